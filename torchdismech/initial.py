@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.frames import signed_angle, unit
 from torchdismech.geometry.surface import edge_normals
 from torchdismech.kinematics import Frames
@@ -100,7 +101,7 @@ def rigid_velocity(
     velocity: Tensor | Sequence[float],
     angular_velocity: Tensor | Sequence[float],
     center: Tensor | Sequence[float] | None,
-    nodes: Sequence[int] | None,
+    nodes: Indices | None,
 ) -> Tensor:
     """Return the velocity (B, n) of a state whose nodes, or some of them, move as a rigid body.
 
@@ -110,11 +111,11 @@ def rigid_velocity(
     ----------
     velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it.
     center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
-    nodes : which; None: all.
+    nodes : which, by indices or a bool mask (N,); None: all.
     """
     moving = torch.ones(body.n_nodes, dtype=torch.bool) if nodes is None else torch.zeros(body.n_nodes).bool()
     if nodes is not None:
-        moving[list(nodes)] = True
+        moving[checked_indices(nodes, body.n_nodes, "thrown: nodes")] = True
     x, spin = state.positions, _vectors("angular_velocity", angular_velocity, state)
     if center is None:
         mass = (body.node_mass() * moving.to(x)).expand(state.batch, -1).unsqueeze(-1)

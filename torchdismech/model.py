@@ -28,6 +28,7 @@ from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError
 from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
+from torchdismech.geometry.checks import Indices
 from torchdismech.initial import (
     as_tensor,
     number_of_robots,
@@ -292,7 +293,7 @@ class Model(nn.Module):
         velocity: Tensor | Sequence[float],
         angular_velocity: Tensor | Sequence[float] = (0.0, 0.0, 0.0),
         center: Tensor | Sequence[float] | None = None,
-        nodes: Sequence[int] | None = None,
+        nodes: Indices | None = None,
     ) -> State:
         """Return a state whose nodes, or some of them, move as a rigid body, with the acceleration of that.
 
@@ -302,7 +303,7 @@ class Model(nn.Module):
         ----------
         velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it, by default without spin.
         center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
-        nodes : which; None: all.
+        nodes : which, by indices or a bool mask (N,); None: all.
         """
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
         return self.accelerated(state.replace(velocity=self.unknowns.with_held(moving, 0.0)))

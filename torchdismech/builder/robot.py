@@ -36,7 +36,7 @@ from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.geometry.checks import check_nodes, check_rods
+from torchdismech.geometry.checks import Indices, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
@@ -207,7 +207,7 @@ class RobotBuilder:
 
     def clamp(
         self,
-        nodes: Sequence[int] | None = None,
+        nodes: Indices | None = None,
         box=None,
         axes: str | None = None,
         twist: bool = True,
@@ -215,7 +215,7 @@ class RobotBuilder:
         along: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
         normal: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
     ) -> None:
-        """Fix nodes, given by index or by a box (min, max).
+        """Fix nodes, given by indices or a bool mask (N,), or by a box (min, max).
 
         A rod is held by its end node and a direction. (Without one, two nodes of a rod are to be fixed, which holds it
         half an edge too far: its tip is off by a part of about 1.5 / edges, docs/rods.md.)
@@ -243,12 +243,13 @@ class RobotBuilder:
             if not len(selected):
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
         else:
-            selected = self._checked(nodes, "clamp.nodes")
+            selected = checked_indices(nodes, len(self._nodes), "clamp.nodes")
         self._clamps.append(ClampedNodes.of(selected, held, twist, direction))
 
-    def add_mass(self, nodes: Sequence[int], mass: Number) -> None:
-        """Add `mass` [kg], () or (B, 1), to each of the nodes."""
-        self._masses.append((self._checked(nodes, "mass.nodes"), positive(mass, "mass")))
+    def add_mass(self, nodes: Indices, mass: Number) -> None:
+        """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices or a bool mask (N,)."""
+        index = checked_indices(nodes, len(self._nodes), "mass.nodes")
+        self._masses.append((index, positive(mass, "mass")))
 
     def set_spring_stiffness(
         self, springs, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
@@ -416,13 +417,6 @@ class RobotBuilder:
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])
         return np.where(fresh, numbers, index)
-
-    def _checked(self, nodes: Sequence[int], what: str) -> np.ndarray:
-        index = np.asarray(nodes, dtype=np.int64).reshape(-1)
-        wrong = index[(index < 0) | (index >= len(self._nodes))]
-        if len(wrong) or not len(index):
-            raise InputError(f"{what}: expected indices 0 to {len(self._nodes) - 1}, got {wrong.tolist() or 'none'}")
-        return index
 
 
 def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
