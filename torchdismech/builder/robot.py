@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import torch
@@ -82,6 +84,8 @@ class RobotBuilder:
         _check_choice("curvature", curvature, ("half-way", "averaged"))
         _check_choice("mass", mass, ("lumped", "consistent"))
         _check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
+        if not (isinstance(join_distance, Real) and 0 <= join_distance < math.inf):
+            raise InputError(f"join_distance: expected a finite length from 0 up [m], got {join_distance!r}")
         self.planar = planar
         self.curvature, self.mass, self.clamp_rule = curvature, mass, clamp_rule
         self.joints = joints
