@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
 from torchdismech.builder.elements import broadcastable, refuse_lost
-from torchdismech.builder.parts import nearest, warn_of_passing, warn_of_thin_obstacles
+from torchdismech.builder.parts import in_one_place, nearest, warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import refuse_out_of_plane
 from torchdismech.builder.rods import (
     RodGroup,
@@ -53,12 +53,13 @@ STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms tha
 class RobotBuilder:
     """Collects rods, shells, clamps, masses and forces, and makes a Model of them.
 
-    Nodes that coincide (within `join_distance`) are one node: that is how rods and shells are joined.
+    Nodes of different calls that coincide (within `join_distance`) are one node, which joins rods and shells. Two nodes
+    of one call in one place are refused: a ring has an edge back to its first node, see `add_rods`.
 
     Parameters
     ----------
     planar : keep to the x-z plane: y and all twist angles are fixed; for robots without shells.
-    join_distance : [m]; nodes of different rods and shells closer than this are one.
+    join_distance : 0 or more [m]; nodes of different calls that are no farther apart than this are one.
     joints : "stiff": where rods branch, and where a rod ends at or passes through a shell, every pair of edges (of the
         shell: the sides of the triangles there) resists bending and twisting as the rods do. "pinned": such nodes only
         hold together, as ropes that are tied.
@@ -112,7 +113,7 @@ class RobotBuilder:
         """Add nodes (k, 3) before the rods and shells that use them, and return their indices (k,)."""
         points = np.asarray(nodes, dtype=float)
         check_nodes(points, where="nodes")
-        return self._join(points)
+        return self._join(points, where="nodes")
 
     def add_rod(
         self,
@@ -154,13 +155,16 @@ class RobotBuilder:
         contact_radius: Number | None = None,
         name: str | None = None,
     ) -> np.ndarray:
-        """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`."""
+        """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`.
+
+        A ring of k nodes has k edges, the last of them (k - 1, 0).
+        """
         points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
         _check_choice("natural", natural, NATURAL["rod"])
         _check_name(name)
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
-        index = self._join(points)
+        index = self._join(points, where="rod")
         directors = None if directors is None else np.asarray(directors, dtype=float)
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
@@ -205,7 +209,7 @@ class RobotBuilder:
         _check_choice("natural", natural, NATURAL["shell"])
         _check_name(name)
         constants = face_constants(thickness, material, stiffness or {}, membrane, bending, len(faces))
-        index = self._join(points)
+        index = self._join(points, where="shell")
         self._shells.append(ShellGroup(index[faces], constants, membrane, bending, natural, name))
         return index
 
@@ -414,10 +418,18 @@ class RobotBuilder:
         for name, part, law in self._inelastic:
             terms[name].add_inelastic(part, law)
 
-    def _join(self, points: np.ndarray) -> np.ndarray:
-        """Add the points that are new and return the index of each."""
+    def _join(self, points: np.ndarray, where: str) -> np.ndarray:
+        """Add the points that are new and return the index of each; refuse two new ones in one place."""
         distance, index = nearest(points, self._nodes)
         fresh = distance > self.join_distance
+        twice = in_one_place(points[fresh])
+        if twice is not None:
+            a, b = np.flatnonzero(fresh)[list(twice)].tolist()
+            raise InputError(
+                f"{where}: nodes {a} and {b} are in one place, {points[a].tolist()}, and nodes of one call are not "
+                "joined; give the node once, with its index in each of its edges or triangles (add_rods, add_shell), "
+                "or move one of them"
+            )
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])
         return np.where(fresh, numbers, index)
