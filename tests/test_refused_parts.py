@@ -4,8 +4,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from torchdismech import Circle, InputError, Material, RobotBuilder, arc, straight
+from torchdismech import Circle, InputError, Material, RobotBuilder, arc, forces, straight
+from torchdismech.contact import Sphere
 
 SECTION, MATERIAL = Circle(2e-3), Material(1e6, 1000.0)
 
@@ -64,3 +67,60 @@ def test_rings_are_closed_by_their_edges():
         assert body.n_nodes == body.n_edges == 20 and body.rods[0].closed
     fine = RobotBuilder(join_distance=1e-2)
     assert len(fine.add_rod(straight((0, 0, 0), (1e-3, 0, 0), 5), SECTION, MATERIAL)) == len(fine.nodes) == 5
+
+
+def a_function(state, control):
+    """Return no force."""
+    return torch.zeros_like(state.q)
+
+
+FORCE = r"add_force: expected a force, such as forces.Gravity\(\(0, 0, -9.81\)\), got "
+CONTACT = (
+    r"add_contact: expected an obstacle, contact.Obstacle\(shape, response\), or contact.SelfContact\(response\), got "
+)
+POINTS = straight((0, 0, 1), (0.3, 0, 1), 5)
+OTHER_KINDS = {
+    "a shape": (lambda builder: builder.add_contact(Sphere((0, 0, 0), 0.1)), CONTACT + "Sphere$"),
+    "a function": (lambda builder: builder.add_force(a_function), FORCE + "function$"),
+    "a class": (lambda builder: builder.add_force(forces.Gravity), FORCE + "the class Gravity itself$"),
+    "a vector": (lambda builder: builder.add_force((0, 0, -9.81)), FORCE + "tuple$"),
+    "a term's name": (
+        lambda builder: builder.add_term("stretch"),
+        "add_term: expected an elastic.ElasticTerm, got str",
+    ),
+    "a network": (lambda builder: builder.add_energy("stretch", nn.Linear(1, 1)), r"add_energy: .*Energy.* got Linear"),
+    "a network in place": (
+        lambda builder: builder.replace_energy("stretch", nn.Linear(1, 1)),
+        "replace_energy: .*Linear",
+    ),
+    "no power": (lambda builder: builder.add_dissipation("stretch", 0.1), "add_dissipation: .*Energy.* got float"),
+    "swapped": (
+        lambda builder: builder.add_rod(POINTS, MATERIAL, SECTION),
+        "section: expected a Circle or a Rectangle, got Material",
+    ),
+    "a radius": (
+        lambda builder: builder.add_rod(POINTS, 5e-3, MATERIAL),
+        "section: expected a Circle or a Rectangle, got float",
+    ),
+    "a modulus": (lambda builder: builder.add_rod(POINTS, SECTION, 1e6), "material: expected a Material, got float"),
+    "a shell's modulus": (
+        lambda builder: builder.add_shell(TWO_TRIANGLES[:3], [[0, 1, 2]], 1e-3, 1e6),
+        "material: expected a Material, got float",
+    ),
+    "a number for a name": (lambda builder: builder.add_rod(POINTS, SECTION, MATERIAL, name=5), "name: .* got 5"),
+    "one corner": (
+        lambda builder: builder.clamp(box=([0, 0, 0],)),
+        r"clamp.box: expected its two corners .*got \(\[0,",
+    ),
+    "text for a box": (lambda builder: builder.clamp(box="all"), "clamp.box: expected its two corners .*got 'all'"),
+    "a number for axes": (lambda builder: builder.clamp([0], axes=5), "clamp.axes: expected a subset of 'xyz', got 5"),
+    "lists for axes": (lambda builder: builder.clamp([0], axes=[["x"]]), "clamp.axes: expected a subset of 'xyz'"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_objects_of_another_kind(name):
+    """They ended in errors of Python, some of them when the robot was built."""
+    call, message = OTHER_KINDS[name]
+    with pytest.raises(InputError, match=message):
+        call(rod())

@@ -10,6 +10,7 @@ __all__ = [
     "InputError",
     "SimulationError",
     "Status",
+    "refuse_other_kind",
     "refuse_other_model",
     "refuse_trained",
     "refuse_unstepped",
@@ -25,6 +26,13 @@ def shown(value: object) -> str:
 
 class InputError(ValueError):
     """Input that cannot be used: the message names the thing, what was expected and what came."""
+
+
+def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:
+    """Refuse what is no instance of a kind; a class instead of an object of it is said to be one."""
+    if not isinstance(given, kind):
+        got = f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
+        raise InputError(f"{where}: expected {expected}, got {got}")
 
 
 def refuse_trained(value: object, what: str) -> None:

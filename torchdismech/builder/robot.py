@@ -36,7 +36,7 @@ from torchdismech.builder.shells import (
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind, shown
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
@@ -246,7 +246,7 @@ class RobotBuilder:
             raise InputError("clamp: give either nodes or box")
         held = held_directions(axes, along, normal, self.planar)
         if nodes is None:
-            low, high = (np.asarray(corner, dtype=float) for corner in box)
+            low, high = _corners(box)
             selected = np.flatnonzero(((self._nodes >= low) & (self._nodes <= high)).all(1))
             if not len(selected):
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
@@ -281,6 +281,7 @@ class RobotBuilder:
 
     def add_force(self, force: Force) -> None:
         """Add an external force."""
+        refuse_other_kind("add_force", force, Force, "a force, such as forces.Gravity((0, 0, -9.81))")
         self._forces.append(force)
 
     def add_contact(self, contact: Obstacle | SelfContact) -> None:
@@ -288,6 +289,8 @@ class RobotBuilder:
 
         Of several `SelfContact`, one may be for all parts; those that name parts come before it.
         """
+        kinds = "an obstacle, contact.Obstacle(shape, response), or contact.SelfContact(response)"
+        refuse_other_kind("add_contact", contact, (Obstacle, SelfContact), kinds)
         taken = {"kinetic", *(f.name for f in self._forces if isinstance(f, Obstacle))}
         taken |= {own.name for own in self._self_contacts}
         if isinstance(contact, Obstacle):
@@ -301,6 +304,7 @@ class RobotBuilder:
 
     def add_term(self, term: ElasticTerm) -> None:
         """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
+        refuse_other_kind("add_term", term, ElasticTerm, "an elastic.ElasticTerm")
         if term.name in {*STRAINS, *(t.name for t in self._terms)}:
             raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
         self._terms.append(term)
@@ -313,16 +317,19 @@ class RobotBuilder:
         hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2.
         """
         _check_term("add_energy", name)
+        _check_density("add_energy", energy)
         self._energies.append((name, part, energy))
 
     def replace_energy(self, name: str, energy: Energy) -> None:
         """Put an energy density in place of the linear one of a term (see `add_energy`)."""
         _check_term("replace_energy", name)
+        _check_density("replace_energy", energy)
         self._energies.append((name, None, energy))
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
         """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
         _check_term("add_dissipation", name)
+        _check_density("add_dissipation", dissipation)
         self._dissipations.append((name, dissipation))
 
     def add_inelastic(self, name: str, law: Inelastic, part: str | None = None) -> None:
@@ -335,8 +342,7 @@ class RobotBuilder:
         part : what constants and reports call the law; by default its class in small letters.
         """
         _check_term("add_inelastic", name)
-        if not isinstance(law, Inelastic):
-            raise InputError(f"add_inelastic: expected a law (elastic.Inelastic), got {type(law).__name__}")
+        refuse_other_kind("add_inelastic", law, Inelastic, "a law (elastic.Inelastic)")
         part = type(law).__name__.lower() if part is None else part
         if not part.isidentifier() or hasattr(nn.ModuleDict, part):
             raise InputError(
@@ -442,8 +448,24 @@ def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
             refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
 
 
+def _corners(box: object) -> np.ndarray:
+    """Return the corners (2, 3) of a box that nodes lie in."""
+    try:
+        corners = np.asarray(box, dtype=float)
+    except (TypeError, ValueError):
+        corners = np.zeros(0)
+    if corners.shape != (2, 3):
+        raise InputError(f"clamp.box: expected its two corners (min, max), (3,) each, got {shown(box)}")
+    return corners
+
+
+def _check_density(method: str, density: object) -> None:
+    """Refuse what is no density of energy or power; `method` is what was called with it."""
+    refuse_other_kind(method, density, Energy, "a density (elastic.Energy, from which those of your own derive)")
+
+
 def _check_name(name: str | None) -> None:
-    if name is not None and (not name or "/" in name):
+    if name is not None and (not isinstance(name, str) or not name or "/" in name):
         raise InputError(f"name: expected a name without '/', got {name!r}")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, shown
 
 __all__ = [
     "LARGE",
@@ -47,7 +46,7 @@ def checked_indices(given: Indices, count: int, where: str) -> np.ndarray:
     elif not index.size:
         got = "none"
     elif index.dtype.kind not in "iu":
-        got = reprlib.repr(given)
+        got = shown(given)
     else:
         wrong = index[(index < 0) | (index >= count)]
         if not len(wrong):
