@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchdismech import Circle, InputError, Material, RobotBuilder, arc, forces, straight
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, arc, forces, straight
 from torchdismech.contact import Sphere
 
 SECTION, MATERIAL = Circle(2e-3), Material(1e6, 1000.0)
@@ -124,3 +124,46 @@ def test_objects_of_another_kind(name):
     call, message = OTHER_KINDS[name]
     with pytest.raises(InputError, match=message):
         call(rod())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.complex64, "float32", float, None])
+def test_dtypes_that_are_not_stepped(dtype):
+    """The error came from a step, from torch, or spoke of sizes that float16 does not hold."""
+    with pytest.raises(InputError, match="^dtype: expected torch.float32 or torch.float64, got"):
+        rod().finalize(dtype=dtype)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", 1.5])
+def test_devices_that_are_not_there(device):
+    """Name the argument."""
+    with pytest.raises(InputError, match=f"^device: expected one that is there, .* got {device!r}"):
+        rod().finalize(device=device)
+
+
+@pytest.mark.parametrize("changed", [nn.Module.half, nn.Module.bfloat16])
+def test_models_in_a_dtype_that_is_not_stepped(changed):
+    """Refuse states of a model that was changed after it was built, also those that were made before."""
+    model = rod().finalize(compile=False)
+    state = model.initial_state()
+    dtype = changed(model).dtype
+    for call in (
+        model.initial_state,
+        lambda: ImplicitEuler(0.01).step(model, state),
+        lambda: ImplicitEuler(0.01).step(model, state.to(dtype)),
+    ):
+        with pytest.raises(InputError, match=f"^Model: dtype: expected torch.float32 or torch.float64, got {dtype}"):
+            call()
+
+
+def test_single_precision_is_stepped():
+    """Take float32, on the CPU by name."""
+    model = rod().finalize(compile=False, dtype=torch.float32, device="cpu")
+    assert model.dtype == torch.float32 and model.device.type == "cpu"
+
+
+def test_folds_are_those_of_the_robot():
+    """Begin as the other messages about the whole robot do."""
+    builder = RobotBuilder()
+    builder.add_rod([[0, 0, 0], [0.2, 0, 0], [0.1, 0, 0]], SECTION, MATERIAL)
+    with pytest.raises(InputError, match=r"^robot: the edges \(0, 1\) and \(1, 2\) fold back"):
+        builder.finalize()

@@ -10,6 +10,7 @@ __all__ = [
     "InputError",
     "SimulationError",
     "Status",
+    "refuse_other_dtype",
     "refuse_other_kind",
     "refuse_other_model",
     "refuse_trained",
@@ -33,6 +34,12 @@ def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], 
     if not isinstance(given, kind):
         got = f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
         raise InputError(f"{where}: expected {expected}, got {got}")
+
+
+def refuse_other_dtype(where: str, dtype: object) -> None:
+    """Refuse numbers of another dtype than those that robots are stepped in."""
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"{where}: expected torch.float32 or torch.float64, got {dtype!r}")
 
 
 def refuse_trained(value: object, what: str) -> None:

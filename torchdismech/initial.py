@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.frames import signed_angle, unit
 from torchdismech.geometry.surface import edge_normals
@@ -30,6 +30,7 @@ __all__ = [
 
 def rest_state(body: Body, frames: Frames, batch: int) -> State:
     """Return robots at rest in the rest shape; their acceleration is not known yet."""
+    refuse_other_dtype("Model: dtype", body.nodes.dtype)
     q = body.rest_q.expand(batch, -1).contiguous()
     state = State(
         q=q,

@@ -25,7 +25,7 @@ from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_count, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.twist_warning import warn_of_twist
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices
@@ -410,13 +410,14 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
-        """Refuse a state of another model, number of robots or dtype, and a model that was taken apart."""
+        """Refuse a state of another model, number of robots or dtype, and a model that was changed beyond use."""
         bound = all(hasattr(force, "body") for force in self.forces)
         if (len(self.terms), len(self.forces)) != self._parts or not bound:
             raise InputError(
                 "Model.forces, Model.terms: one was added, removed or replaced since the model was built; the robot's "
                 "matrix is laid out for those that it was built with: build the model anew, by RobotBuilder.finalize"
             )
+        refuse_other_dtype("Model: dtype", self.dtype)
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         count, kept = internal_count(self.terms), None if state.internal is None else tuple(state.internal.shape)

@@ -36,7 +36,7 @@ from torchdismech.builder.shells import (
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
-from torchdismech.errors import InputError, refuse_other_kind, shown
+from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind, shown
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
@@ -367,7 +367,17 @@ class RobotBuilder:
             options it is a mapping, {"name": "pcg", "tolerance": 1e-10, "product": "torch-sparse"}; see the classes in
             `solve.linear`.
         compile : True, False, or "auto": compile what steps evaluate once they are long enough (see `Model`).
+        dtype : of positions, forces and constants: torch.float64, or torch.float32.
+        device : where they are, such as "cuda"; None: on the CPU.
+
+        Raises
+        ------
+        InputError
+            The robot has no parts; a dtype or device is none of these; parts, clamps, forces and constants do not go
+            together: the message names them.
         """
+        refuse_other_dtype("dtype", dtype)
+        _check_device(device)
         if not (self._rods or self._shells):
             raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
         self._check_planar()
@@ -457,6 +467,14 @@ def _corners(box: object) -> np.ndarray:
     if corners.shape != (2, 3):
         raise InputError(f"clamp.box: expected its two corners (min, max), (3,) each, got {shown(box)}")
     return corners
+
+
+def _check_device(device: object) -> None:
+    """Refuse a device that torch does not know, or that is not there."""
+    try:
+        torch.empty(0, device=device)  # type: ignore[arg-type]
+    except (AssertionError, RuntimeError, TypeError) as error:
+        raise InputError(f"device: expected one that is there, such as 'cpu' or 'cuda', got {device!r}") from error
 
 
 def _check_density(method: str, density: object) -> None:
