@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from numbers import Real
 
@@ -54,7 +55,8 @@ class RobotBuilder:
     """Collects rods, shells, clamps, masses and forces, and makes a Model of them.
 
     Nodes of different calls that coincide (within `join_distance`) are one node, which joins rods and shells. Two nodes
-    of one call in one place are refused: a ring has an edge back to its first node, see `add_rods`.
+    of one call in one place are refused, as a ring has an edge back to its first node (see `add_rods`); of shells,
+    which may be slit there, they are warned of.
 
     Parameters
     ----------
@@ -435,16 +437,25 @@ class RobotBuilder:
             terms[name].add_inelastic(part, law)
 
     def _join(self, points: np.ndarray, where: str) -> np.ndarray:
-        """Add the points that are new and return the index of each; refuse two new ones in one place."""
+        """Add the points that are new and return the index of each.
+
+        Two new ones in one place are refused; of shells, which may be slit there, warned of.
+        """
         distance, index = nearest(points, self._nodes)
         fresh = distance > self.join_distance
         twice = in_one_place(points[fresh])
         if twice is not None:
             a, b = np.flatnonzero(fresh)[list(twice)].tolist()
-            raise InputError(
+            told = (
                 f"{where}: nodes {a} and {b} are in one place, {points[a].tolist()}, and nodes of one call are not "
-                "joined; give the node once, with its index in each of its edges or triangles (add_rods, add_shell), "
-                "or move one of them"
+                "joined; give the node once, with its index in each of its"
+            )
+            if where != "shell":
+                raise InputError(f"{told} edges (add_rods), or move one of them")
+            warnings.warn(
+                f"{told} triangles, or, if the shell is slit there, warnings.filterwarnings('ignore', 'shell: nodes .* "
+                "in one place')",
+                stacklevel=3,
             )
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])
