@@ -12,6 +12,8 @@ __all__ = [
     "SimulationError",
     "Status",
     "listed",
+    "refuse_other_dtype",
+    "refuse_other_kind",
     "refuse_other_model",
     "refuse_trained",
     "refuse_unstepped",
@@ -32,6 +34,19 @@ def listed(numbers: Sequence[int]) -> str:
 
 class InputError(ValueError):
     """Input that cannot be used: the message names the thing, what was expected and what came."""
+
+
+def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:
+    """Refuse what is no instance of a kind; a class instead of an object of it is said to be one."""
+    if not isinstance(given, kind):
+        got = f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
+        raise InputError(f"{where}: expected {expected}, got {got}")
+
+
+def refuse_other_dtype(where: str, dtype: object) -> None:
+    """Refuse numbers of another dtype than those that robots are stepped in."""
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"{where}: expected torch.float32 or torch.float64, got {dtype!r}")
 
 
 def refuse_trained(value: object, what: str) -> None:

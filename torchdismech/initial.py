@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_dtype
+from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.frames import signed_angle, unit
 from torchdismech.geometry.surface import edge_normals
 from torchdismech.kinematics import Frames
@@ -29,6 +30,7 @@ __all__ = [
 
 def rest_state(body: Body, frames: Frames, batch: int) -> State:
     """Return robots at rest in the rest shape; their acceleration is not known yet."""
+    refuse_other_dtype("Model: dtype", body.nodes.dtype)
     q = body.rest_q.expand(batch, -1).contiguous()
     state = State(
         q=q,
@@ -100,7 +102,7 @@ def rigid_velocity(
     velocity: Tensor | Sequence[float],
     angular_velocity: Tensor | Sequence[float],
     center: Tensor | Sequence[float] | None,
-    nodes: Sequence[int] | None,
+    nodes: Indices | None,
 ) -> Tensor:
     """Return the velocity (B, n) of a state whose nodes, or some of them, move as a rigid body.
 
@@ -110,11 +112,11 @@ def rigid_velocity(
     ----------
     velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it.
     center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
-    nodes : which; None: all.
+    nodes : which, by indices or a bool mask (N,); None: all.
     """
     moving = torch.ones(body.n_nodes, dtype=torch.bool) if nodes is None else torch.zeros(body.n_nodes).bool()
     if nodes is not None:
-        moving[list(nodes)] = True
+        moving[checked_indices(nodes, body.n_nodes, "thrown: nodes")] = True
     x, spin = state.positions, _vectors("angular_velocity", angular_velocity, state)
     if center is None:
         mass = (body.node_mass() * moving.to(x)).expand(state.batch, -1).unsqueeze(-1)

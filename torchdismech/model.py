@@ -26,9 +26,10 @@ from torchdismech.elastic.inelastic import internal_at_rest, internal_count, int
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.term import number_equal
 from torchdismech.elastic.twist_warning import warn_of_twist
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
+from torchdismech.geometry.checks import Indices
 from torchdismech.initial import (
     as_tensor,
     number_of_robots,
@@ -322,7 +323,7 @@ class Model(nn.Module):
         velocity: Tensor | Sequence[float],
         angular_velocity: Tensor | Sequence[float] = (0.0, 0.0, 0.0),
         center: Tensor | Sequence[float] | None = None,
-        nodes: Sequence[int] | None = None,
+        nodes: Indices | None = None,
     ) -> State:
         """Return a state whose nodes, or some of them, move as a rigid body, with the acceleration of that.
 
@@ -332,7 +333,7 @@ class Model(nn.Module):
         ----------
         velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it, by default without spin.
         center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
-        nodes : which; None: all.
+        nodes : which, by indices or a bool mask (N,); None: all.
         """
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
         return self.accelerated(state.replace(velocity=self.unknowns.with_held(moving, 0.0)))
@@ -439,13 +440,14 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
-        """Refuse a state of another model, number of robots or dtype, and a model that was taken apart."""
+        """Refuse a state of another model, number of robots or dtype, and a model that was changed beyond use."""
         bound = all(hasattr(force, "body") for force in self.forces)
         if (len(self.terms), len(self.forces)) != self._laid_out or not bound:
             raise InputError(
                 "Model.forces, Model.terms: one was added, removed or replaced since the model was built; the robot's "
                 "matrix is laid out for those that it was built with: build the model anew, by RobotBuilder.finalize"
             )
+        refuse_other_dtype("Model: dtype", self.dtype)
         if state.q.shape[1] != self.n_dofs:
             raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
         count, kept = internal_count(self.terms), None if state.internal is None else tuple(state.internal.shape)

@@ -54,5 +54,5 @@ def test_refusals():
     """Name what is wrong."""
     with pytest.raises(InputError, match="area: expected more than 0"):
         Chambers([AtNodes([0, 1])], 0.0, 1.0)
-    with pytest.raises(InputError, match="expected nodes 0 to 10"):
+    with pytest.raises(InputError, match="AtNodes.nodes: expected indices 0 to 10"):
         rod(Chambers([AtNodes([0, 12])], 1e-4, 1.0))

@@ -151,9 +151,8 @@ def test_refusals():
         (PointMoment((0, 0, 1), nodes=[21]), "indices 0 to 20"),
         (PointMoment((0, 0, 1), edges=[20]), "indices 0 to 19"),
         (LineLoad((0, 0, 1), edges=[20]), "indices 0 to 19"),
-        (LineLoad((0, 0, 1), sides=[[1, 2, 3]]), r"expected \(k, 2\)"),
+        (LineLoad((0, 0, 1), sides=[[1, 2, 3]]), r"expected pairs of nodes \(k, 2\)"),
+        (PointForce([1, 2], torch.zeros(1, 3, 3)), r"expected shape \(3,\), \(B, 3\), \(1, 2, 3\) or"),
     ):
         with pytest.raises(InputError, match=named):
             rod(force)
-    with pytest.raises(InputError, match=r"expected shape \(3,\), \(B, 3\), \(1, 2, 3\) or"):
-        PointForce([1, 2], torch.zeros(1, 3, 3))

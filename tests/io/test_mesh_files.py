@@ -275,7 +275,9 @@ BROKEN = {
     "off, nodes are missing": ("shell.off", b"OFF\n9 1 0\n" + CORNERS.encode() + b"3 0 1 2\n", ["shell.off: "]),
     "off, face is missing": ("shell.off", b"OFF\n3 2 0\n" + CORNERS.encode() + b"3 0 1 2\n", ["has 2 faces, only 1"]),
     "off of points": ("shell.off", b"OFF\n3 0 0\n" + CORNERS.encode(), ["no triangles"]),
-    "stl, cut off": ("shell.stl", BINARY_STL, ["no triangles"]),
+    "stl, cut off": ("shell.stl", BINARY_STL, ["has 2 triangles, which take 184 bytes, and has 144: it is cut off"]),
+    "stl, not text at its end": ("shell.stl", BINARY_STL + b"\x93\xff", ["take 184 bytes, and has 146: it is cut off"]),
+    "stl of other bytes": ("shell.stl", bytes(range(128, 256)), []),  # the words are up to what guesses encodings
     "stl of nothing": ("shell.stl", b" " * 79 + b"x" + struct.pack("<I", 0), ["no triangles"]),
     "stl, text cut off": (
         "shell.stl",
@@ -303,6 +305,7 @@ def test_broken_files_are_refused_by_name(tmp_path, name, content, words):
         read_mesh(path)
     message = str(refusal.value)
     assert message.startswith(str(path)) and all(w in message for w in words), message
+    assert "ModuleNotFoundError" not in message, message
 
 
 def test_every_way_to_cut_a_file_is_refused(tmp_path):
@@ -344,6 +347,14 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"write_mesh\(shell.obj\): triangle 1 \(nodes 0, 2, 9\): there is no node 9"):
         write_mesh(tmp_path / "shell.obj", SQUARE, [[0, 1, 2], [0, 2, 9]])
     assert list(Path(tmp_path).iterdir()) == []
+
+
+@pytest.mark.parametrize("scale", [0, -1e-3, np.nan, np.inf, "1e-3", None])
+def test_a_scale_that_is_none(tmp_path, scale):
+    """Zero, numbers below it and NaN were taken: one place, a mirrored mesh, no places at all."""
+    write_mesh(tmp_path / "square.obj", SQUARE, HALVES)
+    with pytest.raises(InputError, match="square.obj: scale: expected a finite number above 0, got"):
+        read_mesh(tmp_path / "square.obj", scale)
 
 
 def test_millimetres(tmp_path):

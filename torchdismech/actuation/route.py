@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchdismech.body import Body
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import Indices, checked_indices
 
 __all__ = ["AtNodes", "Carriers", "Fixed", "OnEdges", "RestFrames"]
 
@@ -32,19 +33,17 @@ class AtNodes:
     frame : the axes of `offset`: "world", or "material" for the directors m1, m2 and the tangent of the section.
     """
 
-    nodes: Sequence[int]
+    nodes: Indices
     offset: Any = (0.0, 0.0, 0.0)
     frame: str = "world"
 
     def __post_init__(self) -> None:
         _check_frame("AtNodes", self.frame)
 
-    def __len__(self) -> int:
-        return len(self.nodes)
-
     def carriers(self, body: Body) -> list[Carriers]:
         """Return what carries each point."""
-        return [Carriers({node: 1.0}, _frames_at(body, node)) for node in _indices(self.nodes, body.n_nodes, "nodes")]
+        index = checked_indices(self.nodes, body.n_nodes, "AtNodes.nodes").tolist()
+        return [Carriers({node: 1.0}, _frames_at(body, node)) for node in index]
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class OnEdges:
     frame : the axes of `offset`: "world", or "material" for the directors m1, m2 and the tangent of the edge.
     """
 
-    edges: Sequence[int]
+    edges: Indices
     offset: Any = (0.0, 0.0, 0.0)
     at: float = 0.5
     frame: str = "world"
@@ -72,12 +71,9 @@ class OnEdges:
         if not 0 <= self.at <= 1:
             raise InputError(f"OnEdges.at: expected 0 to 1, got {self.at}")
 
-    def __len__(self) -> int:
-        return len(self.edges)
-
     def carriers(self, body: Body) -> list[Carriers]:
         """Return what carries each point."""
-        index = _indices(self.edges, body.n_edges, "edges")
+        index = checked_indices(self.edges, body.n_edges, "OnEdges.edges").tolist()
         ends = [(edge, *map(int, body.rod_edges[edge])) for edge in index]
         return [Carriers({start: 1 - self.at, end: self.at}, [edge]) for edge, start, end in ends]
 
@@ -161,14 +157,6 @@ def _frames_at(body: Body, node: int) -> list[int]:
     if len(held):
         return (len(body.framed_edges) + held).tolist()
     return np.flatnonzero((body.rod_edges == node).any(1)).tolist()
-
-
-def _indices(given: Sequence[int], count: int, what: str) -> list[int]:
-    index = np.asarray(given, dtype=np.int64).reshape(-1)
-    wrong = index[(index < 0) | (index >= count)]
-    if len(wrong) or not len(index):
-        raise InputError(f"route: expected {what} 0 to {count - 1}, got {wrong.tolist() or 'none'}")
-    return index.tolist()
 
 
 def _check_frame(name: str, frame: str) -> None:

@@ -45,7 +45,7 @@ def robot_body(
     check_every_node_used(len(points), every, where="robot")
     chains = find_rods(len(points), rods.edges)
     joints, weights, springs = _joined(len(points), rods, shells, chains, stiff)
-    check_folds(points, springs.nodes)
+    check_folds(points, springs.nodes, where="robot")
     nodes = torch.as_tensor(points)
     carried = surface.edges[shells.normal_edges()]
     held, framed = held_by(clamps, rods.edges), np.concatenate([rods.edges, joints, carried])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +67,7 @@ def held_directions(axes: str | None, along: object, normal: object, planar: boo
         )
     if along is None and normal is None:
         axes = "xyz" if axes is None else axes
-        if not set(axes) <= set("xyz"):
+        if not (isinstance(axes, Iterable) and all(axis in ("x", "y", "z") for axis in axes)):
             raise InputError(f"clamp.axes: expected a subset of 'xyz', got {axes!r}")
         return np.eye(3)[["xyz".index(axis) for axis in axes]]
     vectors = _unit_vectors(given[0], normal if along is None else along)

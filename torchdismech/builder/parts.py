@@ -18,9 +18,11 @@ from torchdismech.contact.broad_phase import overlapping
 from torchdismech.contact.pair_loops import Kernel, vectors
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 
-__all__ = ["nearest", "warn_of_passing", "warn_of_thin_obstacles"]
+__all__ = ["in_one_place", "nearest", "warn_of_passing", "warn_of_thin_obstacles"]
 
 DIVISIONS = 8  # of what is thin, by the spacing that a warning names
+ONE_PLACE = 1e-9  # of the size of what is built: nodes nearer to each other differ by rounding
+SLANTED = np.array([0.5367, 0.6381, 0.5493])  # a little less than 1 long, across no plane that anyone builds in
 FEW_DISTANCES = 20_000  # between points and nodes up to which all are found, in a millisecond
 
 
@@ -115,3 +117,24 @@ def nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarr
     from scipy.spatial import cKDTree  # takes a tenth of a second to import
 
     return cKDTree(nodes).query(points)
+
+
+def in_one_place(points: np.ndarray) -> tuple[int, int] | None:
+    """Return two of some points (P, 3) that are in one place, or None.
+
+    Such points are neighbours along a slanted line, on which hardly any others come as near to each other.
+    """
+    if len(points) < 2:
+        return None
+    reach = ONE_PLACE * np.ptp(points, axis=0).max()
+    along = (points - points[0]) @ SLANTED
+    order = np.argsort(along)
+    for steps in range(1, len(points)):
+        pairs = np.sort(np.stack([order[:-steps], order[steps:]], axis=1), axis=1)
+        pairs = pairs[np.abs(along[pairs[:, 1]] - along[pairs[:, 0]]) <= reach]
+        if not len(pairs):
+            return None
+        near = pairs[np.linalg.norm(points[pairs[:, 1]] - points[pairs[:, 0]], axis=1) <= reach]
+        if len(near):
+            return int(near[0, 0]), int(near[0, 1])
+    return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+import warnings
 from collections.abc import Iterable, Sequence
+from numbers import Real
 
 import numpy as np
 import torch
@@ -12,7 +15,7 @@ from torch import Tensor, nn
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
 from torchdismech.builder.elements import broadcastable, refuse_lost
-from torchdismech.builder.parts import nearest, warn_of_passing, warn_of_thin_obstacles
+from torchdismech.builder.parts import in_one_place, nearest, warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
     refuse_moments_out_of_plane,
     refuse_out_of_plane,
@@ -41,9 +44,9 @@ from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.elastic.energy import OWN
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind, shown
 from torchdismech.forces import Force
-from torchdismech.geometry.checks import check_nodes, check_rods
+from torchdismech.geometry.checks import Indices, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
@@ -59,12 +62,14 @@ RESIDUAL = "residual"  # an energy that is added without a name
 class RobotBuilder:
     """Collects rods, shells, clamps, masses and forces, and makes a Model of them.
 
-    Nodes that coincide (within `join_distance`) are one node: that is how rods and shells are joined.
+    Nodes of different calls that coincide (within `join_distance`) are one node, which joins rods and shells. Two nodes
+    of one call in one place are refused, as a ring has an edge back to its first node (see `add_rods`); of shells,
+    which may be slit there, they are warned of.
 
     Parameters
     ----------
     planar : keep to the x-z plane: y and all twist angles are fixed; for robots without shells.
-    join_distance : [m]; nodes of different rods and shells closer than this are one.
+    join_distance : 0 or more [m]; nodes of different calls that are no farther apart than this are one.
     joints : "stiff": where rods branch, and where a rod ends at or passes through a shell, every pair of edges (of the
         shell: the sides of the triangles there) resists bending and twisting as the rods do. "pinned": such nodes only
         hold together, as ropes that are tied.
@@ -90,6 +95,8 @@ class RobotBuilder:
         _check_choice("curvature", curvature, ("half-way", "averaged"))
         _check_choice("mass", mass, ("lumped", "consistent"))
         _check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
+        if not (isinstance(join_distance, Real) and 0 <= join_distance < math.inf):
+            raise InputError(f"join_distance: expected a finite length from 0 up [m], got {join_distance!r}")
         self.planar = planar
         self.curvature, self.mass, self.clamp_rule = curvature, mass, clamp_rule
         self.joints = joints
@@ -117,7 +124,7 @@ class RobotBuilder:
         """Add nodes (k, 3) before the rods and shells that use them, and return their indices (k,)."""
         points = np.asarray(nodes, dtype=float)
         check_nodes(points, where="nodes")
-        return self._join(points)
+        return self._join(points, where="nodes")
 
     def add_rod(
         self,
@@ -159,7 +166,10 @@ class RobotBuilder:
         contact_radius: Number | None = None,
         name: str | None = None,
     ) -> np.ndarray:
-        """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`."""
+        """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`.
+
+        A ring of k nodes has k edges, the last of them (k - 1, 0).
+        """
         points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
         _check_choice("natural", natural, NATURAL["rod"])
@@ -167,7 +177,7 @@ class RobotBuilder:
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
         if self.planar:
             refuse_stiffness_out_of_plane("stiffness.", stiffness or {}, turned=directors is not None)
-        index = self._join(points)
+        index = self._join(points, where="rod")
         directors = None if directors is None else np.asarray(directors, dtype=float)
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
@@ -212,13 +222,13 @@ class RobotBuilder:
         _check_choice("natural", natural, NATURAL["shell"])
         _check_name(name)
         constants = face_constants(thickness, material, stiffness or {}, membrane, bending, len(faces))
-        index = self._join(points)
+        index = self._join(points, where="shell")
         self._shells.append(ShellGroup(index[faces], constants, membrane, bending, natural, name))
         return index
 
     def clamp(
         self,
-        nodes: Sequence[int] | None = None,
+        nodes: Indices | None = None,
         box=None,
         axes: str | None = None,
         twist: bool = True,
@@ -226,7 +236,7 @@ class RobotBuilder:
         along: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
         normal: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
     ) -> None:
-        """Fix nodes, given by index or by a box (min, max).
+        """Fix nodes, given by indices or a bool mask (N,), or by a box (min, max).
 
         A rod is held by its end node and a direction. Without a direction, fix two nodes. The rod is then held half an
         edge too far: the error of its tip is about 1.5 / edges (docs/rods.md).
@@ -249,17 +259,18 @@ class RobotBuilder:
             raise InputError("clamp: give either nodes or box")
         held = held_directions(axes, along, normal, self.planar)
         if nodes is None:
-            low, high = (np.asarray(corner, dtype=float) for corner in box)
+            low, high = _corners(box)
             selected = np.flatnonzero(((self._nodes >= low) & (self._nodes <= high)).all(1))
             if not len(selected):
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
         else:
-            selected = self._checked(nodes, "clamp.nodes")
+            selected = checked_indices(nodes, len(self._nodes), "clamp.nodes")
         self._clamps.append(ClampedNodes.of(selected, held, twist, direction))
 
-    def add_mass(self, nodes: Sequence[int], mass: Number) -> None:
-        """Add `mass` [kg], () or (B, 1), to each of the nodes."""
-        self._masses.append((self._checked(nodes, "mass.nodes"), positive(mass, "mass")))
+    def add_mass(self, nodes: Indices, mass: Number) -> None:
+        """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices or a bool mask (N,)."""
+        index = checked_indices(nodes, len(self._nodes), "mass.nodes")
+        self._masses.append((index, positive(mass, "mass")))
 
     def set_spring_stiffness(
         self, springs, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
@@ -285,6 +296,7 @@ class RobotBuilder:
 
     def add_force(self, force: Force) -> None:
         """Add an external force."""
+        refuse_other_kind("add_force", force, Force, "a force, such as forces.Gravity((0, 0, -9.81))")
         self._forces.append(force)
 
     def add_contact(self, contact: Obstacle | SelfContact) -> None:
@@ -292,6 +304,8 @@ class RobotBuilder:
 
         Of several `SelfContact`, one may be for all parts; those that name parts come before it.
         """
+        kinds = "an obstacle, contact.Obstacle(shape, response), or contact.SelfContact(response)"
+        refuse_other_kind("add_contact", contact, (Obstacle, SelfContact), kinds)
         taken = {"kinetic", *(f.name for f in self._forces if isinstance(f, Obstacle))}
         taken |= {own.name for own in self._self_contacts}
         if isinstance(contact, Obstacle):
@@ -305,6 +319,7 @@ class RobotBuilder:
 
     def add_term(self, term: ElasticTerm) -> None:
         """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
+        refuse_other_kind("add_term", term, ElasticTerm, "an elastic.ElasticTerm")
         if term.name in {*STRAINS, *(t.name for t in self._terms)}:
             raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
         self._terms.append(term)
@@ -322,6 +337,7 @@ class RobotBuilder:
             "stretch_residual", "bend_twist_residual", ...
         """
         _check_term("add_energy", name)
+        _check_density("add_energy", energy)
         if part is not None:
             _check_part("add_energy", part)
         if part == OWN:
@@ -331,6 +347,7 @@ class RobotBuilder:
     def replace_energy(self, name: str, energy: Energy) -> None:
         """Put an energy density in place of the linear one of a term (see `add_energy`); what is added stays."""
         _check_term("replace_energy", name)
+        _check_density("replace_energy", energy)
         if name in self._replacements:
             raise InputError(f"replace_energy: the energy of {name} is replaced already; add the second by add_energy")
         self._replacements[name] = energy
@@ -338,6 +355,7 @@ class RobotBuilder:
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
         """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
         _check_term("add_dissipation", name)
+        _check_density("add_dissipation", dissipation)
         if name == "bend_twist":
             self._refuse_out_of_plane("add_dissipation: ", stiffnesses_in(dissipation))
         self._dissipations.append((name, dissipation))
@@ -352,8 +370,7 @@ class RobotBuilder:
         part : what constants and reports call the law; by default its class in small letters.
         """
         _check_term("add_inelastic", name)
-        if not isinstance(law, Inelastic):
-            raise InputError(f"add_inelastic: expected a law (elastic.Inelastic), got {type(law).__name__}")
+        refuse_other_kind("add_inelastic", law, Inelastic, "a law (elastic.Inelastic)")
         if name == "bend_twist":
             self._refuse_out_of_plane("add_inelastic: ", stiffnesses_in(law))
         part = type(law).__name__.lower() if part is None else part
@@ -377,7 +394,17 @@ class RobotBuilder:
             options it is a mapping, {"name": "pcg", "tolerance": 1e-10, "product": "torch-sparse"}; see the classes in
             `solve.linear`.
         compile : True, False, or "auto": compile what steps evaluate once they are long enough (see `Model`).
+        dtype : of positions, forces and constants: torch.float64, or torch.float32.
+        device : where they are, such as "cuda"; None: on the CPU.
+
+        Raises
+        ------
+        InputError
+            The robot has no parts; a dtype or device is none of these; parts, clamps, forces and constants do not go
+            together: the message names them.
         """
+        refuse_other_dtype("dtype", dtype)
+        _check_device(device)
         if not (self._rods or self._shells):
             raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
         self._check_planar()
@@ -444,20 +471,30 @@ class RobotBuilder:
         for name, part, law in self._inelastic:
             terms[name].add_inelastic(part, law)
 
-    def _join(self, points: np.ndarray) -> np.ndarray:
-        """Add the points that are new and return the index of each."""
+    def _join(self, points: np.ndarray, where: str) -> np.ndarray:
+        """Add the points that are new and return the index of each.
+
+        Two new ones in one place are refused; of shells, which may be slit there, warned of.
+        """
         distance, index = nearest(points, self._nodes)
         fresh = distance > self.join_distance
+        twice = in_one_place(points[fresh])
+        if twice is not None:
+            a, b = np.flatnonzero(fresh)[list(twice)].tolist()
+            told = (
+                f"{where}: nodes {a} and {b} are in one place, {points[a].tolist()}, and nodes of one call are not "
+                "joined; give the node once, with its index in each of its"
+            )
+            if where != "shell":
+                raise InputError(f"{told} edges (add_rods), or move one of them")
+            warnings.warn(
+                f"{told} triangles, or, if the shell is slit there, warnings.filterwarnings('ignore', 'shell: nodes .* "
+                "in one place')",
+                stacklevel=3,
+            )
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])
         return np.where(fresh, numbers, index)
-
-    def _checked(self, nodes: Sequence[int], what: str) -> np.ndarray:
-        index = np.asarray(nodes, dtype=np.int64).reshape(-1)
-        wrong = index[(index < 0) | (index >= len(self._nodes))]
-        if len(wrong) or not len(index):
-            raise InputError(f"{what}: expected indices 0 to {len(self._nodes) - 1}, got {wrong.tolist() or 'none'}")
-        return index
 
 
 def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
@@ -467,8 +504,32 @@ def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
             refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
 
 
+def _corners(box: object) -> np.ndarray:
+    """Return the corners (2, 3) of a box that nodes lie in."""
+    try:
+        corners = np.asarray(box, dtype=float)
+    except (TypeError, ValueError):
+        corners = np.zeros(0)
+    if corners.shape != (2, 3):
+        raise InputError(f"clamp.box: expected its two corners (min, max), (3,) each, got {shown(box)}")
+    return corners
+
+
+def _check_device(device: object) -> None:
+    """Refuse a device that torch does not know, or that is not there."""
+    try:
+        torch.empty(0, device=device)  # type: ignore[arg-type]
+    except (AssertionError, RuntimeError, TypeError) as error:
+        raise InputError(f"device: expected one that is there, such as 'cpu' or 'cuda', got {device!r}") from error
+
+
+def _check_density(method: str, density: object) -> None:
+    """Refuse what is no density of energy or power; `method` is what was called with it."""
+    refuse_other_kind(method, density, Energy, "a density (elastic.Energy, from which those of your own derive)")
+
+
 def _check_name(name: str | None) -> None:
-    if name is not None and (not name or "/" in name):
+    if name is not None and (not isinstance(name, str) or not name or "/" in name):
         raise InputError(f"name: expected a name without '/', got {name!r}")
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.body import Body, Sections
 from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_element, refuse_lost, robot_dimension
 from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import REST_BRANCH, first_director, transported, unit
 from torchdismech.geometry.topology import Held, Rod, Springs
@@ -114,6 +114,8 @@ def edge_constants(
     count: int,
 ) -> dict[str, Tensor]:
     """Return section, material and stiffness constants, each () or (.., E) or (B, 1)."""
+    refuse_other_kind("section", section, (Circle, Rectangle), "a Circle or a Rectangle")
+    refuse_other_kind("material", material, Material, "a Material")
     refuse_unlike_shapes((section, material), stiffness, contact_radius=contact_radius)
     s, m = section.constants(), material.constants()
     unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}

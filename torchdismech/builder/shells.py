@@ -25,7 +25,7 @@ from torchdismech.elastic import (
 )
 from torchdismech.elastic.membrane import rest_metric
 from torchdismech.elastic.shell import shape_matrix
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.shells import hinge_angle
@@ -153,6 +153,7 @@ def face_constants(
     `membrane` is the stiffness [N/m] that an edge has per rest length, or half the modulus of plane stress times
     thickness; `bending` is k_hinge [N m] or k_mid [N m].
     """
+    refuse_other_kind("material", material, Material, "a Material")
     unknown = set(stiffness) - {"membrane", "bending"}
     if unknown:
         raise InputError(f"stiffness: expected any of membrane, bending, got {', '.join(sorted(unknown))}")

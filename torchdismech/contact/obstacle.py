@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torchdismech.contact.touch_points import TouchPoints
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.state import Control, State
 
 __all__ = ["Obstacle"]
@@ -40,8 +40,8 @@ class Obstacle(Force):
     response, friction : the law between the surfaces.
     path : how it moves; at rest by default.
     name : what reports call it.
-    nodes : indices of the nodes that touch it; None: all. The others pass through it, as do edges and triangles that
-        have one of them.
+    nodes : indices of the nodes that touch it, or a bool mask (N,); None: all. The others pass through it, as do edges
+        and triangles that have one of them.
     spacing : points that touch are no farther apart at rest, along edges and across triangles [m]; None: nodes alone.
         Not for a `HalfSpace`: where nodes are above it, so is what lies between them.
 
@@ -64,7 +64,7 @@ class Obstacle(Force):
         friction: Friction | None = None,
         path: Path | None = None,
         name: str = "obstacle",
-        nodes: Sequence[int] | None = None,
+        nodes: Indices | None = None,
         spacing: float | None = None,
     ):
         super().__init__()
@@ -80,7 +80,7 @@ class Obstacle(Force):
         self.law = law_of(response, friction)
         self.path = path
         self.name = name
-        self.nodes = None if nodes is None else [int(node) for node in nodes]
+        self.nodes = nodes
         self.spacing = spacing
         self.register_buffer("traction", None, persistent=False)
 
@@ -109,12 +109,8 @@ class Obstacle(Force):
         super().bind(body)
         touches = np.ones(body.n_nodes, dtype=bool)
         if self.nodes is not None:
-            wrong = [i for i in self.nodes if not 0 <= i < body.n_nodes]
-            if wrong or not self.nodes:
-                expected = f"expected indices 0 to {body.n_nodes - 1}"
-                raise InputError(f"{type(self).__name__}.nodes: {expected}, got {wrong or 'none'}")
             touches[:] = False
-            touches[self.nodes] = True
+            touches[checked_indices(self.nodes, body.n_nodes, f"{type(self).__name__}.nodes")] = True
         self.points = TouchPoints(body, touches, self.spacing)
         passing = torch.zeros(self.points.count, dtype=torch.bool)
         passing[: body.n_nodes] = torch.as_tensor(~touches)

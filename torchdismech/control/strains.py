@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torchdismech.control.neighbours import along_rods
 from torchdismech.elastic import BendTwistStencil, StretchStencil
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import checked_indices
 from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
 from torchdismech.state import Control, State
@@ -329,10 +330,8 @@ def _chosen(model: Model, name: str, index: Sequence[int] | None, fields: Sequen
     changes = can_change(model, name)
     if index is None:
         return np.flatnonzero(changes)
-    given = np.sort(np.asarray(index, dtype=np.int64).reshape(-1))
+    given = np.sort(checked_indices(index, count, f"elements: {name}: {kind}"))
     for k in given:
-        if not 0 <= k < count:
-            raise InputError(f"elements: {name}: expected {kind} 0 to {count - 1}, got {k}")
         if not changes[k] and name in fields:
             raise InputError(f"elements: {name} of {_named(model, name, int(k))} cannot change: leave it out")
     if len(np.unique(given)) < len(given):

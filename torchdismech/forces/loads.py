@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, check_interval, number, refuse_no_rods, scalar, vector
+from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.state import Control, State
 
 __all__ = ["Buoyancy", "Gravity", "LineLoad", "PointForce"]
@@ -69,7 +69,7 @@ class PointForce(Force):
 
     Parameters
     ----------
-    nodes : node indices.
+    nodes : node indices, or a bool mask (N,).
     force : (3,) or (B, 3) [N], on each of the nodes; or (1, k, 3) or (B, k, 3), for each of the k nodes its own.
     start, stop : [s].
     """
@@ -78,38 +78,31 @@ class PointForce(Force):
     per_robot = ("force",)
     _index: Tensor
 
-    def __init__(self, nodes: Sequence[int], force, start: float = -math.inf, stop: float = math.inf):
+    def __init__(self, nodes: Indices, force, start: float = -math.inf, stop: float = math.inf):
         super().__init__()
-        self.nodes = list(nodes)
-        self.register_buffer("_index", torch.as_tensor(self.nodes), persistent=False)
-        self.force = nn.Parameter(_of_nodes(force, len(self.nodes)), requires_grad=False)
+        self.nodes = nodes
+        given = number(force, "PointForce.force")
+        of_each = given.dim() == 3 and given.shape[-1] == 3
+        self.force = nn.Parameter(given if of_each else vector(given, "PointForce.force"), requires_grad=False)
         self.start, self.stop = check_interval(start, stop, "PointForce")
 
     def bind(self, body: Body) -> None:
-        """Check the nodes."""
+        """Find the nodes; refuse forces of another number of nodes."""
         super().bind(body)
-        wrong = [i for i in self.nodes if not 0 <= i < body.n_nodes]
-        if wrong or not self.nodes:
-            raise InputError(f"PointForce.nodes: expected indices 0 to {body.n_nodes - 1}, got {wrong or 'none'}")
+        index = checked_indices(self.nodes, body.n_nodes, "PointForce.nodes")
+        count = len(index)
+        if self.force.dim() == 3 and self.force.shape[1] != count:
+            shapes = f"(3,), (B, 3), (1, {count}, 3) or (B, {count}, 3)"
+            raise InputError(f"PointForce.force: expected shape {shapes}, got {tuple(self.force.shape)}")
+        self.register_buffer("_index", torch.as_tensor(index), persistent=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force on its nodes while it is on."""
         on = acting(state.time, self.start, self.stop)
         load = state.q.new_zeros(state.batch, self.body.n_nodes, 3)
         force = self.force if self.force.dim() == 3 else self.force.expand(state.batch, 3).unsqueeze(1)
-        force = (force * on[:, None, None]).expand(state.batch, len(self.nodes), 3)
+        force = (force * on[:, None, None]).expand(state.batch, len(self._index), 3)
         return self.body.on_nodes(load.index_add(1, self._index, force))
-
-
-def _of_nodes(force, count: int) -> Tensor:
-    """Return the force of a `PointForce` on its nodes, checked."""
-    given = number(force, "PointForce.force")
-    if given.dim() < 3:
-        return vector(given, "PointForce.force")
-    if given.dim() > 3 or given.shape[1:] != (count, 3):
-        shapes = f"(3,), (B, 3), (1, {count}, 3) or (B, {count}, 3)"
-        raise InputError(f"PointForce.force: expected shape {shapes}, got {tuple(given.shape)}")
-    return given
 
 
 class LineLoad(Force):
@@ -118,7 +111,7 @@ class LineLoad(Force):
     Parameters
     ----------
     load : (3,) or (B, 3) [N/m].
-    edges : indices of rod edges.
+    edges : indices of rod edges, or a bool mask (E,).
     sides : (k, 2) pairs of nodes, such as sides of triangles along a shell's border.
     start, stop : [s], see `base.acting`.
     """
@@ -131,7 +124,7 @@ class LineLoad(Force):
     def __init__(
         self,
         load,
-        edges: Sequence[int] | None = None,
+        edges: Indices | None = None,
         sides=None,
         start: float = -math.inf,
         stop: float = math.inf,
@@ -146,20 +139,17 @@ class LineLoad(Force):
     def bind(self, body: Body) -> None:
         """Find the nodes at both ends of each line."""
         super().bind(body)
-        what, given, count = (
-            ("edges", self.edges, body.n_edges) if self.sides is None else ("sides", self.sides, body.n_nodes)
-        )
-        if self.sides is None:
+        if self.edges is not None:
             refuse_no_rods(body, "LineLoad.edges", "along triangles take sides")
-        index = np.asarray(given, dtype=np.int64)
-        if index.ndim != (1 if what == "edges" else 2) or (what == "sides" and index.shape[1] != 2):
-            raise InputError(f"LineLoad.{what}: expected {'(k,)' if what == 'edges' else '(k, 2)'}, got {index.shape}")
-        wrong = index[(index < 0) | (index >= count)]
-        if len(wrong) or not len(index):
-            raise InputError(f"LineLoad.{what}: expected indices 0 to {count - 1}, got {wrong.tolist() or 'none'}")
-        ends = body.rod_edges[index] if what == "edges" else index
+            index = checked_indices(self.edges, body.n_edges, "LineLoad.edges")
+            self.register_buffer("_edges", torch.as_tensor(index), persistent=False)
+            ends = body.rod_edges[index]
+        else:
+            index, shape = checked_indices(self.sides, body.n_nodes, "LineLoad.sides"), np.shape(self.sides)
+            if len(shape) != 2 or shape[1] != 2:
+                raise InputError(f"LineLoad.sides: expected pairs of nodes (k, 2), got shape {shape}")
+            ends = index.reshape(-1, 2)
         self.register_buffer("_ends", torch.as_tensor(ends), persistent=False)
-        self.register_buffer("_edges", torch.as_tensor(index), persistent=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return half of each line's force on either of its ends."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +13,7 @@ from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, check_interval, refuse_no_rods, vector
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.material_frames import MaterialFrames, cross_matrix, outer
 from torchdismech.state import Control, State
 
@@ -34,7 +34,7 @@ class PointMoment(Force):
     ----------
     moment : (3,) or (B, 3) [N m]: in "world" axes x, y, z, or in "material" ones: about the directors m1 and m2 of the
         section and the tangent of the edge. EI2 resists the first, EI1 the second, GJ the third.
-    nodes, edges : indices of nodes, or of rod edges; on each of them the whole moment.
+    nodes, edges : indices of nodes, or of rod edges, or a bool mask of all; on each of them the whole moment.
     frame : "world" or "material".
     start, stop : [s].
     """
@@ -49,8 +49,8 @@ class PointMoment(Force):
     def __init__(
         self,
         moment,
-        nodes: Sequence[int] | None = None,
-        edges: Sequence[int] | None = None,
+        nodes: Indices | None = None,
+        edges: Indices | None = None,
         frame: str = "world",
         start: float = -math.inf,
         stop: float = math.inf,
@@ -79,14 +79,11 @@ class PointMoment(Force):
     def edges_and_shares(self, body: Body) -> tuple[np.ndarray, np.ndarray]:
         """Return the edges (K,) and which part of the moment each takes (K,)."""
         refuse_no_rods(body, "PointMoment")
-        what, given = ("nodes", self.nodes) if self.edges is None else ("edges", self.edges)
-        index = np.asarray(given, dtype=np.int64).reshape(-1)
-        count = body.n_nodes if what == "nodes" else body.n_edges
-        wrong = index[(index < 0) | (index >= count)]
-        if len(wrong) or not len(index):
-            raise InputError(f"PointMoment.{what}: expected indices 0 to {count - 1}, got {wrong.tolist() or 'none'}")
-        if what == "edges":
+        if self.edges is not None:
+            index = checked_indices(self.edges, body.n_edges, "PointMoment.edges")
             return index, np.ones(len(index))
+        assert self.nodes is not None  # one of the two was given
+        index = checked_indices(self.nodes, body.n_nodes, "PointMoment.nodes")
         around = [np.flatnonzero((body.rod_edges == node).any(1)) for node in index]
         bare = [int(node) for node, found in zip(index, around, strict=True) if not len(found)]
         if bare:

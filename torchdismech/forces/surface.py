@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, check_interval, scalar, vector
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
+from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
@@ -36,7 +36,7 @@ class SurfaceForce(Force):
     compiles = True
     _triangles: Tensor
 
-    def __init__(self, triangles: Sequence[int] | np.ndarray | Tensor | None = None, explicit: bool = False):
+    def __init__(self, triangles: Indices | None = None, explicit: bool = False):
         super().__init__(explicit)
         self.triangles = triangles
 
@@ -162,7 +162,7 @@ class Pressure(_OnTriangles):
     def __init__(
         self,
         pressure,
-        triangles: Sequence[int] | np.ndarray | Tensor | None = None,
+        triangles: Indices | None = None,
         start: float = -math.inf,
         stop: float = math.inf,
     ):
@@ -239,7 +239,7 @@ class Thrust(SurfaceForce):
         smoothing: float,
         axis="body",
         refill=0.0,
-        triangles: Sequence[int] | np.ndarray | Tensor | None = None,
+        triangles: Indices | None = None,
         explicit: bool = True,
     ):
         super().__init__(triangles, explicit)
@@ -413,28 +413,17 @@ def _direction(axis) -> Tensor:
     return direction
 
 
-def _chosen(triangles, count: int, what: str) -> np.ndarray:
+def _chosen(triangles: Indices | None, count: int, what: str) -> np.ndarray:
     """Return the indices of the chosen triangles among `count`."""
     if not count:
         raise InputError(f"{what}: acts on the triangles of shells, and the robot has none; add a shell to it")
     if triangles is None:
         return np.arange(count)
-    given = np.asarray(triangles.cpu() if isinstance(triangles, Tensor) else triangles)
-    if given.dtype == bool and given.shape == (count,):
-        given = np.flatnonzero(given)
-    if given.dtype.kind not in "iu" or given.ndim != 1 or not len(given):
-        raise InputError(
-            f"{what}.triangles: expected indices 0 to {count - 1} or a mask ({count},), at least one triangle of them; "
-            f"got shape {given.shape} of {given.dtype}"
-        )
-    unique, times = np.unique(given, return_counts=True)
-    wrong = np.concatenate([unique[(unique < 0) | (unique >= count)], unique[times > 1]])
-    if len(wrong):
-        raise InputError(
-            f"{what}.triangles: expected indices 0 to {count - 1}, each once, got {wrong.tolist()[:10]} too often or "
-            "out of range"
-        )
-    return given.astype(np.int64)
+    index = checked_indices(triangles, count, f"{what}.triangles")
+    unique, times = np.unique(index, return_counts=True)
+    if len(unique) < len(index):
+        raise InputError(f"{what}.triangles: expected each once, got {unique[times > 1].tolist()[:10]} too often")
+    return index
 
 
 def _one_rim(triangles: np.ndarray) -> np.ndarray:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from torch import Tensor
 
-from torchdismech.errors import InputError, listed
+from torchdismech.errors import InputError, listed, shown
 
 __all__ = [
     "LARGE",
     "SHORTEST_EDGE",
+    "Indices",
     "check_every_node_used",
     "check_folds",
     "check_nodes",
     "check_rods",
+    "checked_indices",
     "edge_problems",
     "namer",
 ]
+
+Indices = Sequence[int] | np.ndarray | Tensor  # of nodes, edges or triangles; or a mask of bool, one of each of them
 
 # An edge shorter than this part of the robot's size has no usable direction: its nodes are at one place up to rounding.
 SHORTEST_EDGE = 1e-12
@@ -27,6 +32,40 @@ LARGE = 10.0  # m: what is more extended looks like millimetres
 # 1 + cos of the angle between two edges of a spring; below it (within 1.4e-4 rad of a fold) the curvature is past 1e4
 # and its derivatives lose half of their digits.
 SMALLEST_FOLD = 1e-8
+
+
+def checked_indices(given: Indices, count: int, where: str) -> np.ndarray:
+    """Return the indices (k,) of those of `count` nodes, edges or triangles that were chosen, by indices or by a mask.
+
+    A mask (count,) of bool chooses where it is true. Refused are none at all, indices that there are not, and what is
+    neither: NumPy would take masks for the numbers 0 and 1, and round others to whole ones.
+    """
+    index = _as_array(given)
+    if index.dtype == bool and index.shape == (count,):
+        index = np.flatnonzero(index)
+    if index.dtype == bool:
+        got = f"a mask of shape {index.shape}"
+    elif not index.size:
+        got = "none"
+    elif index.dtype.kind not in "iu":
+        got = shown(given)
+    else:
+        wrong = index[(index < 0) | (index >= count)]
+        if not len(wrong):
+            return index.astype(np.int64).reshape(-1)
+        got = str(wrong.tolist()[:10])
+    raise InputError(f"{where}: expected indices 0 to {count - 1} or a mask ({count},), at least one; got {got}")
+
+
+def _as_array(given: Indices) -> np.ndarray:
+    """Return a caller's choice as an array; one of objects, if it cannot be one of numbers."""
+    if isinstance(given, Tensor):
+        return given.detach().cpu().numpy()
+    try:
+        as_it_is = isinstance(given, np.ndarray | str) or not isinstance(given, Iterable)
+        return np.asarray(given if as_it_is else list(given))  # NumPy makes no array of sets and generators
+    except (TypeError, ValueError):
+        return np.array([None])
 
 
 def check_nodes(nodes: np.ndarray, where: str) -> None:

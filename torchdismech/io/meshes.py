@@ -8,8 +8,10 @@ textures and so repeat it; in these formats nodes at exactly the same place are 
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +49,17 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     InputError
         Named with the file: it is missing, empty, broken or of an unknown kind; it holds no triangles, or lines or
         points beside them; its triangles do not form a shell (see `check_mesh`); nodes at the same place in a format
-        that does not have to repeat them, or apart by noise alone in one that does: the shell would be cut there.
+        that does not have to repeat them, or apart by noise alone in one that does: the shell would be cut there; or
+        the scale is not above 0.
     """
     path = Path(path)
     suffix = path.suffix.lower()
+    if not (isinstance(scale, Real) and 0 < scale < math.inf):
+        raise InputError(f"{path}: scale: expected a finite number above 0, got {scale!r}")
     _check_suffix(path, READ_SUFFIXES)
     content = _content(path)
+    if suffix == ".stl":
+        _refuse_cut_stl(path, content)
     nodes, triangles = _joined(path, _loaded(path, suffix, content))
     _check_counts(path, suffix, content, nodes, triangles)
     if not len(triangles):
@@ -134,7 +141,9 @@ def _loaded(path: Path, suffix: str, content: bytes):
                 source, file_type=suffix[1:], process=False, maintain_order=True, skip_materials=True, fix_texture=False
             )
     except Exception as error:  # a parser meets a broken file with whatever error comes first
-        raise InputError(f"{path}: not a readable {suffix[1:]} file: {type(error).__name__}: {error}") from error
+        guesses = isinstance(error, ModuleNotFoundError) and error.name == "charset_normalizer"  # of an encoding
+        cause = "it is neither text nor binary" if guesses else f"{type(error).__name__}: {error}"
+        raise InputError(f"{path}: not a readable {suffix[1:]} file: {cause}") from error
 
 
 def _plain_obj(path: Path, content: bytes) -> bytes:
@@ -241,6 +250,16 @@ def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
         binary = len(content) >= 84 and len(content) == 84 + 50 * int.from_bytes(content[80:84], "little")
         return None, None if binary else len(re.findall(rb"\bfacet\s+normal\b", content, re.IGNORECASE))
     return None, None
+
+
+def _refuse_cut_stl(path: Path, content: bytes) -> None:
+    """Refuse a binary stl file that is shorter than it says: to trimesh it looks like a broken text."""
+    said = int.from_bytes(content[80:84], "little")
+    if b"\0" in content and len(content) < 84 + 50 * said:  # no text holds a byte that is zero
+        raise InputError(
+            f"{path}: the file says it has {said} triangles, which take {84 + 50 * said} bytes, and has "
+            f"{len(content)}: it is cut off"
+        )
 
 
 def _ply_elements(content: bytes) -> dict[str, int]:

@@ -1,0 +1,173 @@
+"""What a builder is given by mistake, refused in the call that gives it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, arc, forces, straight
+from torchdismech.contact import Sphere
+
+SECTION, MATERIAL = Circle(2e-3), Material(1e6, 1000.0)
+
+
+def rod():
+    """Return a builder with a rod of four edges."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 5), SECTION, MATERIAL)
+    return builder
+
+
+@pytest.mark.parametrize("distance", [-1e-9, math.nan, math.inf, "1e-9", None, np.zeros(2)])
+def test_a_join_distance_that_is_none(distance):
+    """It was taken: below zero and NaN, so that nothing was joined, infinity, so that all was one node."""
+    with pytest.raises(InputError, match=r"join_distance: expected a finite length from 0 up \[m\], got"):
+        RobotBuilder(join_distance=distance)
+
+
+def test_join_distances():
+    """Take zero, and numbers of NumPy."""
+    for distance in (0, 0.0, np.float32(1e-6)):
+        assert RobotBuilder(join_distance=distance).join_distance == distance
+
+
+CIRCLE = arc((0, 0, 0), (0.1, 0, 0), (0, 0, 1), 2 * math.pi, 21)
+TWO_TRIANGLES = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda builder: builder.add_rod(CIRCLE, SECTION, MATERIAL), "rod: nodes 0 and 20 are in one place"),
+        (lambda builder: builder.add_nodes([[0, 0, 1], [0, 0, 0], [0, 0, 1]]), "nodes: nodes 0 and 2 are in one place"),
+    ],
+)
+def test_two_nodes_of_a_call_in_one_place(add, message):
+    """They were two nodes, although those of different calls are one there: the circle was open."""
+    with pytest.raises(InputError, match=message + ".*nodes of one call are not joined; give the node once"):
+        add(RobotBuilder())
+
+
+def test_shells_may_be_slit():
+    """Warn of two nodes in one place, and keep them apart: the triangles do not hold together."""
+    builder = RobotBuilder()
+    with pytest.warns(UserWarning, match="shell: nodes [12] and [34] are in one place.*if the shell is slit there"):
+        builder.add_shell(TWO_TRIANGLES, [[0, 1, 2], [3, 5, 4]], 1e-3, MATERIAL)
+    assert len(builder.nodes) == 6
+
+
+def test_rings_are_closed_by_their_edges():
+    """Build a circle of 20 edges by its indices, or by a node that was there before, and nodes close to each other."""
+    ring = RobotBuilder()
+    edges = [[k, (k + 1) % 20] for k in range(20)]
+    ring.add_rods(CIRCLE[:20], edges, SECTION, MATERIAL)
+    joined = RobotBuilder()
+    joined.add_nodes(CIRCLE[:1])
+    joined.add_rod(CIRCLE, SECTION, MATERIAL)
+    for builder in (ring, joined):
+        body = builder.finalize(compile=False).body
+        assert body.n_nodes == body.n_edges == 20 and body.rods[0].closed
+    fine = RobotBuilder(join_distance=1e-2)
+    assert len(fine.add_rod(straight((0, 0, 0), (1e-3, 0, 0), 5), SECTION, MATERIAL)) == len(fine.nodes) == 5
+
+
+def a_function(state, control):
+    """Return no force."""
+    return torch.zeros_like(state.q)
+
+
+FORCE = r"add_force: expected a force, such as forces.Gravity\(\(0, 0, -9.81\)\), got "
+CONTACT = (
+    r"add_contact: expected an obstacle, contact.Obstacle\(shape, response\), or contact.SelfContact\(response\), got "
+)
+POINTS = straight((0, 0, 1), (0.3, 0, 1), 5)
+OTHER_KINDS = {
+    "a shape": (lambda builder: builder.add_contact(Sphere((0, 0, 0), 0.1)), CONTACT + "Sphere$"),
+    "a function": (lambda builder: builder.add_force(a_function), FORCE + "function$"),
+    "a class": (lambda builder: builder.add_force(forces.Gravity), FORCE + "the class Gravity itself$"),
+    "a vector": (lambda builder: builder.add_force((0, 0, -9.81)), FORCE + "tuple$"),
+    "a term's name": (
+        lambda builder: builder.add_term("stretch"),
+        "add_term: expected an elastic.ElasticTerm, got str",
+    ),
+    "a network": (lambda builder: builder.add_energy("stretch", nn.Linear(1, 1)), r"add_energy: .*Energy.* got Linear"),
+    "a network in place": (
+        lambda builder: builder.replace_energy("stretch", nn.Linear(1, 1)),
+        "replace_energy: .*Linear",
+    ),
+    "no power": (lambda builder: builder.add_dissipation("stretch", 0.1), "add_dissipation: .*Energy.* got float"),
+    "swapped": (
+        lambda builder: builder.add_rod(POINTS, MATERIAL, SECTION),
+        "section: expected a Circle or a Rectangle, got Material",
+    ),
+    "a radius": (
+        lambda builder: builder.add_rod(POINTS, 5e-3, MATERIAL),
+        "section: expected a Circle or a Rectangle, got float",
+    ),
+    "a modulus": (lambda builder: builder.add_rod(POINTS, SECTION, 1e6), "material: expected a Material, got float"),
+    "a shell's modulus": (
+        lambda builder: builder.add_shell(TWO_TRIANGLES[:3], [[0, 1, 2]], 1e-3, 1e6),
+        "material: expected a Material, got float",
+    ),
+    "a number for a name": (lambda builder: builder.add_rod(POINTS, SECTION, MATERIAL, name=5), "name: .* got 5"),
+    "one corner": (
+        lambda builder: builder.clamp(box=([0, 0, 0],)),
+        r"clamp.box: expected its two corners .*got \(\[0,",
+    ),
+    "text for a box": (lambda builder: builder.clamp(box="all"), "clamp.box: expected its two corners .*got 'all'"),
+    "a number for axes": (lambda builder: builder.clamp([0], axes=5), "clamp.axes: expected a subset of 'xyz', got 5"),
+    "lists for axes": (lambda builder: builder.clamp([0], axes=[["x"]]), "clamp.axes: expected a subset of 'xyz'"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_objects_of_another_kind(name):
+    """They ended in errors of Python, some of them when the robot was built."""
+    call, message = OTHER_KINDS[name]
+    with pytest.raises(InputError, match=message):
+        call(rod())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.complex64, "float32", float, None])
+def test_dtypes_that_are_not_stepped(dtype):
+    """The error came from a step, from torch, or spoke of sizes that float16 does not hold."""
+    with pytest.raises(InputError, match="^dtype: expected torch.float32 or torch.float64, got"):
+        rod().finalize(dtype=dtype)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", 1.5])
+def test_devices_that_are_not_there(device):
+    """Name the argument."""
+    with pytest.raises(InputError, match=f"^device: expected one that is there, .* got {device!r}"):
+        rod().finalize(device=device)
+
+
+@pytest.mark.parametrize("changed", [nn.Module.half, nn.Module.bfloat16])
+def test_models_in_a_dtype_that_is_not_stepped(changed):
+    """Refuse states of a model that was changed after it was built, also those that were made before."""
+    model = rod().finalize(compile=False)
+    state = model.initial_state()
+    dtype = changed(model).dtype
+    for call in (
+        model.initial_state,
+        lambda: ImplicitEuler(0.01).step(model, state),
+        lambda: ImplicitEuler(0.01).step(model, state.to(dtype)),
+    ):
+        with pytest.raises(InputError, match=f"^Model: dtype: expected torch.float32 or torch.float64, got {dtype}"):
+            call()
+
+
+def test_single_precision_is_stepped():
+    """Take float32, on the CPU by name."""
+    model = rod().finalize(compile=False, dtype=torch.float32, device="cpu")
+    assert model.dtype == torch.float32 and model.device.type == "cpu"
+
+
+def test_folds_are_those_of_the_robot():
+    """Begin as the other messages about the whole robot do."""
+    builder = RobotBuilder()
+    builder.add_rod([[0, 0, 0], [0.2, 0, 0], [0.1, 0, 0]], SECTION, MATERIAL)
+    with pytest.raises(InputError, match=r"^robot: the edges \(0, 1\) and \(1, 2\) fold back"):
+        builder.finalize()
