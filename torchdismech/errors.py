@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from numbers import Integral
 
 import torch
 
@@ -16,6 +17,7 @@ __all__ = [
     "refuse_trained",
     "refuse_unstepped",
     "shown",
+    "whole_number",
 ]
 
 
@@ -27,6 +29,13 @@ def shown(value: object) -> str:
 
 class InputError(ValueError):
     """Input that cannot be used: the message names the thing, what was expected and what came."""
+
+
+def whole_number(given: object, where: str, least: int = 1) -> int:
+    """Return a count; refuse what is no whole number from `least` up: Python would cut fractions off."""
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
+        raise InputError(f"{where}: expected a whole number from {least} up, got {given!r}")
+    return int(given)
 
 
 def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:
