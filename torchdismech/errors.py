@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 
@@ -18,6 +19,7 @@ __all__ = [
     "refuse_trained",
     "refuse_unstepped",
     "shown",
+    "whole_number",
 ]
 
 
@@ -34,6 +36,13 @@ def listed(numbers: Sequence[int]) -> str:
 
 class InputError(ValueError):
     """Input that cannot be used: the message names the thing, what was expected and what came."""
+
+
+def whole_number(given: object, where: str, least: int = 1) -> int:
+    """Return a count; refuse what is no whole number from `least` up: Python would cut fractions off."""
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
+        raise InputError(f"{where}: expected a whole number from {least} up, got {given!r}")
+    return int(given)
 
 
 def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.clamps import posed
-from torchdismech.errors import InputError, Status, refuse_other_model
+from torchdismech.errors import InputError, Status, refuse_other_model, whole_number
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
@@ -161,8 +161,7 @@ def _check(model: Model, state: State, control: Control, last: float, steps: int
     model.check_batch(state, control)
     if not isinstance(last, int | float) or not math.isfinite(last) or last == 0:
         raise InputError(f"follow.last: expected a number other than 0, got {last!r}")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise InputError(f"follow.steps: expected a whole number from 1 up, got {steps!r}")
+    whole_number(steps, "follow.steps")
     if not isinstance(length, int | float) or not 0 < length <= 1:
         raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length!r}")
     if state.internal is not None:

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept
-from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.errors import InputError, SimulationError, Status, whole_number
 from torchdismech.state import BatchState, Control, State
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
@@ -125,8 +125,7 @@ def rollout(
         `integrator.reactions` gives it. Not a number where that is not known: before the first step, of robots that
         failed, and of steps that were taken in parts.
     """
-    if steps < 1 or every < 1:
-        raise InputError(f"rollout: steps and every have to be at least 1, got steps={steps}, every={every}")
+    steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = _progress_bar(steps, state.batch) if progress else None
@@ -339,8 +338,9 @@ def unroll(
     observe : observe(before, after, control) returns tensors (B, ...) by name for each step, which `Unrolled.observed`
         keeps: strains, energies, what sensors see, `integrator.reactions`. They can be differentiated as all else.
     """
-    if steps < 1 or (checkpoint_every is not None and checkpoint_every < 1):
-        raise InputError(f"unroll: steps and checkpoint_every have to be at least 1, got {steps}, {checkpoint_every}")
+    steps = whole_number(steps, "unroll.steps")
+    if checkpoint_every is not None:
+        checkpoint_every = whole_number(checkpoint_every, "unroll.checkpoint_every")
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
     bar = _progress_bar(steps, state.batch) if progress else None

@@ -303,7 +303,7 @@ REFUSALS = {
     "angle": (lambda: rectangle(1, 1, 0.1, "rotated", angle=float("inf")), "angle", "finite"),
     "seed elsewhere": (lambda: rectangle(1, 1, 0.1, seed=1), "seed", "pattern 'equilateral'"),
     "seed of a turned grid": (lambda: rectangle(1, 1, 0.1, "rotated", seed=1), "seed", "'rotated'"),
-    "negative seed": (lambda: rectangle(1, 1, 0.1, "random", seed=-1), "seed", "whole number from 0, got -1"),
+    "negative seed": (lambda: rectangle(1, 1, 0.1, "random", seed=-1), "seed", "whole number from 0 up, got -1"),
     "broken seed": (lambda: disc(1, 0.1, "random", seed=1.5), "seed", "got 1.5"),
     "radius": (lambda: disc(-1, 0.1), "radius", "got -1"),
     "disc spacing": (lambda: disc(1, 1.1), "spacing", "at most the radius 1"),
@@ -312,7 +312,7 @@ REFUSALS = {
     "bell": (lambda: hemisphere(1, 2), "spacing", "at most the radius"),
     "bell radius": (lambda: hemisphere(float("nan"), 2), "radius", "got nan"),
     "side": (lambda: hexagon(0, 2), "side", "got 0"),
-    "divisions": (lambda: hexagon(1, 0), "divisions", "whole number from 1, got 0"),
+    "divisions": (lambda: hexagon(1, 0), "divisions", "whole number from 1 up, got 0"),
     "broken divisions": (lambda: hexagon(1, 2.0), "divisions", "got 2.0"),
 }
 

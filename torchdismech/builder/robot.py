@@ -6,7 +6,6 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from numbers import Real
 
 import numpy as np
 import torch
@@ -95,7 +94,7 @@ class RobotBuilder:
         _check_choice("curvature", curvature, ("half-way", "averaged"))
         _check_choice("mass", mass, ("lumped", "consistent"))
         _check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
-        if not (isinstance(join_distance, Real) and 0 <= join_distance < math.inf):
+        if not (isinstance(join_distance, int | float | np.number) and 0 <= join_distance < math.inf):
             raise InputError(f"join_distance: expected a finite length from 0 up [m], got {join_distance!r}")
         self.planar = planar
         self.curvature, self.mass, self.clamp_rule = curvature, mass, clamp_rule
@@ -518,7 +517,7 @@ def _corners(box: object) -> np.ndarray:
 def _check_device(device: object) -> None:
     """Refuse a device that torch does not know, or that is not there."""
     try:
-        torch.empty(0, device=device)  # type: ignore[arg-type]
+        torch.empty(0, device=device)  # type: ignore[call-overload]
     except (AssertionError, RuntimeError, TypeError) as error:
         raise InputError(f"device: expected one that is there, such as 'cpu' or 'cuda', got {device!r}") from error
 

@@ -28,7 +28,7 @@ from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.errors import InputError, refuse_trained
+from torchdismech.errors import InputError, refuse_trained, whole_number
 from torchdismech.forces.base import vector
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.materials import Number
@@ -124,8 +124,7 @@ class PneumaticArm(ReducedModel):
     ):
         super().__init__()
         for name, value, least in (("chambers", chambers, 3), ("disks", disks, 0), ("quadrature", quadrature, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name}: expected a whole number from {least} up, got {value!r}")
+            whole_number(value, name, least)
         given = _tensor(lengths, "lengths")
         if not given.dim() or not given.shape[-1]:
             raise InputError(f"lengths: expected those of one section or more, (S,) or (B, S), got {lengths}")

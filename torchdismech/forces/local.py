@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.errors import InputError
+from torchdismech.errors import whole_number
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Dependence
 from torchdismech.geometry.frames import rotated, transported, unit
@@ -32,9 +32,7 @@ class LocalForce(Force):
 
     def __init__(self, reach: int = 1, explicit: bool = False):
         super().__init__(explicit)
-        if reach < 0:
-            raise InputError(f"{type(self).__name__}: reach has to be 0 or more edges, got {reach}")
-        self.reach = int(reach)
+        self.reach = whole_number(reach, f"{type(self).__name__}.reach", least=0)
 
     def nodal_force(self, state: State, control: Control) -> Tensor:
         """Return the force on the nodes (B, N, 3) [N].

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, whole_number
 
 __all__ = ["arc", "helix", "polygon_writhe", "straight"]
 
@@ -14,9 +14,8 @@ FAR = 1e4  # m: where the rod is closed
 
 def straight(start: ArrayLike, end: ArrayLike, nodes: int) -> np.ndarray:
     """Return `nodes` points (nodes, 3) evenly from `start` to `end`."""
-    if nodes < 2:
-        raise InputError(f"straight: expected at least 2 nodes, got {nodes}")
-    return np.linspace(np.asarray(start, dtype=float), np.asarray(end, dtype=float), nodes)
+    count = whole_number(nodes, "straight: nodes", least=2)
+    return np.linspace(np.asarray(start, dtype=float), np.asarray(end, dtype=float), count)
 
 
 def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, nodes: int) -> np.ndarray:
@@ -26,8 +25,7 @@ def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, node
 
 def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, height: float, nodes: int) -> np.ndarray:
     """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` and risen by `height`."""
-    if nodes < 2:
-        raise InputError(f"helix: expected at least 2 nodes, got {nodes}")
+    count = whole_number(nodes, "nodes", least=2)
     direction = np.asarray(axis, dtype=float)
     if not np.linalg.norm(direction) > 0:
         raise InputError(f"helix: expected an axis that is not zero, got {axis!r}")
@@ -35,9 +33,9 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
     arm = np.asarray(start, dtype=float) - np.asarray(center, dtype=float)
     along = direction * (arm @ direction)
     radial = arm - along
-    turn = np.linspace(0.0, angle, nodes)[:, None]
+    turn = np.linspace(0.0, angle, count)[:, None]
     spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
-    return np.asarray(center, dtype=float) + along + spun + direction * np.linspace(0.0, height, nodes)[:, None]
+    return np.asarray(center, dtype=float) + along + spun + direction * np.linspace(0.0, height, count)[:, None]
 
 
 def polygon_writhe(nodes: np.ndarray) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, whole_number
 
 __all__ = ["Mesh", "disc", "hemisphere", "hexagon", "rectangle"]
 
@@ -142,9 +142,7 @@ def hexagon(side: float, divisions: int) -> Mesh:
         A side that is not positive and finite, divisions that are no whole number from 1.
     """
     _check_positive(side=side)
-    if isinstance(divisions, bool) or not isinstance(divisions, (int, np.integer)) or divisions < 1:
-        raise InputError(f"divisions: expected a whole number from 1, got {divisions!r}")
-    ring, sector, triangles = _rings(divisions)
+    ring, sector, triangles = _rings(whole_number(divisions, "divisions"))
     corners = _cylindrical(np.array(1.0), np.arange(7) * (math.pi / 3), 0.0)
     which = np.floor(sector).astype(np.int64)
     along = (sector - which)[:, None]
@@ -187,8 +185,7 @@ def _check_pattern(pattern: str, known: tuple[str, ...]) -> None:
 
 
 def _check_seed(seed: int, pattern: str) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed: expected a whole number from 0, got {seed!r}")
+    whole_number(seed, "seed", least=0)
     if seed != 0 and pattern != "random":
         raise InputError(f"seed: only pattern 'random' uses random numbers, got seed {seed} with pattern {pattern!r}")
 

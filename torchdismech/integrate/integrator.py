@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
-from torchdismech.errors import InputError, SimulationError, refuse_unstepped
+from torchdismech.errors import InputError, SimulationError, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
@@ -76,11 +76,9 @@ class Solver(ABC):
             )
         if not 0 <= relative_tolerance < 1:
             raise InputError(f"relative_tolerance: expected a number from 0 up to 1, got {relative_tolerance}")
-        if max_iterations < 1:
-            raise InputError(f"max_iterations: expected at least 1, got {max_iterations}")
         self.force_tolerance = float(force_tolerance)
         self.relative_tolerance = float(relative_tolerance)
-        self.max_iterations = int(max_iterations)
+        self.max_iterations = whole_number(max_iterations, "max_iterations")
         self.line_search = bool(line_search)
         self.chunk = check_chunk(chunk)
 
@@ -319,10 +317,8 @@ class Integrator(Solver):
         super().__init__(force_tolerance, relative_tolerance, max_iterations, line_search, chunk)
         if not (math.isfinite(dt) and dt > 0):
             raise InputError(f"dt: expected a finite number above 0, got {dt}")
-        if max_substeps < 0:
-            raise InputError(f"max_substeps: expected at least 0, got {max_substeps}")
         self.dt = float(dt)
-        self.max_substeps = int(max_substeps)
+        self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
         """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, listed
+from torchdismech.errors import InputError, Status, listed, whole_number
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.integrator import Solver, StepInfo
@@ -68,11 +68,9 @@ class Static(Solver):
         unstable: str = "leave",
     ):
         super().__init__(force_tolerance, relative_tolerance, max_iterations, line_search, chunk)
-        if load_steps < 1:
-            raise InputError(f"load_steps: expected at least 1, got {load_steps}")
         if unstable not in UNSTABLE:
             raise InputError(f"unstable: expected one of {', '.join(map(repr, UNSTABLE))}, got {unstable!r}")
-        self.load_steps, self.unstable = int(load_steps), unstable
+        self.load_steps, self.unstable = whole_number(load_steps, "load_steps"), unstable
         self.step_evaluations = 10 * self.load_steps
 
     def _warn_of(self, saddles: Tensor, unknown: list[str]) -> None:

@@ -11,7 +11,6 @@ import io
 import math
 import re
 import warnings
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if not (isinstance(scale, Real) and 0 < scale < math.inf):
+    if not (isinstance(scale, int | float | np.number) and 0 < scale < math.inf):
         raise InputError(f"{path}: scale: expected a finite number above 0, got {scale!r}")
     _check_suffix(path, READ_SUFFIXES)
     content = _content(path)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, whole_number
 from torchdismech.materials import Number, positive
 from torchdismech.reduced import ReducedModel
 from torchdismech.rigid.dynamics import Dynamics, accelerations
@@ -125,8 +125,7 @@ class RigidChain(ReducedModel):
             dampers have the viscosity in place of both. A spring between unlike elements stands for half a
             segment of either.
         """
-        if isinstance(segments, bool) or not isinstance(segments, int) or segments < 1:
-            raise InputError(f"segments: expected a whole number from 1 up, got {segments!r}")
+        segments = whole_number(segments, "segments")
         if space and shear is None:
             raise InputError("shear: a chain in space needs the shear modulus [Pa], by which its springs twist")
         count = segments + 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, SimulationError, Status, refuse_unstepped
+from torchdismech.errors import InputError, SimulationError, Status, refuse_unstepped, whole_number
 from torchdismech.rigid.adjoint import differentiable
 from torchdismech.rigid.chain import RigidChain
 from torchdismech.rigid.newton import solved
@@ -84,11 +84,9 @@ class ChainIntegrator:
         parts = round(dt / h)
         if h > dt or abs(parts * h - dt) > 1e-9 * dt:
             raise InputError(f"h: expected a whole part of dt = {dt:g} s, over which the control is held, got {h:g} s")
-        if max_iterations < 1 or max_substeps < 0:
-            raise InputError("max_iterations has to be at least 1 and max_substeps at least 0")
         self.dt, self.parts = float(dt), parts
-        self.tolerance, self.max_iterations = float(tolerance), int(max_iterations)
-        self.max_substeps = int(max_substeps)
+        self.tolerance, self.max_iterations = float(tolerance), whole_number(max_iterations, "max_iterations")
+        self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
     def step(
         self,

@@ -17,7 +17,7 @@ from torchdismech.constant_curvature.planning.expressions import STEEPEST, ArmEx
 from torchdismech.constant_curvature.planning.plan import Plan
 from torchdismech.constant_curvature.planning.solving import IPOPT, Limits, Motion
 from torchdismech.constant_curvature.planning.transcription import Task
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, whole_number
 
 __all__ = ["plan_rotation", "rotation_about", "touching_start"]
 
@@ -202,8 +202,7 @@ def _check_counts(steps: int, directions: int, max_iterations: int) -> None:
         ("directions", directions, 3),
         ("max_iterations", max_iterations, 1),
     ):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise InputError(f"{name}: expected a whole number from {least} up, got {number!r}")
+        whole_number(number, name, least)
 
 
 def _check_sizes(duration: float, thickness: float, least_normal: float) -> None:

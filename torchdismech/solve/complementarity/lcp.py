@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status
+from torchdismech.errors import InputError, Status, whole_number
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.interior_point import crossed_over, interior_point
 
@@ -96,8 +96,7 @@ def check_options(who: str, method: str, methods: tuple[str, ...], tolerance: fl
         raise InputError(f"{who}: method must be one of {', '.join(methods)}, got {method!r}")
     if not tolerance > 0:
         raise InputError(f"{who}: tolerance must be positive, got {tolerance}")
-    if max_iterations < 1:
-        raise InputError(f"{who}: max_iterations must be at least 1, got {max_iterations}")
+    whole_number(max_iterations, f"{who}: max_iterations")
 
 
 def status_of(finite: Tensor, residual: Tensor, tolerance: Tensor) -> Tensor:

@@ -1,0 +1,46 @@
+"""What calls on a robot that is built are given by mistake, refused by name."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.rods import rod_through
+from torchdismech import Circle, ImplicitEuler, InputError, Material, Static, arc, rollout, straight, unroll
+from torchdismech.forces import LocalForce
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Return a rod of four edges, clamped at its start."""
+    points = straight((0, 0, 0), (0.3, 0, 0), 5)
+    return rod_through(points, Circle(2e-3), Material(1e6, 1000.0)).finalize(compile=False)
+
+
+def run(model, call=rollout, **options):
+    """Return the run of a model from rest."""
+    return call(model, model.initial_state(), ImplicitEuler(0.01), **{"steps": 2, **options})
+
+
+COUNTS = {
+    "rollout.steps": (1, lambda model, count: run(model, steps=count)),
+    "rollout.every": (1, lambda model, count: run(model, every=count)),
+    "unroll.steps": (1, lambda model, count: run(model, unroll, steps=count)),
+    "unroll.checkpoint_every": (1, lambda model, count: run(model, unroll, checkpoint_every=count)),
+    "load_steps": (1, lambda model, count: Static(load_steps=count)),
+    "max_iterations": (1, lambda model, count: ImplicitEuler(0.01, max_iterations=count)),
+    "max_substeps": (0, lambda model, count: ImplicitEuler(0.01, max_substeps=count)),
+    "LocalForce.reach": (0, lambda model, count: LocalForce(reach=count)),
+    "straight: nodes": (2, lambda model, count: straight((0, 0, 0), (1, 0, 0), count)),
+    "nodes": (2, lambda model, count: arc((0, 0, 0), (1, 0, 0), (0, 0, 1), 1.0, count)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_are_whole_numbers(model, name):
+    """Refuse fractions, of which Python kept the whole part, or stored other frames; take those of NumPy."""
+    least, call = COUNTS[name]
+    for count in (least + 0.5, float(least + 1), least - 1, "2", math.nan, True):
+        with pytest.raises(InputError, match=f"^{name}: expected a whole number from {least} up, got {count!r}$"):
+            call(model, count)
+    call(model, np.int64(least))
