@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable
 from itertools import chain
-from operator import attrgetter, is_, itemgetter
+from operator import attrgetter, call, is_, itemgetter
 from typing import Any
 from weakref import ref
 
@@ -52,10 +52,11 @@ class Snapshot:
         self._attributes = [itemgetter(*_names(module, kept_as)) for module in modules]
         self._counts = [len(vars(module)) for module in modules]
         self._kinds = [*map(type, modules)]
-        self._dicts: list[dict[str, Any]] = []
-        for module in modules:
-            self._dicts += [module._modules, module._parameters, module._buffers]
-        self._objects = self._objects_of(modules)
+        held: list[dict[str, Any]] = [
+            of for module in modules for of in (module._modules, module._parameters, module._buffers)
+        ]
+        self._dicts, self._empty = [of for of in held if of], [of for of in held if not of]
+        self._objects = self._objects_of([*map(vars, modules)])
         own = chain.from_iterable(tensors.items() for module in modules for tensors in own_tensors(module))
         public = [tensor for name, tensor in own if tensor is not None and not name.startswith("_")]
         self._tensors = [tensor for tensor in public if tensor.is_floating_point() or tensor.is_complex()]
@@ -76,10 +77,10 @@ class Snapshot:
     def shows(self, root: nn.Module) -> bool:
         """Return whether the root is as it was."""
         modules = [root, *self.others]
-        attributes = map(vars, modules)
-        if [*map(type, modules)] != self._kinds or [*map(len, attributes)] != self._counts:
+        attributes = [*map(vars, modules)]
+        if [*map(type, modules)] != self._kinds or [*map(len, attributes)] != self._counts or any(self._empty):
             return False
-        objects = self._objects_of(modules)
+        objects = self._objects_of(attributes)
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
         return same and _places(self._tensors) == self._places and any(self._hooks) == self.hooked
 
@@ -113,13 +114,16 @@ class Snapshot:
             if before[name] != now.get(name) and (modules[place], name) not in given
         ]
 
-    def _objects_of(self, modules: list[nn.Module]) -> list[Any]:
-        """Return what the modules hold; attributes first, among them the dictionaries of which the rest is."""
+    def _objects_of(self, attributes: list[dict[str, Any]]) -> list[Any]:
+        """Return what modules with these attributes hold: first these, among them the dictionaries of the rest.
+
+        It runs in each step, so nothing of it is Python.
+        """
         try:
-            attributes = [names(vars(module)) for names, module in zip(self._attributes, modules, strict=True)]
+            found = [*chain.from_iterable(map(call, self._attributes, attributes))]
         except KeyError:  # one took the place of another
             return []
-        return [*chain.from_iterable(attributes), *chain.from_iterable(map(dict.values, self._dicts))]
+        return [*found, *chain.from_iterable(map(dict.values, self._dicts))]
 
 
 def _numbers_of(module: nn.Module) -> dict[str, Any]:
