@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, InputError, Material, Static, arc, rollout, straight, unroll
@@ -44,3 +45,26 @@ def test_counts_are_whole_numbers(model, name):
         with pytest.raises(InputError, match=f"^{name}: expected a whole number from {least} up, got {count!r}$"):
             call(model, count)
     call(model, np.int64(least))
+
+
+def test_edges_without_length(model):
+    """Refuse nodes in one place that an edge joins, of all robots or of one; energies there were NaN."""
+    heap = torch.zeros(2, 5, 3, dtype=torch.float64)
+    one = model.nodes.expand(2, -1, -1).clone()
+    one[1, 3] = one[1, 2]
+    for positions, where in ((heap, "nodes 0 and 1 of robot 0"), (one, "nodes 2 and 3 of robot 1")):
+        expected = f"{where} are in one place, and an edge joins them"
+        with pytest.raises(InputError, match=f"^posture: positions: {expected}"):
+            model.posture(positions)
+        q = torch.cat([positions.flatten(1), torch.zeros(2, model.n_dofs - 15)], dim=1)
+        with pytest.raises(InputError, match=f"^initial_state: q: {expected}"):
+            model.initial_state(q=q)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_postures_that_are_not_finite(model, number):
+    """They were taken."""
+    positions = model.nodes[None].clone()
+    positions[0, 2, 1] = number
+    with pytest.raises(InputError, match="posture: positions hold numbers that are not finite"):
+        model.posture(positions)
