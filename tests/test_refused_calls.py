@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, ImplicitEuler, InputError, Material, Static, arc, rollout, straight, unroll
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, Static, arc, rollout, straight, unroll
 from torchdismech.forces import LocalForce
+from torchdismech.trajectory import Recorder
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,51 @@ def test_postures_that_are_not_finite(model, number):
     positions[0, 2, 1] = number
     with pytest.raises(InputError, match="posture: positions hold numbers that are not finite"):
         model.posture(positions)
+
+
+@pytest.mark.parametrize("call", [rollout, unroll])
+def test_states_and_models_that_changed_places(model, call):
+    """Say how they are given."""
+    state, expected = (
+        model.initial_state(),
+        rf"^{call.__name__}: state: expected a state, as in \(model, state, .* got ",
+    )
+    with pytest.raises(InputError, match=expected + "Model$"):
+        call(state, model, ImplicitEuler(0.01), 2)
+    with pytest.raises(InputError, match=expected + "ImplicitEuler$"):
+        call(model, ImplicitEuler(0.01), state, 2)
+
+
+@pytest.mark.parametrize("field", ["natural_curvature", "natural_twist", "rest_length", "clamped_q", "pose", "force"])
+def test_controls_of_lists_and_arrays(field):
+    """Refuse where a control is made what ended in an error of its shape in the step."""
+    for value in ([0.0] * 6, np.zeros((1, 6)), 0.1):
+        expected = f"Control.{field}: expected a tensor with a row for each robot, got {type(value).__name__}$"
+        with pytest.raises(InputError, match=expected):
+            Control(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("running", "got"),
+    [
+        (torch.tensor([1]), r"\(1,\) of torch.int64"),
+        (torch.ones(3, dtype=torch.bool), r"\(3,\) of torch.bool"),
+        (torch.tensor(True), r"\(\) of torch.bool"),
+        ([True], "list"),
+    ],
+)
+def test_robots_to_step_are_a_mask(model, running, got):
+    """Refuse numbers of robots, and masks of others, before a run begins."""
+    expected = rf"running: expected a tensor \(1,\) of bool, robots to step, got {got}$"
+    with pytest.raises(InputError, match=expected):
+        run(model, running=running, writer=Unused())
+    with pytest.raises(InputError, match=expected):
+        ImplicitEuler(0.01).step(model, model.initial_state(), running=running)
+
+
+class Unused(Recorder):
+    """A writer that nobody starts."""
+
+    def start(self, *arguments):
+        """Say that it was started."""
+        raise AssertionError("the run began")
