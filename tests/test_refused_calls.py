@@ -74,10 +74,8 @@ def test_postures_that_are_not_finite(model, number):
 @pytest.mark.parametrize("call", [rollout, unroll])
 def test_states_and_models_that_changed_places(model, call):
     """Say how they are given."""
-    state, expected = (
-        model.initial_state(),
-        rf"^{call.__name__}: state: expected a state, as in \(model, state, .* got ",
-    )
+    state = model.initial_state()
+    expected = rf"^{call.__name__}: state: expected a state, as in \(model, state, integrator, steps\), got "
     with pytest.raises(InputError, match=expected + "Model$"):
         call(state, model, ImplicitEuler(0.01), 2)
     with pytest.raises(InputError, match=expected + "ImplicitEuler$"):

@@ -185,8 +185,8 @@ def refuse_closed_gaps(force: Tensor, n_nodes: int) -> None:
     if not bool(finite.all()):
         robot, dof = (~finite).nonzero()[0].tolist()
         raise InputError(
-            f"initial_state: robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by "
-            "Barrier needs a gap there from the start; move it away, or take Penalty"
+            f"robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by Barrier needs a gap "
+            "there from the start; move it away, or take Penalty"
         )
 
 
