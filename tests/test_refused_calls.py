@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, ImplicitEuler, InputError, Material, Static, arc, rollout, straight, unroll
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, Static, arc, rollout, straight, unroll
 from torchdismech.forces import LocalForce
+from torchdismech.trajectory import Recorder
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +46,72 @@ def test_counts_are_whole_numbers(model, name):
         with pytest.raises(InputError, match=f"^{name}: expected a whole number from {least} up, got {count!r}$"):
             call(model, count)
     call(model, np.int64(least))
+
+
+def test_edges_without_length(model):
+    """Refuse nodes in one place that an edge joins, of all robots or of one; energies there were NaN."""
+    heap = torch.zeros(2, 5, 3, dtype=torch.float64)
+    one = model.nodes.expand(2, -1, -1).clone()
+    one[1, 3] = one[1, 2]
+    for positions, where in ((heap, "nodes 0 and 1 of robot 0"), (one, "nodes 2 and 3 of robot 1")):
+        expected = f"{where} are in one place, and an edge joins them"
+        with pytest.raises(InputError, match=f"^posture: positions: {expected}"):
+            model.posture(positions)
+        q = torch.cat([positions.flatten(1), torch.zeros(2, model.n_dofs - 15)], dim=1)
+        with pytest.raises(InputError, match=f"^initial_state: q: {expected}"):
+            model.initial_state(q=q)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_postures_that_are_not_finite(model, number):
+    """They were taken."""
+    positions = model.nodes[None].clone()
+    positions[0, 2, 1] = number
+    with pytest.raises(InputError, match="posture: positions hold numbers that are not finite"):
+        model.posture(positions)
+
+
+@pytest.mark.parametrize("call", [rollout, unroll])
+def test_states_and_models_that_changed_places(model, call):
+    """Say how they are given."""
+    state = model.initial_state()
+    expected = rf"^{call.__name__}: state: expected a state, as in \(model, state, integrator, steps\), got "
+    with pytest.raises(InputError, match=expected + "Model$"):
+        call(state, model, ImplicitEuler(0.01), 2)
+    with pytest.raises(InputError, match=expected + "ImplicitEuler$"):
+        call(model, ImplicitEuler(0.01), state, 2)
+
+
+@pytest.mark.parametrize("field", ["natural_curvature", "natural_twist", "rest_length", "clamped_q", "pose", "force"])
+def test_controls_of_lists_and_arrays(field):
+    """Refuse where a control is made what ended in an error of its shape in the step."""
+    for value in ([0.0] * 6, np.zeros((1, 6)), 0.1):
+        expected = f"Control.{field}: expected a tensor with a row for each robot, got {type(value).__name__}$"
+        with pytest.raises(InputError, match=expected):
+            Control(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("running", "got"),
+    [
+        (torch.tensor([1]), r"\(1,\) of torch.int64"),
+        (torch.ones(3, dtype=torch.bool), r"\(3,\) of torch.bool"),
+        (torch.tensor(True), r"\(\) of torch.bool"),
+        ([True], "list"),
+    ],
+)
+def test_robots_to_step_are_a_mask(model, running, got):
+    """Refuse numbers of robots, and masks of others, before a run begins."""
+    expected = rf"running: expected a tensor \(1,\) of bool, robots to step, got {got}$"
+    with pytest.raises(InputError, match=expected):
+        run(model, running=running, writer=Unused())
+    with pytest.raises(InputError, match=expected):
+        ImplicitEuler(0.01).step(model, model.initial_state(), running=running)
+
+
+class Unused(Recorder):
+    """A writer that nobody starts."""
+
+    def start(self, *arguments):
+        """Say that it was started."""
+        raise AssertionError("the run began")

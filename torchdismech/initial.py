@@ -18,6 +18,7 @@ from torchdismech.state import State
 
 __all__ = [
     "as_tensor",
+    "collapsed_edge",
     "number_of_robots",
     "placed_state",
     "posture",
@@ -56,7 +57,10 @@ def as_tensor(name: str, given: object, body: Body) -> Tensor:
 
 
 def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, velocity: Tensor | None) -> State:
-    """Return robots at q and with a velocity, each (n,) or (B, n), or as at rest; directors are carried to q."""
+    """Return robots at q and with a velocity, each (n,) or (B, n), or as at rest; directors are carried to q.
+
+    Refused are other shapes, numbers that are not finite, and edges without length.
+    """
     for name, value in (("q", q), ("velocity", velocity)):
         if value is not None and (not 1 <= value.dim() <= 2 or value.shape[-1] != body.n_dofs):
             expected = f"({body.n_dofs},) or (B, {body.n_dofs})"
@@ -66,10 +70,30 @@ def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, veloc
     state = rest_state(body, frames, batch)
     rest_q = state.q
     if q is not None:
-        state = frames.moved(state, q.to(rest_q).expand(batch, -1).contiguous())
+        at = q.to(rest_q).expand(batch, -1).contiguous()
+        _refuse_collapsed("initial_state: q", body, at[:, : 3 * body.n_nodes].unflatten(1, (-1, 3)))
+        state = frames.moved(state, at)
     if velocity is not None:
         state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
     return state
+
+
+def collapsed_edge(body: Body, positions: Tensor) -> tuple[int, int, int] | None:
+    """Return a robot, and two nodes of it in one place that an edge joins, at positions (B, N, 3); or None."""
+    links = torch.as_tensor(body.links, device=positions.device)
+    same = (positions[:, links[:, 0]] == positions[:, links[:, 1]]).all(-1)
+    if not bool(same.any()):
+        return None
+    robot, link = same.nonzero()[0].tolist()
+    return robot, *links[link].tolist()
+
+
+def _refuse_collapsed(where: str, body: Body, positions: Tensor) -> None:
+    """Refuse edges without length at positions (B, N, 3): they have no direction."""
+    found = collapsed_edge(body, positions)
+    if found is not None:
+        robot, start, end = found
+        raise InputError(f"{where}: nodes {start} and {end} of robot {robot} are in one place, and an edge joins them")
 
 
 def posture(body: Body, frames: Frames, positions: Tensor) -> Tensor:
@@ -80,6 +104,9 @@ def posture(body: Body, frames: Frames, positions: Tensor) -> Tensor:
     """
     if positions.dim() != 3 or positions.shape[1:] != (body.n_nodes, 3):
         raise InputError(f"posture: positions have to be (B, {body.n_nodes}, 3), got {tuple(positions.shape)}")
+    if not bool(torch.isfinite(positions).all()):
+        raise InputError("posture: positions hold numbers that are not finite")
+    _refuse_collapsed("posture: positions", body, positions)
     q = body.q_of(positions)
     if not len(body.normal_edges):
         return q
@@ -158,8 +185,8 @@ def refuse_closed_gaps(force: Tensor, n_nodes: int) -> None:
     if not bool(finite.all()):
         robot, dof = (~finite).nonzero()[0].tolist()
         raise InputError(
-            f"initial_state: robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by "
-            "Barrier needs a gap there from the start; move it away, or take Penalty"
+            f"robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by Barrier needs a gap "
+            "there from the start; move it away, or take Penalty"
         )
 
 

@@ -313,7 +313,7 @@ class Model(nn.Module):
         """Return the q (B, n) of robots whose nodes are at positions (B, N, 3) [m], for `initial_state`.
 
         The twist of rods is that of frames transported from the rest shape, as nodes do not tell how sections are
-        turned; mid-edge normals are those between the triangles.
+        turned; mid-edge normals are those between the triangles. Edges without length are refused.
         """
         return posture(self.body, self.frames, as_tensor("posture: positions", positions, self.body))
 

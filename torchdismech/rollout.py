@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept
-from torchdismech.errors import InputError, SimulationError, Status, whole_number
-from torchdismech.state import BatchState, Control, State
+from torchdismech.errors import InputError, SimulationError, Status, refuse_other_kind, whole_number
+from torchdismech.state import BatchState, Control, State, running_robots
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
 __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
@@ -126,6 +126,8 @@ def rollout(
         failed, and of steps that were taken in parts.
     """
     steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
+    _check_state("rollout", state)
+    running = running_robots(state, running)
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = _progress_bar(steps, state.batch) if progress else None
@@ -171,7 +173,7 @@ def frames(
     reactions: bool = False,
 ) -> Iterator[Frame]:
     """Yield the initial frame, then those of `rollout`, with the same arguments; `bar` shows the progress."""
-    running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+    running = running_robots(state, running)
     zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     status = torch.where(running, zero, int(Status.STOPPED))
     integrator.prepare(model, state, steps)
@@ -311,6 +313,11 @@ def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
     return values
 
 
+def _check_state(caller: str, state: object) -> None:
+    """Refuse what is no state, as where it changed places with the model."""
+    refuse_other_kind(f"{caller}: state", state, BatchState, "a state, as in (model, state, integrator, steps)")
+
+
 def unroll(
     model: M,
     state: S,
@@ -339,6 +346,7 @@ def unroll(
         keeps: strains, energies, what sensors see, `integrator.reactions`. They can be differentiated as all else.
     """
     steps = whole_number(steps, "unroll.steps")
+    _check_state("unroll", state)
     if checkpoint_every is not None:
         checkpoint_every = whole_number(checkpoint_every, "unroll.checkpoint_every")
     integrator.prepare(model, state, steps)

@@ -10,12 +10,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.records import field_names, replaced
 from torchdismech.rows import finite_rows
 from torchdismech.values import split, where_rows
 
-__all__ = ["BatchState", "Control", "State", "tensor_fields"]
+__all__ = ["BatchState", "Control", "State", "running_robots", "tensor_fields"]
 
 
 class BatchState:
@@ -84,6 +84,16 @@ def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
     fields = _fields_of(kind if isinstance(kind, type) else type(kind))
     missing = [name for name in fields.optional if getattr(kind, name) is None]
     return tuple([name for name in fields.named if name not in missing]) if missing else fields.named
+
+
+def running_robots(state: BatchState, given: Tensor | None) -> Tensor:
+    """Return which robots (B,) to step: all, or those that a caller chose; refuse what is no mask of the state's."""
+    if given is None:
+        return torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
+    if not isinstance(given, Tensor) or given.dtype != torch.bool or given.shape != (state.batch,):
+        got = f"{tuple(given.shape)} of {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
+        raise InputError(f"running: expected a tensor ({state.batch},) of bool, robots to step, got {got}")
+    return given
 
 
 class _Fields:
@@ -221,6 +231,8 @@ class Control:
     def __post_init__(self) -> None:
         if self.values is None:  # as the other fields: the model's own
             object.__setattr__(self, "values", {})  # type: ignore[unreachable]
+        for name, value in self.tensors().items():
+            refuse_other_kind(f"Control.{name}", value, Tensor, "a tensor with a row for each robot")
 
     def replace(self, **changes) -> Control:
         """Return a copy with some fields changed."""

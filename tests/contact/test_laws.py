@@ -352,5 +352,7 @@ def test_a_barrier_needs_a_gap_at_the_start(what, gap):
         height = 3 * radius + 2 * gap
         builder.add_rod(straight((0, -0.05, height), (0, 0.05, height), 8), Circle(radius), Material(1e6, 1e3))
         builder.add_contact(SelfContact(barrier, rounding=0))
-    with pytest.raises(InputError, match="initial_state: robot 0, node .* Barrier needs a gap"):
-        builder.finalize().initial_state()
+    model = builder.finalize()
+    for call in (model.initial_state, lambda: model.thrown(model.rest_state(1), (0.0, 0.0, 1.0))):
+        with pytest.raises(InputError, match="^robot 0, node .* Barrier needs a gap"):
+            call()

@@ -39,7 +39,7 @@ from torchdismech.solve.complementarity import (
     solve_conditioned,
     solve_contact,
 )
-from torchdismech.state import Control
+from torchdismech.state import Control, running_robots
 from torchdismech.trainable import refuse_negative
 
 __all__ = ["ArmIntegrator"]
@@ -163,7 +163,7 @@ class ArmIntegrator:
         """
         refuse_unstepped(self, model, PneumaticArm)
         control = control or Control()
-        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+        running = running_robots(state, running)
         model.check_batch(state, control)
         self._check_arm(model)
         force = torch.zeros_like(state.q) if control.force is None else control.force

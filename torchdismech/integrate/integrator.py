@@ -33,7 +33,7 @@ from torchdismech.integrate.substeps import with_retries
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
-from torchdismech.state import Control, State
+from torchdismech.state import Control, State, running_robots
 from torchdismech.trainable import refuse_negative
 
 __all__ = ["Integrator", "Schedule", "Solver", "StepInfo"]
@@ -254,7 +254,7 @@ class Solver(ABC):
         self, model: Model, state: State, control: Control, running: Tensor | None, throw: bool
     ) -> tuple[State, StepInfo]:
         """Return what `step` does."""
-        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+        running = running_robots(state, running)
         seen = model.seen()
         self.check(model, state, control, seen)
         if model.has_user_hooks:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic.inelastic import internal_count
+from torchdismech.initial import collapsed_edge
 from torchdismech.io.contacts import refuse_overlap
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import SceneError
@@ -40,7 +41,7 @@ def initial_state(scene: Scene, model: Model) -> State:
     """
     table = scene.document.initial or Initial.model_construct()
     state = _placed(scene, model, table)
-    _refuse_collapsed_edges(scene, model, state)
+    _refuse_collapsed_edges(scene, model, state.positions)
     if not bool(torch.isfinite(state.director).all()):
         robot, edge = (~torch.isfinite(state.director).all(-1)).nonzero()[0].tolist()
         problem = f"edge {edge} of robot {robot} points right against where it does as built: its frame is not known"
@@ -91,6 +92,7 @@ def _placed(scene: Scene, model: Model, table: Initial) -> State:
 def _posture(scene: Scene, model: Model, name: str) -> Tensor:
     """Return the q (B, n) of robots whose nodes are where a file says."""
     x = _of_nodes(scene, model, "positions_file", name)
+    _refuse_collapsed_edges(scene, model, x[None])
     q = model.posture(x.expand(scene.batch, -1, -1).contiguous())
     if not bool(torch.isfinite(q).all()):
         raise SceneError(scene.path, (KEY, "positions_file"), f"{name}: a triangle has no area there, and no normal")
@@ -199,13 +201,11 @@ def _laws(run: Trajectory) -> list | None:
 # ---- refusals ----------------------------------------------------------------------------------------------------
 
 
-def _refuse_collapsed_edges(scene: Scene, model: Model, state: State) -> None:
-    """Refuse nodes that an edge joins and that begin at the same place."""
-    links = torch.as_tensor(model.body.links, device=state.q.device)
-    same = (state.positions[:, links[:, 0]] == state.positions[:, links[:, 1]]).all(-1)
-    if bool(same.any()):
-        robot, link = same.nonzero()[0].tolist()
-        start, end = links[link].tolist()
+def _refuse_collapsed_edges(scene: Scene, model: Model, positions: Tensor) -> None:
+    """Refuse nodes that an edge joins and that begin at the same place, at positions (B, N, 3)."""
+    found = collapsed_edge(model.body, positions)
+    if found is not None:
+        robot, start, end = found
         problem = f"nodes {start} and {end} of robot {robot} begin at the same place, and an edge joins them"
         raise SceneError(scene.path, KEY, problem)
 

@@ -16,7 +16,7 @@ from torchdismech.rigid.newton import solved
 from torchdismech.rigid.stages import Stages
 from torchdismech.rigid.state import ChainState
 from torchdismech.rigid.tableau import Block, radau_iia, sdirk2
-from torchdismech.state import Control
+from torchdismech.state import Control, running_robots
 from torchdismech.trainable import refuse_negative
 
 __all__ = ["ChainIntegrator", "ChainStepInfo", "Radau", "Sdirk2", "chain_integrator"]
@@ -109,7 +109,7 @@ class ChainIntegrator:
         """
         refuse_unstepped(self, model, RigidChain)
         control = control or Control()
-        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device) if running is None else running
+        running = running_robots(state, running)
         model.check_batch(state, control)
         refuse_negative(model)
         after, info = self._attempt(model, state, control, self.parts, running)
