@@ -331,5 +331,8 @@ def test_other_files_are_not_written_over(scene, tmp_path, arm):
     assert "or pass --overwrite" in simulate(scene, other, "--allow-code", "--resume", arm, status=2).stderr
     assert other.read_bytes() == arm.read_bytes()
     simulate(scene, other, "--allow-code", "--resume", arm, "--overwrite")
+    for out in ((), ("--out", arm)):
+        again = ("simulate", scene, "--allow-code", "--resume", arm, "--overwrite", *out)
+        assert "goes on in its own file" in call(*again, status=2).stderr
     simulate(scene, arm, "--allow-code", "--resume", arm)
     assert_same_file(other, arm)

@@ -271,6 +271,11 @@ def test_check_prints_what_is_controlled(write):
         ("Ki = 5.0", 'Ki = 5.0\nbeyond = "hold"', "beyond belongs to reference; a target has no times"),
         ("Ki = 5.0", 'Ki = 5.0\nfields = ["twist"]', "controller: fields: twist: a planar robot does not twist"),
         ("Ki = 5.0", 'Ki = 5.0\nfields = ["strech"]', "controller.fields.0: expected 'stretch'"),
+        (
+            "Ki = 5.0",
+            'Ki = 5.0\nfields = ["curvature"]\nleast_length = 0.2',
+            'controller: least_length is of fields with "stretch"; these do not use it: remove the key',
+        ),
         ("every = 0.02", "every = 0.025", "every: expected a whole number of steps of dt = 0.01 s, got 0.025 s"),
         ("curvature = 300.0", "twist = 300.0", "PI: rate: no field 'twist' is controlled"),
         ("Ki = 5.0", "Ki = 5.0\nelements = {stretch = [9]}", "elements: stretch: expected rod edges 0 to 5, got 9"),

@@ -100,6 +100,7 @@ def test_loads_are_those_of_a_time(tmp_path):
 def test_refuses(scene, tmp_path):
     """Name the argument, and a node that is not there or is of no use."""
     assert "follow.length" in called(scene, "--length", 2, status=2)
+    assert "--time: expected a finite number of seconds from 0 on, got -5" in called(scene, "--time", -5, status=2)
     assert "pass that, too" in called(scene, "--node", 1, status=2)
     out = tmp_path / "path.csv"
     assert "a node from 0 to 10, got 11" in called(scene, "--node", 11, "--out", out, status=2)

@@ -109,6 +109,22 @@ def test_dissipation_of_other_shells_is_refused(load, keys, table, problem):
     assert problem in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "problem"),
+    [
+        ("rod", 'joints = "pinned"', 'robot.joints: "pinned" is of nodes where rods branch or meet a shell; a robot'),
+        ("shell", 'joints = "pinned"', 'robot.joints: "pinned" is of nodes where rods branch or meet a shell; a robot'),
+        ("shell", 'curvature = "averaged"', 'robot.curvature: "averaged" is of rods; a robot without does not use it'),
+        ("rod", 'clamp_rule = "gregory"', 'robot.clamp_rule: "gregory" is of clamps with a direction; a robot'),
+    ],
+)
+def test_choices_about_what_a_robot_does_not_have_are_refused(load, kind, key, problem):
+    """Name the key of [robot] that changes nothing."""
+    with pytest.raises(InputError) as error:
+        load(HEAD[kind].replace("[robot]\n", f"[robot]\n{key}\n") + SIMULATION)
+    assert problem in str(error.value)
+
+
 IN_PLANE = HEAD["rod"].replace("[robot]\n", "[robot]\nplanar = true\n")
 
 

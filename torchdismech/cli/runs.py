@@ -124,13 +124,19 @@ def check_divisible(scene: Scene, processes: Processes) -> None:
 
 def _check_output(scene: Scene, path: Path, resume: Path | None, overwrite: bool) -> None:
     """Refuse to write over an input or another run; a run that is resumed is written into its own file."""
+    from torchdismech.errors import InputError
     from torchdismech.io.outputs import refuse_input, refuse_overwriting
     from torchdismech.trajectory.reading import is_trajectory
 
+    own = resume is not None and (path == resume or (path.exists() and resume.exists() and path.samefile(resume)))
+    if own and overwrite:
+        raise InputError(
+            f"--overwrite: a run that is resumed goes on in its own file, {path}, and does not use it: leave it out"
+        )
     refuse_input(path, {"the scene": scene.path} | {f"the file of {key}": file for key, file in scene.files.items()})
     if path.exists():
         interrupts.say_at_the_end(f"nothing was written; {path} is as it was")
-        if resume is None or not resume.exists() or not path.samefile(resume):
+        if not own:
             refuse_overwriting(path, overwrite, "trajectory", is_trajectory, "go on with its run by --resume, ")
 
 

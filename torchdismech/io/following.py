@@ -36,6 +36,8 @@ def scene_paths(
     time : at which schedules and loads are taken [s]; by default the end of the scene, for static ones 0.
     """
     simulation, state = scene.document.simulation, State.of(setup.state)
+    if time is not None and not 0 <= time < float("inf"):
+        raise InputError(f"--time: expected a finite number of seconds from 0 on, got {time:g}")
     end = simulation.duration or 0.0 if time is None else time
     state = state.replace(time=torch.full_like(state.time, end))
     control = setup.schedule(state.time, setup.model)

@@ -209,6 +209,7 @@ def load_scene(
     prints = fingerprints(path, document)
     geometry = read_geometry(path, document.robot)
     _check_indices(path, document, geometry)
+    _refuse_unused(path, document, geometry)
     if not insist:
         refuse_too_large(path, document, geometry)
     numbers, randomized = draw(path, document, tables)
@@ -348,6 +349,22 @@ def _check_indices(path: Path, document: schema.Document, geometry: Geometry) ->
         wrong = [i for nodes in groups for i in nodes if i >= len(geometry.nodes)]
         if wrong:
             raise SceneError(path, key, f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}")
+
+
+def _refuse_unused(path: Path, document: schema.Document, geometry: Geometry) -> None:
+    """Refuse choices of [robot] about what the robot does not have."""
+    robot, ends = document.robot, geometry.rod_edges.reshape(-1)
+    rods = len(ends) > 0
+    joined = rods and (np.bincount(ends).max() > 2 or bool(np.isin(ends, geometry.triangles).any()))
+    directed = any(clamp.direction is not None for clamp in document.clamp)
+    for key, value, used, owner in (
+        ("joints", "pinned", joined, "nodes where rods branch or meet a shell"),
+        ("curvature", "averaged", rods, "rods"),
+        ("clamp_rule", "gregory", directed, "clamps with a direction"),
+    ):
+        if getattr(robot, key) == value and not used:
+            problem = f'"{value}" is of {owner}; a robot without does not use it: remove the key'
+            raise SceneError(path, ("robot", key), problem)
 
 
 def _check_contacts(path: Path, document: schema.Document, count: int) -> None:

@@ -82,6 +82,8 @@ class Controller(Table):
             if others := sorted(self.model_fields_set - {"python"}):
                 raise ValueError(f'{others[0]} belongs to kind = "pi"; what python names has its own: remove the key')
             return self
+        if "least_length" in self.model_fields_set and "stretch" not in self.fields:
+            raise ValueError('least_length is of fields with "stretch"; these do not use it: remove the key')
         chosen = exactly_one(self, "target", "reference")
         if chosen == "target" and "beyond" in self.model_fields_set:
             raise ValueError("beyond belongs to reference; a target has no times: remove the key")
