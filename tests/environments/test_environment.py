@@ -388,6 +388,25 @@ def test_what_cannot_be_drawn_anew_is_refused(tmp_path, drawn, more, changes, wo
 
 
 @pytest.mark.parametrize(
+    ("made", "got"),
+    [
+        (lambda low: low.to(torch.uint8), r"\(5,\) uint8"),
+        (lambda low: low.to(torch.int64), r"\(5,\) int64"),
+        (lambda low: low.double(), r"\(5,\) float64"),
+        (lambda low: low[:, None], r"\(5, 1\) bool"),
+        (lambda low: low.any(), r"\(\) bool"),
+        (lambda low: low.tolist(), "list; torch.as_tensor"),
+    ],
+)
+def test_ends_that_are_not_yes_or_no_of_each_robot_are_refused(made, got):
+    """Name the function and what it returned, not the reward."""
+    env = environment(terminated=lambda m, step: made(step.after.positions[:, -1, 2] < 0))
+    env.reset()
+    with pytest.raises(InputError, match=rf"Task.terminated: expected \(5,\) bool, got {got}"):
+        env.step(actions(5))
+
+
+@pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (lambda env: env.step(actions(5)), "call reset"),

@@ -234,7 +234,9 @@ class Environment:
         with self._own(at):
             reward = self.task.reward(self.model, step)
             if self.task.terminated is not None:
-                over = over | (good & self.task.terminated(self.model, step))
+                terminated = self.task.terminated(self.model, step)
+                _refuse_odd_choice("Task.terminated", terminated, self.batch)
+                over = over | (good & terminated)
         if reward.shape != over.shape:
             raise InputError(f"Task.reward: expected ({self.batch},), got {tuple(reward.shape)}")
         after = dataclasses.replace(at, state=state, actions=at.actions + running)
@@ -269,6 +271,17 @@ class Environment:
     def ended(self) -> Tensor:
         """Robots (B,) whose episode is over."""
         return self._ended
+
+
+def _refuse_odd_choice(what: str, robots: Tensor, batch: int) -> None:
+    """Refuse what does not say of each robot yes or no."""
+    if not isinstance(robots, Tensor):
+        raise InputError(
+            f"{what}: expected ({batch},) bool, got {type(robots).__name__}; torch.as_tensor makes one of it"
+        )
+    if robots.shape != (batch,) or robots.dtype != torch.bool:
+        dtype = str(robots.dtype).removeprefix("torch.")
+        raise InputError(f"{what}: expected ({batch},) bool, got {tuple(robots.shape)} {dtype}")
 
 
 def _with_constants(task: Task, further: DrawnAnew) -> Task:
