@@ -407,6 +407,31 @@ def test_ends_that_are_not_yes_or_no_of_each_robot_are_refused(made, got):
 
 
 @pytest.mark.parametrize(
+    ("rows", "got"),
+    [
+        (torch.ones(5, 1, dtype=torch.bool), r"\(5, 1\) bool"),
+        (torch.ones(1, dtype=torch.bool), r"\(1,\) bool"),
+        (torch.tensor(True), r"\(\) bool"),
+        (torch.ones(5, dtype=torch.uint8), r"\(5,\) uint8"),
+        (torch.tensor([0, 2]), r"\(2,\) int64"),
+        ([True, False, False, False, True], "list; torch.as_tensor"),
+    ],
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_choices_of_robots_that_are_not_yes_or_no_are_refused(rows, got, begun):
+    """Leave all robots where they are."""
+    env = environment()
+    if begun:
+        env.reset()
+    with pytest.raises(InputError, match=rf"reset: rows: expected \(5,\) bool, got {got}"):
+        env.reset(rows)
+    if begun:
+        assert env.current.episode.tolist() == [0] * 5
+        with pytest.raises(InputError, match=rf"running: expected \(5,\) bool, got {got}"):
+            env.acted(env.current, actions(5), rows)
+
+
+@pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (lambda env: env.step(actions(5)), "call reset"),

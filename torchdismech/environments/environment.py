@@ -218,7 +218,9 @@ class Environment:
             raise InputError(f"action: expected {(self.batch, len(self.low))}, got {tuple(action.shape)}")
         if not bool(torch.isfinite(action).all()):
             raise InputError("action: holds numbers that are not finite")
-        running = torch.ones_like(at.seed, dtype=torch.bool) if running is None else running
+        if running is None:
+            running = torch.ones_like(at.seed, dtype=torch.bool)
+        _refuse_odd_choice("running", running, self.batch)
         action = action.to(at.state.q)
         state, good = at.state, running
         status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
@@ -251,7 +253,9 @@ class Environment:
 
         Other robots, and what they draw in later episodes, stay as they are.
         """
-        rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device) if rows is None else rows
+        if rows is None:
+            rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
+        _refuse_odd_choice("reset: rows", rows, self.batch)
         if self._current is None and not bool(rows.all()):
             raise InputError("Environment: the first reset has to be of all robots")
         fresh = self.began(self._seed, self._episode)
