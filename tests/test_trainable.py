@@ -120,6 +120,31 @@ def test_wrong_requests_are_refused(change, message):
         change(rod())
 
 
+@pytest.mark.parametrize(
+    ("names", "shape", "message"),
+    [
+        (["bend_twist.EI1", "bend_twist.EI7"], (), "no constant 'bend_twist.EI7'"),
+        (["bend_twist.EI1", "bend_twist.natural_kappa1"], (), "zero somewhere"),
+        (["bend_twist.EI1", "mass"], (4,), "mass: a change of shape"),
+        (["bend_twist.EI1", "bend_twist.EI2"], (), "EI2 is trained already"),
+        (["bend_twist.EI1", "bend_twist.EI1"], (), "each name once, got 'bend_twist.EI1' twice"),
+    ],
+)
+def test_refused_requests_leave_the_model_as_it_was(names, shape, message):
+    """Train none of the names where one is refused, by a factor or by a shift; the others can be asked for again."""
+    model = rod()
+    trainable.scaled(model, ["bend_twist.EI2"])
+    before = [name for name, _ in model.named_parameters()]
+    requests = [lambda: trainable.scaled(model, names, shape)]
+    if "zero" not in message:
+        requests.append(lambda: trainable.shifted(model, names, 1.0, shape))
+    for request in requests:
+        with pytest.raises(InputError, match=message):
+            request()
+    assert [name for name, _ in model.named_parameters()] == before
+    trainable.scaled(model, ["bend_twist.EI1"])
+
+
 # ---- contact -----------------------------------------------------------------------------------------------------
 
 

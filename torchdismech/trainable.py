@@ -110,15 +110,19 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
     Raises
     ------
     InputError
-        A name is unknown, its tensor is trained already, is zero somewhere, or does not go with the shape.
+        A name is unknown, its tensor is trained already, is zero somewhere, or does not go with the shape. Then nothing
+        is trained.
     """
     factor = Factor(shape, model.dtype).to(model.device)
-    for name, (module, attribute) in _found(model, names):
+    places = _found(model, names)
+    changes: dict[str, nn.Module] = {}
+    for name, (module, attribute) in places.items():
         value = getattr(module, attribute)
         if bool((value == 0).any()) and name != "mass":  # some angles have no inertia, whatever the masses are
             raise InputError(f"scaled: {name} is zero somewhere, which no factor changes; use shifted(...)")
         power = names[name] if isinstance(names, Mapping) else 1.0
-        _attach(module, attribute, factor if power == 1 else _Power(factor, power), name)
+        changes[name] = factor if power == 1 else _Power(factor, power)
+    _attach(places, changes)
     return factor
 
 
@@ -127,8 +131,8 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
     if not unit > 0:
         raise InputError(f"shifted: unit has to be above 0, got {unit}")
     shift = Shift(unit, shape, model.dtype).to(model.device)
-    for name, (module, attribute) in _found(model, names):
-        _attach(module, attribute, shift, name)
+    places = _found(model, names)
+    _attach(places, dict.fromkeys(places, shift))
     return shift
 
 
@@ -189,7 +193,8 @@ def constants(model: AnyModel) -> dict[str, Place]:
     return constants_of(model) if isinstance(model, Model) else model.constants()
 
 
-def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> Iterator[tuple[str, Place]]:
+def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[str, Place]:
+    """Return where constants are by name; refuse names that are unknown or come twice."""
     known = constants(model)
     if isinstance(names, str) or not len(names):
         got = f"the text {names!r}; write [{names!r}]" if isinstance(names, str) else "none"
@@ -197,17 +202,24 @@ def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> Itera
     for name in names:
         if name not in known:
             raise InputError(f"no constant {name!r} in this model; there are: {', '.join(sorted(known))}")
-        yield name, known[name]
+        if list(names).count(name) > 1:
+            raise InputError(f"trained constants: expected each name once, got {name!r} twice")
+    return {name: known[name] for name in names}
 
 
-def _attach(module: nn.Module, attribute: str, change: nn.Module, name: str) -> None:
-    if parametrize.is_parametrized(module, attribute):
-        raise InputError(f"{name} is trained already")
-    value = getattr(module, attribute)
-    shape = next(change.parameters()).shape
-    if not _goes_with(shape, module, value):
-        raise InputError(f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}")
-    parametrize.register_parametrization(module, attribute, change, unsafe=True)
+def _attach(places: Mapping[str, Place], changes: Mapping[str, nn.Module]) -> None:
+    """Let changes make the constants of these names; refuse all where one cannot be made."""
+    for name, (module, attribute) in places.items():
+        if parametrize.is_parametrized(module, attribute):
+            raise InputError(f"{name} is trained already")
+        value = getattr(module, attribute)
+        shape = next(changes[name].parameters()).shape
+        if not _goes_with(shape, module, value):
+            raise InputError(
+                f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}"
+            )
+    for name, (module, attribute) in places.items():
+        parametrize.register_parametrization(module, attribute, changes[name], unsafe=True)
 
 
 def _goes_with(shape: torch.Size, module: nn.Module, value: Tensor) -> bool:
