@@ -46,7 +46,7 @@ class ConvexEnergy(Energy):
     ):
         super().__init__()
         self.strains, self.scale, self.even = int(strains), float(scale), bool(even)
-        self.register_buffer("size", sizes_of_strains(self.strains, size))
+        self.register_buffer("size", sizes_of_strains(self.strains, size), persistent=False)
         self.direct = nn.ModuleList(nn.Linear(self.strains, width, dtype=torch.float64) for width in hidden)
         pairs = zip(hidden[:-1], hidden[1:], strict=True)
         # softplus(-4) = 0.018: a layer starts with little of the one before, whose sum is of order one

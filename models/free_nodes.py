@@ -43,8 +43,9 @@ class FreeNodes(nn.Module):
     ):
         super().__init__()
         count = len(rest_length)
-        self.register_buffer("rest_length", rest_length)
-        self.register_buffer("edges", torch.stack([torch.arange(count), torch.arange(count) + 1], dim=1))
+        edges = torch.stack([torch.arange(count), torch.arange(count) + 1], dim=1)
+        self.register_buffer("rest_length", rest_length, persistent=False)
+        self.register_buffer("edges", edges, persistent=False)
         self.acceleration, self.speed = float(acceleration), float(speed)
         self.encode = mlp(3, width, (width,), zero=False)
         self.messages = nn.ModuleList(mlp(2 * width + COUNT, width, (width,), zero=False) for _ in range(rounds))

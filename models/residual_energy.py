@@ -45,8 +45,8 @@ class ResidualEnergy(Energy):
     ):
         super().__init__()
         self.strains, self.scale, self.bounded = int(strains), float(scale), bool(bounded)
-        self.register_buffer("size", sizes_of_strains(self.strains, size))
-        self.register_buffer("features", features)
+        self.register_buffer("size", sizes_of_strains(self.strains, size), persistent=False)
+        self.register_buffer("features", features, persistent=False)
         more = 0 if features is None else features.shape[1]
         self.network = mlp(self.strains + more, 1, tuple(hidden))
 

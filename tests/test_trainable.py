@@ -11,6 +11,7 @@ from tests.constant_curvature.arms import paper_arm
 from tests.rigid.chains import cable
 from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight, trainable
+from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.contact import (
     Barrier,
@@ -22,6 +23,7 @@ from torchdismech.contact import (
     SelfContact,
     Sphere,
 )
+from torchdismech.magnetics import Field, Magnetic, Table
 from torchdismech.rigid import chain_integrator
 
 
@@ -125,6 +127,107 @@ def test_wrong_requests_are_refused(change, message):
     """Name what is wrong and what there is."""
     with pytest.raises(InputError, match=message):
         change(rod())
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "message"),
+    [
+        (["bend_twist.EI1", "bend_twist.EI7"], (), "no constant 'bend_twist.EI7'"),
+        (["bend_twist.EI1", "bend_twist.natural_kappa1"], (), "zero somewhere"),
+        (["bend_twist.EI1", "mass"], (4,), "mass: a change of shape"),
+        (["bend_twist.EI1", "bend_twist.EI2"], (), "EI2 is trained already"),
+        (["bend_twist.EI1", "bend_twist.EI1"], (), "each name once, got 'bend_twist.EI1' twice"),
+    ],
+)
+def test_refused_requests_leave_the_model_as_it_was(names, shape, message):
+    """Train none of the names where one is refused, by a factor or by a shift; the others can be asked for again."""
+    model = rod()
+    trainable.scaled(model, ["bend_twist.EI2"])
+    before = [name for name, _ in model.named_parameters()]
+    requests = [lambda: trainable.scaled(model, names, shape)]
+    if "zero" not in message:
+        requests.append(lambda: trainable.shifted(model, names, 1.0, shape))
+    for request in requests:
+        with pytest.raises(InputError, match=message):
+            request()
+    assert [name for name, _ in model.named_parameters()] == before
+    trainable.scaled(model, ["bend_twist.EI1"])
+
+
+OF_POINTS = {  # numbers of three dimensions; the robots are the first, in a table over time the second
+    "Tendons.offset": 1e-2 * torch.linspace(1.0, 2.0, 18, dtype=torch.float64).view(1, 6, 3),
+    "PointForce.force": 1e-3 * torch.linspace(1.0, 2.0, 6, dtype=torch.float64).view(1, 2, 3),
+    "Magnetic.magnetisation": 1e3 * torch.linspace(1.0, 2.0, 15, dtype=torch.float64).view(1, 5, 3),
+    "Magnetic.field.rows": 1e-2 * torch.linspace(1.0, 2.0, 6, dtype=torch.float64).view(2, 1, 3),
+}
+
+
+class Rows(Field):
+    """A uniform field, the mean of rows (T, B, 3)."""
+
+    uniform, per_robot, robot_dimension = True, ("rows",), 1
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = nn.Parameter(rows, requires_grad=False)
+
+    def at(self, time):
+        """Return the field (B, 3)."""
+        return self.rows.mean(0).expand(len(time), 3)
+
+
+def loaded(**changed):
+    """Return a rod with these loads, of which some may be changed."""
+    offset, force, magnetisation, rows = (changed.get(name, base) for name, base in OF_POINTS.items())
+    loads = [
+        Tendons([AtNodes(range(6), offset)], tension=0.1),
+        forces.PointForce([3, 5], force),
+        Magnetic(magnetisation, Rows(rows)),
+    ]
+    points = straight((0, 0, 0), (0.5, 0, 0), 6)
+    return rod_through(points, Circle(5e-3), Material(1e6, 1000.0), loads).finalize()
+
+
+@pytest.mark.parametrize("kind", ["own", "own of one robot", "one of each robot", "own of each robot"])
+@pytest.mark.parametrize("name", OF_POINTS)
+def test_constants_of_three_dimensions_are_trained(name, kind):
+    """Shift them in their own shape, by a number of each robot or by all numbers of each: as if they were given so."""
+    base, axis = OF_POINTS[name], name.endswith("rows")
+    shape = [1, 1, 1] if kind == "one of each robot" else list(base.shape)
+    if kind == "own of one robot":
+        del shape[0]
+        shape[0] = 1 if axis else shape[0]
+    elif kind != "own":
+        shape[axis] = 3
+    model, unit = loaded(), float(base.mean())
+    shift = trainable.shifted(model, [name], unit, shape)
+    with torch.no_grad():
+        shift.shift.copy_(torch.linspace(-0.5, 0.5, shift.shift.numel()).view(shape))
+    assert model.batch == (3 if "each" in kind else None)
+    given = loaded(**{name: base + unit * shift.shift.detach()})
+    trained, _ = ImplicitEuler(0.05).step(model, model.initial_state(3))
+    expected, info = ImplicitEuler(0.05).step(given, given.initial_state(3))
+    assert info.converged.all()
+    # offsets are added to places in another order, which rounds: 1e-17 of the rod's half metre, over a soft rod
+    torch.testing.assert_close(trained.q, expected.q, rtol=0, atol=1e-12)
+    (slope,) = torch.autograd.grad(trained.q.square().sum(), [shift.shift])
+    assert slope.isfinite().all() and slope.abs().max() > 0
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5, 3), (2, 6, 2), (3, 1), (1, 1, 6, 3), (2, 3, 6, 3)])
+def test_shapes_that_constants_of_three_dimensions_do_not_have_are_refused(shape):
+    """Refuse what is neither of points, nor of components, nor of robots."""
+    with pytest.raises(InputError, match=r"a change of shape .* does not go with its shape \(1, 6, 3\)"):
+        trainable.shifted(loaded(), ["Tendons.offset"], 1.0, shape)
+
+
+def test_a_name_that_torch_cannot_train_is_refused():
+    """Say what to do about a tensor called `values`, which parametrizations have as a method."""
+    points, field = straight((0, 0, 0), (0.5, 0, 0), 6), Table([0.0, 1.0], torch.ones(2, 3))
+    model = rod_through(points, Circle(5e-3), Material(1e6, 1000.0), [Magnetic((1e3, 0.0, 0.0), field)]).finalize()
+    with pytest.raises(InputError, match="Magnetic.field.values: torch trains no tensor .* of another name"):
+        trainable.shifted(model, ["mass", "Magnetic.field.values"], 0.01)
+    trainable.scaled(model, ["mass"])
 
 
 # ---- contact -----------------------------------------------------------------------------------------------------

@@ -48,6 +48,12 @@ class Processes:
             dist.all_reduce(tensor)
         return tensor
 
+    def of_first(self, tensor: Tensor) -> Tensor:
+        """Return the tensor that the first process has."""
+        if self.world > 1:
+            dist.broadcast(tensor := tensor.contiguous(), 0)
+        return tensor
+
     def own(self, count: int) -> slice:
         """Return this process's share of `count` items, as equal as can be."""
         return slice(count * self.rank // self.world, count * (self.rank + 1) // self.world)

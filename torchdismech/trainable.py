@@ -106,20 +106,25 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
     ----------
     names : names from `constants(model)`; or these with the power of the factor that each goes with, such as
         {"membrane.membrane": 1, "hinge.hinge": 3, "mass": 1, "node_volume": 1} for the thickness of a shell.
-    shape : of the factor, e.g. (E,) for one per element or (B, 1) for one per robot.
+    shape : of the factor, e.g. (E,) for one per element or (B, 1) for one per robot; (B, 1, 1) where there are rows of
+        points.
 
     Raises
     ------
     InputError
-        A name is unknown, its tensor is trained already, is zero somewhere, or does not go with the shape.
+        A name is unknown, its tensor is trained already, is zero somewhere, or does not go with the shape. Then nothing
+        is trained.
     """
     factor = Factor(shape, model.dtype).to(model.device)
-    for name, (module, attribute) in _found(model, names):
+    places = _found(model, names)
+    changes: dict[str, nn.Module] = {}
+    for name, (module, attribute) in places.items():
         value = getattr(module, attribute)
         if bool((value == 0).any()) and name != "mass":  # some angles have no inertia, whatever the masses are
             raise InputError(f"scaled: {name} is zero somewhere, which no factor changes; use shifted(...)")
         power = names[name] if isinstance(names, Mapping) else 1.0
-        _attach(module, attribute, factor if power == 1 else _Power(factor, power), name)
+        changes[name] = factor if power == 1 else _Power(factor, power)
+    _attach(places, changes)
     return factor
 
 
@@ -128,8 +133,8 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
     if not unit > 0:
         raise InputError(f"shifted: unit has to be above 0, got {unit}")
     shift = Shift(unit, shape, model.dtype).to(model.device)
-    for name, (module, attribute) in _found(model, names):
-        _attach(module, attribute, shift, name)
+    places = _found(model, names)
+    _attach(places, dict.fromkeys(places, shift))
     return shift
 
 
@@ -194,7 +199,8 @@ def constants(model: AnyModel) -> dict[str, Place]:
     return constants_of(model) if isinstance(model, Model) else model.constants()
 
 
-def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> Iterator[tuple[str, Place]]:
+def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[str, Place]:
+    """Return where constants are by name; refuse names that are unknown or come twice."""
     known = constants(model)
     if isinstance(names, str) or not len(names):
         got = f"the text {names!r}; write [{names!r}]" if isinstance(names, str) else "none"
@@ -202,30 +208,50 @@ def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> Itera
     for name in names:
         if name not in known:
             raise InputError(f"no constant {name!r} in this model; there are: {', '.join(sorted(known))}")
-        yield name, known[name]
+        if list(names).count(name) > 1:
+            raise InputError(f"trained constants: expected each name once, got {name!r} twice")
+    return {name: known[name] for name in names}
 
 
-def _attach(module: nn.Module, attribute: str, change: nn.Module, name: str) -> None:
-    if parametrize.is_parametrized(module, attribute):
-        raise InputError(f"{name} is trained already")
-    value = getattr(module, attribute)
-    shape = next(change.parameters()).shape
-    if not _goes_with(shape, module, value):
-        raise InputError(f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}")
-    parametrize.register_parametrization(module, attribute, change, unsafe=True)
+def _attach(places: Mapping[str, Place], changes: Mapping[str, nn.Module]) -> None:
+    """Let changes make the constants of these names; refuse all where one cannot be made."""
+    for name, (module, attribute) in places.items():
+        if parametrize.is_parametrized(module, attribute):
+            raise InputError(f"{name} is trained already")
+        if hasattr(nn.ModuleDict, attribute):
+            raise InputError(
+                f"{name}: torch trains no tensor that is called {attribute!r}, as a method of its own is; expected one "
+                "of another name: write a class of your own that has it"
+            )
+        value = getattr(module, attribute)
+        shape = next(changes[name].parameters()).shape
+        if not _goes_with(shape, module, attribute, value):
+            raise InputError(
+                f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}"
+            )
+    for name, (module, attribute) in places.items():
+        parametrize.register_parametrization(module, attribute, changes[name], unsafe=True)
 
 
-def _goes_with(shape: torch.Size, module: nn.Module, value: Tensor) -> bool:
+def _goes_with(shape: torch.Size, module: nn.Module, attribute: str, value: Tensor) -> bool:
     """Return whether a change of that shape leaves the module a value that it can take."""
     if isinstance(module, (Response, Friction)) or (isinstance(module, Shape) and value.numel() == 1):
         # one number, or one of each robot
         return not shape or (len(shape) == 2 and shape[1] == 1 and (value.numel() == 1 or _fits(shape, value.shape)))
-    # a lone number takes any shape; a tensor keeps its own but for a leading robot dimension
-    return value.numel() == 1 or (
-        shape[-1:] in ((), (1,), value.shape[-1:])
-        and len(shape) <= 2
-        and (value.dim() < 2 or _fits(shape, value.shape))
-    )
+    if value.numel() == 1:  # it takes any shape
+        return True
+    if value.dim() == 1:  # it may get a leading robot dimension
+        return len(shape) <= 2 and _fits(shape[-1:], value.shape)
+    return len(shape) <= value.dim() and _fits(shape, _for_robots(shape, module, attribute, value))
+
+
+def _for_robots(shape: torch.Size, module: nn.Module, attribute: str, value: Tensor) -> torch.Size:
+    """Return the shape that a value for all robots takes if a change of that shape is for single ones, else its own."""
+    axis = getattr(module, "robot_dimension", 0)
+    of_all = attribute in getattr(module, "per_robot", ()) and value.dim() >= 2 + axis and value.shape[axis] == 1
+    if not of_all or len(shape) < value.dim():
+        return value.shape
+    return torch.Size([*value.shape[:axis], shape[axis], *value.shape[axis + 1 :]])
 
 
 def _fits(shape: torch.Size, of: torch.Size) -> bool:

@@ -31,7 +31,7 @@ class FreeSystem(System):
         self.gripped = gripped_nodes(config.robot, recordings.nodes)
         held = torch.zeros(recordings.nodes, dtype=torch.bool)
         held[self.gripped] = True
-        self.register_buffer("held", held)
+        self.register_buffer("held", held, persistent=False)
         if recordings.branched:
             raise InputError("physics: the network without physics is for chains, and the recordings have branches")
         lengths = Tree.measured(recordings).length
@@ -41,6 +41,10 @@ class FreeSystem(System):
     def group(self, name: str) -> dict[str, nn.Parameter]:
         """Return the parameters: all are learned."""
         return dict(self.network.named_parameters()) if name == "learned" else {}
+
+    def learned_modules(self) -> dict[str, nn.Module]:
+        """Return the network."""
+        return {"network": self.network}
 
     def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
         """Return what follows the first two frames of a window."""

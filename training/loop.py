@@ -28,7 +28,7 @@ from training.metrics import robust_loss
 from training.physics import PhysicsSystem
 from training.refusals import refuse_hopeless, refuse_unfitting
 from training.residuals import Residual, numbers_of
-from training.resuming import Progress, differences, read_facts, state_of_adam
+from training.resuming import Progress, differences, random_state, read_facts, state_of_adam, take_random_state
 from training.starts import Starts, coordinates
 from training.system import Prediction, System, refuse_unlike
 
@@ -57,7 +57,7 @@ class Trainer:
         processes: Processes = ALONE,
         board: Board | None = None,
     ):
-        self.config, self.system, self.folder = config, system, folder
+        self.config, self.system, self.folder = config, system.eval(), folder
         self.fitted, self.held_out = fitted, held_out
         self.processes, self.board = processes, board
         self.progress = Progress()
@@ -123,7 +123,8 @@ class Trainer:
     def _iterate(self, stage: Stage) -> None:
         begun = time.perf_counter()
         progress, horizon = self.progress, horizon_at(stage, self.progress.iteration)
-        batch = self._by_adam(stage, horizon) if stage.method == "adam" else self._by_gauss_newton(stage, horizon)
+        with self._fitting(stage):
+            batch = self._by_adam(stage, horizon) if stage.method == "adam" else self._by_gauss_newton(stage, horizon)
         progress.unconverged += batch.failed
         progress.iteration = stage.iterations if batch.settled else progress.iteration + 1
         progress.total += 1
@@ -250,6 +251,22 @@ class Trainer:
         return self._sampler
 
     @contextmanager
+    def _fitting(self, stage: Stage) -> Iterator[None]:
+        """Let learned modules know that they are trained, if they are; then all processes have the first one's buffers.
+
+        At all other times they are in eval mode.
+        """
+        self.system.train("learned" in stage.train)
+        try:
+            yield
+        finally:
+            self.system.eval()
+        if self.processes.world > 1:
+            with torch.no_grad():
+                for buffer in self.system.buffers_by_name().values():
+                    buffer.copy_(self.processes.of_first(buffer))
+
+    @contextmanager
     def _placed(self, stage: Stage) -> Iterator[None]:
         """Say where in the fit a system refuses its constants."""
         try:
@@ -277,7 +294,7 @@ class Trainer:
             self.starts.fitted.requires_grad_("starts" in stage.train)
 
     def _take(self, tensors: dict[str, Tensor]) -> None:
-        """Set all parameters from those of a checkpoint."""
+        """Set all parameters, and the buffers of learned modules, from those of a checkpoint."""
         self.system.take(tensors, self.folder)
         with torch.no_grad():
             for name, parameter in self._parameters_of_starts().items():
@@ -322,13 +339,13 @@ class Trainer:
     def _save_weights(self, name: str, **more: float) -> None:
         """Write what an evaluation needs."""
         facts = {"total": self.progress.total, "recordings": self._recordings, **more}
-        checkpoint.save(self.folder, name, dict(self.parameters), facts)
+        checkpoint.save(self.folder, name, self.parameters | self.system.buffers_by_name(), facts)
 
     def save(self) -> None:
         """Write all that a run needs to go on as if it had not stopped."""
         if not self.processes.writes:
             return
-        tensors: dict[str, Tensor] = dict(self.parameters)
+        tensors = self.parameters | self.system.buffers_by_name() | random_state(self.system.device)
         if self._optimizer is not None:
             for name, parameter in self.parameters.items():
                 for key, value in self._optimizer.state.get(parameter, {}).items():
@@ -356,7 +373,7 @@ class Trainer:
         Parameters
         ----------
         force : go on with another config or other recordings, too: then weights and the place in the stages are taken,
-            and the optimiser, the order of the windows and what counts as best begin anew.
+            and the optimiser, random numbers, the order of the windows and what counts as best begin anew.
 
         Raises
         ------
@@ -381,6 +398,7 @@ class Trainer:
         if found:
             self.progress.best, self.progress.looks_since = math.inf, 0
             return found
+        take_random_state(tensors, self.system.device, self.folder)
         self._begins = self.progress.total == 0
         self.system.take_evaluations([list(row) for row in before.evaluations])
         if before.running:

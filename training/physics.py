@@ -115,6 +115,10 @@ class PhysicsSystem(System):
             return dict(self.learned.named_parameters())
         return {f"{n}.{key}": p for n, t in self.entries.items() for key, p in t.change.named_parameters()}
 
+    def learned_modules(self) -> dict[str, nn.Module]:
+        """Return the learned terms."""
+        return dict(self.learned.items())
+
     def penalty(self) -> Tensor | None:
         """Return what the priors of the constants say; None without."""
         parts = [entry.penalty() for entry in self.entries.values() if entry.has_prior]

@@ -14,9 +14,9 @@ from torch import Tensor
 from torchdismech import InputError
 from training.config import Config
 from training.options import faults
-from training.system import refuse_unlike
+from training.system import refuse_another_kind, refuse_unlike
 
-__all__ = ["Before", "Progress", "differences", "read_facts", "state_of_adam"]
+__all__ = ["Before", "Progress", "differences", "random_state", "read_facts", "state_of_adam", "take_random_state"]
 
 ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
 MAY_CHANGE = ("name", "logging", "data.path")  # what moves no number; recordings are compared themselves
@@ -151,3 +151,29 @@ def state_of_adam(tensors: Mapping[str, Tensor], name: str, parameter: Tensor, f
     if bool((state["step"] < 1) | (state["exp_avg_sq"] < 0).any()):
         raise InputError(f"{folder}: its checkpoint holds what no optimiser writes on {name}")
     return {"step": state["step"], **{key: state[key].to(parameter.device) for key in ADAM[1:]}}
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """Return where torch's random numbers stand, which modules of users may draw, as checkpoints name it."""
+    found = {"random/cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        found["random/cuda"] = torch.cuda.get_rng_state(device)
+    return found
+
+
+def take_random_state(tensors: Mapping[str, Tensor], device: torch.device, folder: Path) -> None:
+    """Let torch's random numbers go on from a checkpoint; those of a GPU begin anew where that was written without."""
+    if "random/cpu" not in tensors:
+        raise InputError(
+            f"{folder}: its checkpoint has no 'random/cpu': it was written by an earlier version: begin anew in "
+            "another --out"
+        )
+    for name, now in random_state(device).items():
+        if name in tensors:
+            refuse_another_kind(tensors[name], now, f"{folder}: {name} in its checkpoint")
+    try:
+        torch.set_rng_state(tensors["random/cpu"])
+        if device.type == "cuda" and "random/cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random/cuda"], device)
+    except RuntimeError as error:
+        raise InputError(f"{folder}: its checkpoint holds random numbers that torch does not take: {error}") from error

@@ -188,9 +188,16 @@ class SceneSystem(PhysicsSystem):
         """Return the parameters of a group by name: those of users' modules that drive the robot are learned."""
         found = super().group(name)
         if name == "learned":
-            modules = {n: drive for n, drive in self.drives.items() if not drive.is_linear}
-            found |= {f"{n}.{key}": p for n, drive in modules.items() for key, p in drive.map.named_parameters()}
+            found |= {f"{n}.{key}": p for n, of in self._driving().items() for key, p in of.named_parameters()}
         return found
+
+    def learned_modules(self) -> dict[str, nn.Module]:
+        """Return the learned terms, and users' modules that drive the robot."""
+        return super().learned_modules() | self._driving()
+
+    def _driving(self) -> dict[str, nn.Module]:
+        """Return users' modules that drive the robot."""
+        return {name: drive.map for name, drive in self.drives.items() if not drive.is_linear}
 
     def observe(self, before: State, after: State, control: Control) -> Mapping[str, Tensor]:
         """Return where markers are that are not on nodes, edges or triangles themselves."""

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from torchdismech import InputError, Status
+from torchdismech import InputError, Model, Status
 from training.data import Recordings, Window
 
-__all__ = ["GROUPS", "Prediction", "System", "refuse_unlike"]
+__all__ = ["GROUPS", "Prediction", "System", "refuse_another_kind", "refuse_unlike"]
 
 GROUPS = ("constants", "learned")
 
@@ -94,6 +95,21 @@ class System(nn.Module, ABC):
     def group(self, name: str) -> dict[str, nn.Parameter]:
         """Return the parameters of a group by name."""
 
+    def learned_modules(self) -> dict[str, nn.Module]:
+        """Return by name what has the parameters of the group "learned"; by default the system itself."""
+        return {"system": self}
+
+    def train(self, mode: bool = True) -> Self:
+        """Let modules know whether they are trained; those of a robot stay as they were when it was built.
+
+        What a robot is stepped by was looked at in the mode it had then.
+        """
+        modes = [(part, part.training) for robot in _robots(self) for part in robot.modules()]
+        super().train(mode)
+        for part, training in modes:
+            part.training = training
+        return self
+
     def history(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return what has to be known of the motion before a window, at all frames (K, T, ...) by name.
 
@@ -119,22 +135,37 @@ class System(nn.Module, ABC):
         """Return the parameters of all groups, as checkpoints name them."""
         return {f"{group}.{name}": p for group in GROUPS for name, p in self.group(group).items()}
 
+    def buffers_by_name(self) -> dict[str, Tensor]:
+        """Return the persistent buffers of the learned modules, as checkpoints name them.
+
+        Those of a robot are not among them: they follow from the config.
+        """
+        found: dict[str, Tensor] = {}
+        for of, module in self.learned_modules().items():
+            persistent = module.state_dict().keys()
+            of_robots = {id(buffer) for robot in _robots(module) for buffer in robot.buffers()}
+            own = {n: b for n, b in module.named_buffers() if n in persistent and id(b) not in of_robots}
+            found |= {f"buffer/{of}.{name}": buffer for name, buffer in own.items()}
+        return found
+
     @torch.no_grad()
     def take(self, tensors: dict[str, Tensor], folder: Path) -> None:
-        """Set the parameters from those of a checkpoint in a folder."""
-        parameters = self.parameters_by_name()
-        missing = [name for name in parameters if name not in tensors]
+        """Set the parameters and the buffers of learned modules from those of a checkpoint in a folder."""
+        parameters, buffers = self.parameters_by_name(), self.buffers_by_name()
+        missing = [name for name in [*parameters, *buffers] if name not in tensors]
         if missing:
-            raise InputError(f"{folder}: its checkpoint has no {missing[0]!r}: it belongs to another config")
-        unknown = [
-            name for name in tensors if name not in parameters and not name.startswith(("optimizer/", "starts."))
-        ]
+            older = ", or was written by an earlier version, without buffers" if missing[0] in buffers else ""
+            raise InputError(f"{folder}: its checkpoint has no {missing[0]!r}: it belongs to another config{older}")
+        known, beside = parameters.keys() | buffers.keys(), ("optimizer/", "random/", "starts.")
+        unknown = [name for name in tensors if name not in known and not name.startswith(beside)]
         if unknown:
             raise InputError(f"{folder}: its checkpoint has {unknown[0]!r:.80}, too: it belongs to another config")
         for name, parameter in parameters.items():
             refuse_unlike(tensors[name], parameter, f"{folder}: {name} in its checkpoint")
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+        for name, buffer in buffers.items():
+            refuse_another_kind(tensors[name], buffer, f"{folder}: {name} in its checkpoint")
+        for name, own in (parameters | buffers).items():
+            own.copy_(tensors[name])
 
     def values(self) -> dict[str, Tensor]:
         """Return the present values of the trained constants, of the first tensor of each."""
@@ -158,12 +189,22 @@ class System(nn.Module, ABC):
                 parameter.requires_grad_(name in groups)
 
 
-def refuse_unlike(tensor: Tensor, parameter: Tensor, what: str) -> None:
-    """Refuse what cannot be put in a parameter's place: another shape or dtype, numbers that are not finite."""
-    if tensor.shape != parameter.shape or tensor.dtype != parameter.dtype:
+def _robots(module: nn.Module) -> list[Model]:
+    """Return the robots in a module."""
+    return [part for part in module.modules() if isinstance(part, Model)]
+
+
+def refuse_another_kind(tensor: Tensor, own: Tensor, what: str) -> None:
+    """Refuse what cannot be put in a tensor's place: another shape or dtype."""
+    if tensor.shape != own.shape or tensor.dtype != own.dtype:
         raise InputError(
-            f"{what}: expected {parameter.dtype} {tuple(parameter.shape)}, got {tensor.dtype} {tuple(tensor.shape)}: "
+            f"{what}: expected {own.dtype} {tuple(own.shape)}, got {tensor.dtype} {tuple(tensor.shape)}: "
             "it belongs to another config"
         )
+
+
+def refuse_unlike(tensor: Tensor, parameter: Tensor, what: str) -> None:
+    """Refuse what cannot be put in a parameter's place: another kind of tensor, numbers that are not finite."""
+    refuse_another_kind(tensor, parameter, what)
     if not bool(tensor.isfinite().all()):
         raise InputError(f"{what}: expected finite numbers: go on from another checkpoint")

@@ -23,7 +23,7 @@ __all__ = ["build", "undetermined", "unsettled"]
 def build(
     config: Config, recordings: Recordings, device: torch.device | str = "cpu", allow_code: bool = False
 ) -> System:
-    """Return the system of a config; what recordings say about the robot (rest lengths) comes from those given.
+    """Return the system of a config, in eval mode; what recordings say of the robot (rest lengths) is from those given.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def build(
         system = (RodSystem if config.physics else FreeSystem)(config, recordings)
     else:
         system = SceneSystem(config, recordings, allow_code)
-    return system.double().to(device)
+    return system.double().to(device).eval()
 
 
 def _of_user(config: Config, name: str, recordings: Recordings) -> System:

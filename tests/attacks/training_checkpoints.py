@@ -56,10 +56,11 @@ def _fact(chance: random.Random, tensors: dict, facts: dict) -> bool:
 def _tensor(chance: random.Random, tensors: dict, facts: dict) -> bool:
     name = chance.choice(sorted(tensors))
     value = tensors[name]
+    real = value if value.is_floating_point() else value.double()
     tensors[name] = chance.choice(
         [
-            torch.full_like(value, torch.nan),
-            torch.full_like(value, torch.inf),
+            torch.full_like(real, torch.nan),
+            torch.full_like(real, torch.inf),
             value.half(),
             value.long(),
             value.reshape(1, *value.shape),

@@ -404,6 +404,50 @@ def test_what_cannot_be_drawn_anew_is_refused(tmp_path, drawn, more, changes, wo
 
 
 @pytest.mark.parametrize(
+    ("made", "got"),
+    [
+        (lambda low: low.to(torch.uint8), r"\(5,\) uint8"),
+        (lambda low: low.to(torch.int64), r"\(5,\) int64"),
+        (lambda low: low.double(), r"\(5,\) float64"),
+        (lambda low: low[:, None], r"\(5, 1\) bool"),
+        (lambda low: low.any(), r"\(\) bool"),
+        (lambda low: low.tolist(), "list; torch.as_tensor"),
+    ],
+)
+def test_ends_that_are_not_yes_or_no_of_each_robot_are_refused(made, got):
+    """Name the function and what it returned, not the reward."""
+    env = environment(terminated=lambda m, step: made(step.after.positions[:, -1, 2] < 0))
+    env.reset()
+    with pytest.raises(InputError, match=rf"Task.terminated: expected \(5,\) bool, got {got}"):
+        env.step(actions(5))
+
+
+@pytest.mark.parametrize(
+    ("rows", "got"),
+    [
+        (torch.ones(5, 1, dtype=torch.bool), r"\(5, 1\) bool"),
+        (torch.ones(1, dtype=torch.bool), r"\(1,\) bool"),
+        (torch.tensor(True), r"\(\) bool"),
+        (torch.ones(5, dtype=torch.uint8), r"\(5,\) uint8"),
+        (torch.tensor([0, 2]), r"\(2,\) int64"),
+        ([True, False, False, False, True], "list; torch.as_tensor"),
+    ],
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_choices_of_robots_that_are_not_yes_or_no_are_refused(rows, got, begun):
+    """Leave all robots where they are."""
+    env = environment()
+    if begun:
+        env.reset()
+    with pytest.raises(InputError, match=rf"reset: rows: expected \(5,\) bool, got {got}"):
+        env.reset(rows)
+    if begun:
+        assert env.current.episode.tolist() == [0] * 5
+        with pytest.raises(InputError, match=rf"running: expected \(5,\) bool, got {got}"):
+            env.acted(env.current, actions(5), rows)
+
+
+@pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (lambda env: env.step(actions(5)), "call reset"),

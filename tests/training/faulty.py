@@ -8,7 +8,7 @@ import weakref
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.training.swinging import recordings
 from torchdismech import InputError
@@ -22,10 +22,13 @@ from training.system import Prediction, System
 class Sinking(System):
     """All nodes move down at a speed to be found; the recordings' mean is the best."""
 
+    height: Tensor
+
     def __init__(self, dt: float, broken: set[int]):
         super().__init__()
         self.dt, self.gripped = dt, [0]
         self.speed = nn.Parameter(torch.tensor(0.0, dtype=torch.float64))
+        self.register_buffer("height", torch.tensor(0.0, dtype=torch.float64))  # of the last windows trained on
         self.broken = broken  # numbers of the training batches that come out as NaN
         self.batches = 0
 
@@ -36,6 +39,8 @@ class Sinking(System):
     def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
         """Return the second frame, sinking."""
         x = window.positions
+        if self.training:
+            self.height.copy_(x[..., 2].mean())
         steps = torch.arange(1, window.frames - 1, dtype=x.dtype)
         down = torch.tensor([0.0, 0.0, -1.0], dtype=x.dtype)
         positions = x[:, 1:2] + self.speed * self.dt * steps[:, None, None] * down
@@ -65,7 +70,7 @@ def main(folder: str, crash: str = "") -> None:
             raise InputError("this process is meant to fail")
         fit = trainer(Path(folder), {3} if last else set(), processes)
         fit.run()
-        facts = {"speed": fit.system.speed.item(), "skipped": fit.progress.skipped}
+        facts = {"speed": fit.system.speed.item(), "height": fit.system.height.item(), "skipped": fit.progress.skipped}
         del fit
     facts["group is gone"] = group() is None
     (Path(folder) / f"rank{processes.rank}.json").write_text(json.dumps(facts))

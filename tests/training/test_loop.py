@@ -54,7 +54,7 @@ def test_processes_share_all_items(count, world):
 
 @pytest.mark.slow
 def test_nan_in_one_process_does_not_hang_or_split_the_others(tmp_path):
-    """End both processes with one skipped batch and the same parameter."""
+    """End both processes with one skipped batch, the same parameter and the same buffer."""
     launch(2, "-m", "tests.training.faulty", str(tmp_path))
     facts = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
     assert facts[0] == facts[1]

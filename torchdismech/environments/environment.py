@@ -220,7 +220,9 @@ class Environment:
             raise InputError(f"action: expected {(self.batch, len(self.low))}, got {tuple(action.shape)}")
         if not bool(torch.isfinite(action).all()):
             raise InputError("action: holds numbers that are not finite")
-        running = torch.ones_like(at.seed, dtype=torch.bool) if running is None else running
+        if running is None:
+            running = torch.ones_like(at.seed, dtype=torch.bool)
+        _refuse_odd_choice("running", running, self.batch)
         action = action.to(at.state.q)
         state, good = at.state, running
         status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
@@ -236,7 +238,9 @@ class Environment:
         with self._own(at):
             reward = self.task.reward(self.model, step)
             if self.task.terminated is not None:
-                over = over | (good & self.task.terminated(self.model, step))
+                terminated = self.task.terminated(self.model, step)
+                _refuse_odd_choice("Task.terminated", terminated, self.batch)
+                over = over | (good & terminated)
         if reward.shape != over.shape:
             raise InputError(f"Task.reward: expected ({self.batch},), got {tuple(reward.shape)}")
         after = dataclasses.replace(at, state=state, actions=at.actions + running)
@@ -251,7 +255,9 @@ class Environment:
 
         Other robots, and what they draw in later episodes, stay as they are.
         """
-        rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device) if rows is None else rows
+        if rows is None:
+            rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
+        _refuse_odd_choice("reset: rows", rows, self.batch)
         if self._current is None and not bool(rows.all()):
             raise InputError("Environment: the first reset has to be of all robots")
         fresh = self.began(self._seed, self._episode)
@@ -271,6 +277,17 @@ class Environment:
     def ended(self) -> Tensor:
         """Robots (B,) whose episode is over."""
         return self._ended
+
+
+def _refuse_odd_choice(what: str, robots: Tensor, batch: int) -> None:
+    """Refuse what does not say of each robot yes or no."""
+    if not isinstance(robots, Tensor):
+        raise InputError(
+            f"{what}: expected ({batch},) bool, got {type(robots).__name__}; torch.as_tensor makes one of it"
+        )
+    if robots.shape != (batch,) or robots.dtype != torch.bool:
+        dtype = str(robots.dtype).removeprefix("torch.")
+        raise InputError(f"{what}: expected ({batch},) bool, got {tuple(robots.shape)} {dtype}")
 
 
 def _with_constants(task: Task, further: DrawnAnew) -> Task:

@@ -1,0 +1,103 @@
+"""Modules that keep more than their parameters, and that do something else while they are trained."""
+
+import json
+
+import pytest
+import torch
+
+from tests.training.beams import tables
+from tests.training.faulty import Sinking
+from tests.training.swinging import recordings
+from torchdismech import Circle, Material, RobotBuilder, straight
+from training import checkpoint
+from training.config import Config
+from training.evaluation import evaluate, trained_system
+from training.fitting import fit, recordings_of
+from training.loop import Trainer
+from training.predictions import errors_of, predict_all
+
+MODULE = """
+import torch
+class Running(torch.nn.Module):
+    "Inputs over a running scale, of which some are dropped while it is trained."
+    def __init__(self, columns: int, elements: int):
+        super().__init__()
+        self.register_buffer("scale", torch.full((columns,), 0.1))
+        self.register_buffer("table", torch.ones(columns), persistent=False)
+        self.layer = torch.nn.Linear(columns, elements)
+        self.dropout = torch.nn.Dropout(0.5)
+    def forward(self, inputs, time):
+        if self.training:
+            self.scale.lerp_(inputs.abs().mean((0, 1)), 0.5)
+        return 1e-3 * self.dropout(self.layer(inputs / self.scale) * self.table)
+"""
+
+
+@pytest.fixture
+def config(folder) -> Config:
+    """Return a fit of a module that drives a beam, of two short stages."""
+    (folder / "running.py").write_text(MODULE)
+    stage = {"train": ["learned"], "iterations": 4, "horizon": [3], "batch": 2, "check_every": 4}
+    stages = [{"name": name, "rates": {"learned": 0.1}, **stage} for name in ("one", "two")]
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": "train", "inputs": ["pull"]}
+    drives = {"tip": {"sets": "force", "elements": [10, 11], "module": f"{folder}/running.py:Running"}}
+    logging = {"shapes_at": [0.02], "save_every": 1}
+    changed = tables(folder, data=data, drives=drives, stages=stages, logging=logging)
+    return Config.model_validate({**changed, "constants": {}})
+
+
+def test_run_that_goes_on_has_buffers_and_random_numbers_of_the_one_before(config, tmp_path):
+    """Stop within the first stage and in the second; end with the bits of a run that nothing stopped."""
+    whole = fit(config, tmp_path / "whole", allow_code=True)
+    expected, _ = checkpoint.load(tmp_path / "whole", "last")
+    assert "buffer/tip.scale" in expected
+    assert "buffer/tip.table" not in expected
+    fit(config, tmp_path / "cut", until=2, allow_code=True)
+    for until in (6, None):
+        torch.rand(3)  # another process would stand elsewhere, too
+        resumed = fit(config, tmp_path / "cut", resume=True, until=until, allow_code=True)
+    found, _ = checkpoint.load(tmp_path / "cut", "last")
+    assert resumed.mean == whole.mean
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_best_weights_predict_as_they_did_when_they_were_found(config, tmp_path):
+    """Load them in place of the last ones, with their buffers, and predict without chance."""
+    fit(config, tmp_path / "run", allow_code=True)
+    best = checkpoint.load(tmp_path / "run", "best")[1]["error"]
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["held_out"] == best
+    system, _, _ = trained_system(tmp_path / "run", allow_code=True)
+    held_out = recordings_of(config, "train")[0].split(config.data.held_out, config.seed)[1]
+    assert errors_of(system, held_out, predict_all(system, held_out)).mean == best
+    found = [evaluate(tmp_path / "run", allow_code=True)["model"].mean for _ in range(2)]
+    assert found[0] == found[1]
+
+
+class Mode(Sinking):
+    """What writes down in which mode it predicts, and has a robot beside it."""
+
+    def __init__(self, dt: float):
+        super().__init__(dt, set())
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), (1, 0, 0), 3), Circle(5e-3), Material(1e6, 1000.0))
+        self.robot = builder.finalize(compile=False)
+        self.modes: set[tuple[bool, bool, bool]] = set()
+
+    def predict(self, window, checkpoint_every=None):
+        """Return what the class above does."""
+        self.modes.add((torch.is_grad_enabled(), self.training, self.robot.training))
+        return super().predict(window)
+
+
+def test_systems_are_in_train_mode_in_batches_alone(tmp_path):
+    """Leave the robot in a system in the mode that it was built in, and its buffers out of checkpoints."""
+    stages = [{"name": "one", "train": ["learned"], "iterations": 2, "horizon": [4], "batch": 4}]
+    tables = {"name": "mode", "physics": False, "data": {"path": "-"}, "robot": {"gripped": [0]}, "stages": stages}
+    fitted, held_out = recordings(4).split(0.25, 0)
+    system = Mode(fitted.dt)
+    Trainer(Config.model_validate(tables), system, fitted, held_out, tmp_path).run()
+    assert system.modes == {(True, True, True), (False, False, True)}
+    assert not system.training
+    tensors, _ = checkpoint.load(tmp_path, "best")
+    assert tensors.keys() == {"learned.speed", "buffer/system.height"}
