@@ -8,12 +8,16 @@ from torch import nn
 
 from tests.hooked import OwnDamping, moving, rod
 from torchdismech import (
+    Circle,
     Control,
     ImplicitEuler,
     InputError,
+    Material,
+    RobotBuilder,
     SimulationError,
     Status,
     forces,
+    straight,
 )
 from torchdismech.elastic import Energy
 from torchdismech.faults import what_is_wrong
@@ -163,6 +167,27 @@ class WrongHessian(Energy):
         none = [None] * len(strain)
         zero = torch.zeros_like(strain[0])
         return [4e-4 * strain[0] ** 3, zero, zero], [[4e-4 * strain[0] ** 2, None, None], none, none]
+
+
+class SingleDensity(Energy):
+    """A density in single precision."""
+
+    def density(self, strain):
+        """Return k^2, rounded."""
+        return 1e-3 * strain[0].float() ** 2
+
+
+@pytest.mark.parametrize("method", ["add_energy", "replace_energy", "add_dissipation"])
+def test_an_energy_in_another_dtype_is_refused(method):
+    """Say of an energy what a force gets, also where it is added to one in the model's dtype."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.5, 0, 0), 6), Circle(5e-3), Material(1e6, 1000.0))
+    getattr(builder, method)("bend_twist", SingleDensity())
+    words = (
+        r"SingleDensity \(bend_twist\): expected numbers in torch.float64, as the model's, got torch.float32; make its"
+    )
+    with pytest.raises(InputError, match=words):
+        builder.finalize()
 
 
 @pytest.mark.parametrize(("cls", "message"), [(WrongDensity, "WrongDensity"), (WrongHessian, "second derivatives")])

@@ -21,6 +21,7 @@ from torchdismech.values import every_module
 
 __all__ = [
     "LOOK",
+    "another_dtype",
     "asked",
     "is_of_user",
     "name_of",
@@ -215,9 +216,11 @@ def _wrong_term(term: ElasticTerm, state: State, control: Control, rows: Tensor)
     constants = term.constants(before, control, 1.0)
     expected, strains = (term.stencil.count, state.batch), term.elastic_strains(q, constants)
     for energy in _energies(term):
-        if tuple(shape := energy.density(strains).shape) != expected:
-            what = f"a density of shape (stencils, B) = {expected}"
-            return f"{type(energy).__name__} ({term.name}): expected {what}, got {tuple(shape)}"
+        part, found = f"{type(energy).__name__} ({term.name})", energy.density(strains)
+        if tuple(found.shape) != expected:
+            return f"{part}: expected a density of shape (stencils, B) = {expected}, got {tuple(found.shape)}"
+        if found.dtype != q.dtype:  # a sum with others would be of their dtype
+            return another_dtype(part, found, q)
     if wrong := _wrong_update(term, q, constants):
         return wrong
     density = term.densities(q, constants)
@@ -286,6 +289,14 @@ def name_of(term: ElasticTerm) -> str:
     """Return what messages call a term: what users wrote of it, if they did."""
     own = [type(part).__name__ for part in (*_energies(term), *term.laws, term.stencil) if is_of_user(part)]
     return f"{', '.join(own) or type(term.energy).__name__} ({term.name})"
+
+
+def another_dtype(name: str, found: Tensor, expected: Tensor) -> str:
+    """Return a sentence on what gives numbers in another dtype than the model's."""
+    return (
+        f"{name}: expected numbers in {expected.dtype}, as the model's, got {found.dtype}; make its tensors and "
+        f"modules so, as by .to({expected.dtype})"
+    )
 
 
 def not_deterministic(name: str) -> str:

@@ -16,6 +16,7 @@ from torchdismech.elastic import ElasticTerm
 from torchdismech.errors import InputError
 from torchdismech.faults import (
     LOOK,
+    another_dtype,
     asked,
     is_of_user,
     name_of,
@@ -153,10 +154,7 @@ def _refuse_odd_batches(
                 f"{tuple(found[-1].shape)}." + _hint_of_robots(module, state.batch)
             )
         if found[-1].dtype != state.q.dtype:
-            raise InputError(
-                f"{name}: expected numbers in {state.q.dtype}, as the model's, got {found[-1].dtype}; make its tensors "
-                f"and modules so, as by .to({state.q.dtype})"
-            )
+            raise InputError(another_dtype(name, found[-1], state.q))
     with torch.no_grad():
         again = value(slice(0, state.batch)).detach()
     if not same(again, found[0]):
