@@ -278,7 +278,11 @@ def test_check_prints_what_is_controlled(write):
         ),
         ("every = 0.02", "every = 0.025", "every: expected a whole number of steps of dt = 0.01 s, got 0.025 s"),
         ("curvature = 300.0", "twist = 300.0", "PI: rate: no field 'twist' is controlled"),
-        ("Ki = 5.0", "Ki = 5.0\nelements = {stretch = [9]}", "elements: stretch: expected rod edges 0 to 5, got 9"),
+        (
+            "Ki = 5.0",
+            "Ki = 5.0\nelements = {stretch = [9]}",
+            "elements: stretch: rod edges: expected indices 0 to 5 or a mask (6,), at least one; got [9]",
+        ),
         ("target.csv", "none.csv", "controller.target: no such file"),
         ("Ki = 5.0", "Ki = 5.0\nlimit = {stretch = 0.95}", "limit: stretch: 0.95 leaves 0.05 of the rest lengths"),
     ],

@@ -106,7 +106,10 @@ def test_code_runs_only_when_allowed(folder):
 FUNCTIONS = {
     "None": ("act of {}act.py has to return a Control, such as control.replace(...), got NoneType",),
     "time": ("act of {}act.py has to return a Control, such as control.replace(...), got Tensor",),
-    "control.replace(natural_twist=0.0)": ("act of {}act.py has to give natural_twist as a tensor, got float",),
+    "control.replace(natural_twist=0.0)": (
+        "act of {}act.py raised InputError in line 2: Control.natural_twist: expected a tensor",
+        "got float",
+    ),
     "control.replace(natural_twist=time)": ("act of {}act.py returned what does not fit the robot", "shape (1, 2)"),
     "1 / 0": ("act of {}act.py raised ZeroDivisionError in line 2: division by zero",),
 }
