@@ -70,7 +70,8 @@ def test_branch_at_a_grip_has_no_direction():
     """Refuse a direction where a branch leaves the last gripped node."""
     length = torch.full((6,), 0.05, dtype=torch.float64)
     edges = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [1, 6]])
-    tree = Tree(edges, length, torch.zeros(6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64))
+    angle = torch.tensor([0.0, 0, 0, 0, 0, 1.0], dtype=torch.float64)
+    tree = Tree(edges, length, angle, torch.zeros(6, dtype=torch.float64))
     with pytest.raises(InputError, match=r"robot.hold: a branch begins at gripped node 1"):
         builder_of(Robot(gripped=GRIPPED, hold="direction"), tree)
     builder_of(Robot(gripped=GRIPPED), tree)
