@@ -5,7 +5,8 @@ import torch
 
 from tests.reference.loading import tensor
 from torchdismech import Material, RobotBuilder
-from torchdismech.forces.surface import Drag, Pressure, Thrust
+from torchdismech.forces.surface import Drag, Pressure
+from torchdismech.forces.thrust import Thrust
 
 MATERIAL = Material(1e5, 1000.0, 0.3)
 # an octahedron, counter-clockwise seen from the outside, sheared so that nothing is symmetric by accident

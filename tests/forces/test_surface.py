@@ -7,7 +7,8 @@ import torch
 from tests.forces.surface_loads import BALLOON, MATERIAL, NAMES, SIDES, loads, moving, shell
 from tests.shells import robot
 from torchdismech import Circle, ImplicitEuler, InputError, RobotBuilder, straight
-from torchdismech.forces.surface import Drag, Pressure, Thrust
+from torchdismech.forces.surface import Drag, Pressure
+from torchdismech.forces.thrust import Thrust
 from torchdismech.testing import check_force, check_symmetry
 
 

@@ -7,7 +7,7 @@ import torch
 from tests.forces.surface_loads import gradient, moving, nodal, shell
 from tests.reference.loading import tensor
 from torchdismech import ImplicitEuler
-from torchdismech.forces.surface import Thrust
+from torchdismech.forces.thrust import Thrust
 from torchdismech.geometry.meshes import hemisphere
 
 

@@ -7,7 +7,8 @@ from torchdismech.forces.loads import Buoyancy, Gravity, LineLoad, PointForce
 from torchdismech.forces.local import LocalForce
 from torchdismech.forces.moments import PointMoment
 from torchdismech.forces.resistive import QuadraticResistive, Resistive
-from torchdismech.forces.surface import Drag, Pressure, Thrust
+from torchdismech.forces.surface import Drag, Pressure
+from torchdismech.forces.thrust import Thrust
 
 __all__ = [
     "Block",
