@@ -138,10 +138,10 @@ class PneumaticArm(ReducedModel):
             ("plate_radius", plate_radius, 1, True),
         ):
             self._keep(constant, _values(given_value, constant, size, above_zero))
-        for constant, three in (("base", base), ("orientation", orientation), ("gravity", gravity)):
-            given_three = _tensor(three, constant)
-            vector(given_three.detach(), f"PneumaticArm.{constant}")  # refuses other shapes
-            self._keep(constant, given_three)
+        for constant, given in (("base", base), ("orientation", orientation), ("gravity", gravity)):
+            three = _tensor(given, constant)
+            vector(three.detach(), f"PneumaticArm.{constant}")  # refuses other shapes
+            self._keep(constant, three)
         # a list of modules, so that it moves and is saved with the arm
         self.obstacles = nn.ModuleList([_touchable(obstacle) for obstacle in obstacles])  # type: ignore[assignment]
         names = [obstacle.name for obstacle in obstacles]

@@ -59,4 +59,5 @@ class Newmark(Integrator):
             raise InputError(f"Newmark: expected beta > 0 and 0 <= gamma <= 1, got beta={beta}, gamma={gamma}")
         self.beta, self.gamma = float(beta), float(gamma)
         velocity = (gamma / beta, 1 - gamma / beta, 1 - gamma / (2 * beta))
-        self.scheme = Scheme(velocity, (1 / beta, -1 / beta, 1 - 1 / (2 * beta)), velocity)
+        acceleration, order = (1 / beta, -1 / beta, 1 - 1 / (2 * beta)), 2 if gamma == 0.5 else 1
+        self.scheme = Scheme(velocity, acceleration, velocity, order=order)
