@@ -138,8 +138,8 @@ class PneumaticArm(ReducedModel):
             ("plate_radius", plate_radius, 1, True),
         ):
             self._keep(constant, _values(given_value, constant, size, above_zero))
-        for constant, given in (("base", base), ("orientation", orientation), ("gravity", gravity)):
-            three = _tensor(given, constant)
+        for constant, components in (("base", base), ("orientation", orientation), ("gravity", gravity)):
+            three = _tensor(components, constant)
             vector(three.detach(), f"PneumaticArm.{constant}")  # refuses other shapes
             self._keep(constant, three)
         # a list of modules, so that it moves and is saved with the arm
