@@ -24,6 +24,11 @@ constexpr int64_t PIVOTS = 4;
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 template <typename N> inline N larger(N a, N b) { return a > b ? a : b; }
 
+// Whole numbers, as many and as wide as the numbers of a vector.
+template <typename T> struct Whole;
+template <> struct Whole<double> { typedef int64_t vec __attribute__((vector_size(VECTOR_BYTES))); };
+template <> struct Whole<float> { typedef int32_t vec __attribute__((vector_size(VECTOR_BYTES))); };
+
 // Numbers of whole vectors that hold so many.
 template <typename T> inline int64_t whole(int64_t count) { return (count + WIDTH<T> - 1) / WIDTH<T> * WIDTH<T>; }
 
@@ -40,29 +45,42 @@ template <typename T> struct Half {
 };
 
 // Start a half as entries of the matrix: number h of line p is entry sources[p * (reach + 1) + h], or zero for -1. The
-// first is on the diagonal. Returns the largest size of the entries.
+// first is on the diagonal.
 template <typename T>
-T fill(const Half<T>& half, const T* values, const int64_t* sources) {
-  T most = 0;
+void fill(const Half<T>& half, const T* values, const int64_t* sources) {
+  const auto entry = [&](int64_t source) { return source < 0 ? T(0) : values[source]; };
   for (int64_t p = 0; p < half.n; ++p, sources += half.reach + 1) {
     T* line = half.line(p);
-    const int64_t width = half.width(p);
-    for (int64_t h = 0; h <= width; ++h) {
-      const T value = sources[h] < 0 ? T(0) : values[sources[h]];
-      (h ? line[h - 1] : half.diagonal[p]) = value;
-      most = std::abs(value) > most ? std::abs(value) : most;
-    }
-    std::fill(line + width, line + whole<T>(width), T(0));
+    const int64_t width = half.width(p), end = whole<T>(width);
+    half.diagonal[p] = entry(sources[0]);
+    for (int64_t h = 0; h < width; ++h) line[h] = entry(sources[h + 1]);
+    for (int64_t h = width; h < end; ++h) line[h] = T(0);
   }
-  return most;
+}
+
+template <typename T> inline Vec<T> loaded(const T* from) {
+  Vec<T> found;
+  std::memcpy(&found, from, sizeof found);
+  return found;
+}
+
+// All numbers of a vector, two and two.
+template <typename T, typename F> inline T joined(const Vec<T>& numbers, F f) {
+  T lane[WIDTH<T>];
+  std::memcpy(lane, &numbers, sizeof numbers);
+  for (int64_t half = WIDTH<T> / 2; half; half /= 2)
+    for (int64_t k = 0; k < half; ++k) lane[k] = f(lane[k], lane[k + half]);
+  return lane[0];
 }
 
 template <typename T>
 inline T largest(const Half<T>& half, int64_t j) {
-  T most = std::abs(half.diagonal[j]);
-  const int64_t width = half.width(j);
-  for (int64_t h = 0; h < width; ++h) most = std::abs(half.line(j)[h]) > most ? std::abs(half.line(j)[h]) : most;
-  return most;
+  Vec<T> most = {};
+  for (int64_t h = 0; h < half.width(j); h += WIDTH<T>) {  // zeros follow the line
+    const Vec<T> numbers = loaded(half.line(j) + h), sizes = numbers < 0 ? -numbers : numbers;
+    most = sizes > most ? sizes : most;
+  }
+  return larger(std::abs(half.diagonal[j]), joined<T>(most, larger<T>));
 }
 
 // What stands beside the diagonal in the lines of some pivots, with zeros behind it.
@@ -72,7 +90,13 @@ template <typename T> class Lines {
   const T* of(int64_t r) const { return numbers_.data() + r * pitch_; }
   void take(int64_t r, const Half<T>& half, int64_t j) {
     T* to = numbers_.data() + r * pitch_;
-    std::fill(std::copy_n(half.line(j), half.width(j), to), to + pitch_, T(0));
+    const int64_t filled = whole<T>(half.width(j));
+    const T* line = half.line(j);
+    const Vec<T> zeros = {};
+    for (int64_t k = 0; k < pitch_; k += WIDTH<T>) {
+      const Vec<T> numbers = k < filled ? loaded(line + k) : zeros;
+      std::memcpy(to + k, &numbers, sizeof numbers);
+    }
   }
 
  private:
@@ -85,7 +109,7 @@ template <typename T> class Elimination {
  public:
   Elimination(const Half<T>& lower, const Half<T>& upper, bool symmetric, T limit)
       : lower_(lower), upper_(upper), symmetric_(symmetric), limit_(limit),
-        below_(larger(lower.pitch, upper.pitch) + PIVOTS + WIDTH<T>), right_(below_) {}
+        below_(larger(lower.pitch, upper.pitch) + whole<T>(PIVOTS + WIDTH<T>)), right_(below_) {}
 
   // Returns whether pivots of a symmetric matrix were positive; of others, whether no term was larger than the limit.
   bool run() {
@@ -141,13 +165,8 @@ template <typename T> class Elimination {
     T* to = half.line(i);
     const int64_t count = smaller(half.reach, half.last[j + R - 1] - i);
     for (int64_t k = 0; k < count; k += WIDTH<T>) {
-      Vec<T> sum;
-      std::memcpy(&sum, to + k, sizeof sum);
-      for (int64_t r = 0; r < R; ++r) {
-        Vec<T> line;
-        std::memcpy(&line, from[r] + k, sizeof line);
-        sum -= line * by[r];
-      }
+      Vec<T> sum = loaded(to + k);
+      for (int64_t r = 0; r < R; ++r) sum -= loaded(from[r] + k) * by[r];
       std::memcpy(to + k, &sum, sizeof sum);
     }
   }
@@ -159,42 +178,69 @@ template <typename T> class Elimination {
   bool sound_ = true;
 };
 
-// y[0 : count] -= line[0 : count] * by, in whole vectors.
-template <typename T>
-inline void subtract(T* y, const T* line, T by, int64_t count) {
-  for (int64_t k = 0; k < count; k += WIDTH<T>) {
-    Vec<T> a, b;
-    std::memcpy(&a, y + k, sizeof a);
-    std::memcpy(&b, line + k, sizeof b);
-    a -= b * by;
-    std::memcpy(y + k, &a, sizeof a);
-  }
-}
+// Substitutions with the lines of R pivots from j on: y is read and written once for all of them. What is right of line
+// j + r, as far as it concerns y from j + R on, begins at number R - r - 1; past its width other lines follow, or what
+// was left there, which a mask hides.
+template <typename T, int64_t R> class Block {
+ public:
+  Block(const Half<T>& half, int64_t j) : half_(half), j_(j), count_(half.width(j + R - 1)) {}
 
-template <typename T>
-inline T product(const T* a, const T* b, int64_t count) {
-  Vec<T> sum = {};
-  for (int64_t k = 0; k < count; k += WIDTH<T>) {
-    Vec<T> x, y;
-    std::memcpy(&x, a + k, sizeof x);
-    std::memcpy(&y, b + k, sizeof y);
-    sum += x * y;
+  // y -= these lines, as columns, times y at their pivots.
+  void down(T* y) const {
+    T* own = y + j_;
+    for (int64_t r = 0; r < R; ++r)
+      for (int64_t s = r + 1; s < R; ++s) own[s] -= over_pivot(r, s) * own[r];
+    for (int64_t r = 0; r < R; ++r) own[r] *= half_.diagonal[j_ + r];
+    for (int64_t k = 0; k < count_; k += WIDTH<T>) {
+      Vec<T> less = loaded(own + R + k);
+      for (int64_t r = 0; r < R; ++r) less -= part(r, k) * own[r];
+      std::memcpy(own + R + k, &less, sizeof less);
+    }
   }
-  T total = 0;
-  for (int64_t k = 0; k < WIDTH<T>; ++k) total += sum[k];
-  return total;
-}
+
+  // y at these pivots -= these lines times y, times the inverses of the pivots.
+  void up(T* y) const {
+    T* own = y + j_;
+    Vec<T> sum[R] = {};
+    for (int64_t k = 0; k < count_; k += WIDTH<T>) {
+      const Vec<T> more = loaded(own + R + k);
+      for (int64_t r = 0; r < R; ++r) sum[r] += part(r, k) * more;
+    }
+    const auto add = [](T a, T b) { return a + b; };
+    for (int64_t r = 0; r < R; ++r) own[r] -= joined<T>(sum[r], add) * half_.diagonal[j_ + r];
+    for (int64_t s = R - 1; s > 0; --s)
+      for (int64_t r = 0; r < s; ++r) own[r] -= over_pivot(r, s) * own[s];
+  }
+
+ private:
+  // The number of line j + r at pivot j + s, over its own pivot.
+  T over_pivot(int64_t r, int64_t s) const {
+    return s - r <= half_.width(j_ + r) ? half_.line(j_ + r)[s - r - 1] * half_.diagonal[j_ + r] : T(0);
+  }
+
+  // Numbers k, k + 1, ... of what is right of line j + r, zero past its width.
+  Vec<T> part(int64_t r, int64_t k) const {
+    const int64_t from = R - r - 1 + k, left = half_.width(j_ + r) - from;
+    const Vec<T> numbers = loaded(half_.line(j_ + r) + from);
+    if (left >= WIDTH<T>) return numbers;
+    typedef typename Whole<T>::vec Mask;
+    Mask place;
+    for (int64_t i = 0; i < WIDTH<T>; ++i) place[i] = i;
+    return (Vec<T>)((Mask)numbers & (place < decltype(place[0] + 0)(left)));
+  }
+
+  const Half<T>& half_;
+  const int64_t j_, count_;
+};
 
 // Solve in place; y (n) has zeros behind it, as many as a line has numbers.
 template <typename T>
 void solve(const Half<T>& lower, const Half<T>& upper, T* y) {
-  for (int64_t j = 0; j < lower.n; ++j) {
-    const T v = y[j] * lower.diagonal[j];
-    subtract(y + j + 1, lower.line(j), v, lower.width(j));  // behind the front zeros are subtracted
-    y[j] = v;
-  }
-  for (int64_t j = upper.n - 1; j >= 0; --j)
-    y[j] -= product(upper.line(j), y + j + 1, upper.width(j)) * upper.diagonal[j];
+  const int64_t n = lower.n, whole = n / PIVOTS * PIVOTS;
+  for (int64_t j = 0; j < whole; j += PIVOTS) Block<T, PIVOTS>(lower, j).down(y);
+  for (int64_t j = whole; j < n; ++j) Block<T, 1>(lower, j).down(y);
+  for (int64_t j = n; j > whole; --j) Block<T, 1>(upper, j - 1).up(y);
+  for (int64_t j = whole; j > 0; j -= PIVOTS) Block<T, PIVOTS>(upper, j - PIVOTS).up(y);
 }
 
 }  // namespace
@@ -206,8 +252,12 @@ void solve(const Half<T>& lower, const Half<T>& upper, T* y) {
                                    T* numbers, bool* good, int64_t, int64_t) {                                        \
     const Half<T> below(numbers, fronts + n, n, lower);                                                               \
     const Half<T> right = upper < 0 ? below : Half<T>(below.end(), fronts + n, n, upper);                             \
-    T most = fill(below, values, sources);                                                                            \
-    if (upper >= 0) most = larger(most, fill(right, values, sources + n * (lower + 1)));                              \
+    fill(below, values, sources);                                                                                     \
+    T most = 0;                                                                                                       \
+    if (upper >= 0) {                                                                                                 \
+      fill(right, values, sources + n * (lower + 1));                                                                 \
+      for (int64_t j = 0; j < n; ++j) most = larger(most, larger(largest(below, j), largest(right, j)));              \
+    }                                                                                                                 \
     good[0] = Elimination<T>(below, right, upper < 0, most * T(*growth)).run();                                       \
   }                                                                                                                   \
   void single_band_solve_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,            \
