@@ -221,10 +221,38 @@ def test_shapes_that_constants_of_three_dimensions_do_not_have_are_refused(shape
         trainable.shifted(loaded(), ["Tendons.offset"], 1.0, shape)
 
 
+def in_field(field):
+    """Return a magnetised rod in a field."""
+    points = straight((0, 0, 0), (0.5, 0, 0), 6)
+    return rod_through(points, Circle(5e-3), Material(1e6, 1000.0), [Magnetic((1e3, 0.0, 0.0), field)]).finalize()
+
+
+def test_a_table_of_fields_is_trained():
+    """A shift of a table's rows turns a magnetised rod."""
+    model = in_field(Table([0.0, 1.0], torch.ones(2, 3)))
+    shift = trainable.shifted(model, ["Magnetic.field.rows"], 0.01)
+    after, _ = ImplicitEuler(0.05).step(model, model.initial_state(2))
+    (slope,) = torch.autograd.grad(after.q.square().sum(), [shift.shift])
+    assert slope.isfinite() and slope != 0
+
+
+class Named(Field):
+    """A field whose tensor has the name of a method of torch's containers."""
+
+    per_robot = ("values",)
+
+    def __init__(self, value):
+        super().__init__()
+        self.values = nn.Parameter(torch.tensor(value), requires_grad=False)
+
+    def forward(self, position, time):
+        """Return the field (B, E, 3)."""
+        return self.values.expand_as(position)
+
+
 def test_a_name_that_torch_cannot_train_is_refused():
     """Say what to do about a tensor called `values`, which parametrizations have as a method."""
-    points, field = straight((0, 0, 0), (0.5, 0, 0), 6), Table([0.0, 1.0], torch.ones(2, 3))
-    model = rod_through(points, Circle(5e-3), Material(1e6, 1000.0), [Magnetic((1e3, 0.0, 0.0), field)]).finalize()
+    model = in_field(Named([1.0, 0.0, 0.0]))
     with pytest.raises(InputError, match="Magnetic.field.values: torch trains no tensor .* of another name"):
         trainable.shifted(model, ["mass", "Magnetic.field.values"], 0.01)
     trainable.scaled(model, ["mass"])

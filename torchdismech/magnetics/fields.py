@@ -149,10 +149,10 @@ class Table(Uniform):
     Parameters
     ----------
     times : (T,) rising [s].
-    values : (T, 3), or (T, B, 3) for one of each robot [T].
+    values : (T, 3), or (T, B, 3) for one of each robot [T]; the constant that they are is called `rows`.
     """
 
-    per_robot = ("values",)
+    per_robot = ("rows",)
     robot_dimension = 1
     times: Tensor
 
@@ -165,11 +165,11 @@ class Table(Uniform):
             expected = f"({len(times)}, 3) or ({len(times)}, B, 3)"
             raise InputError(f"Table.values: expected {expected}, got {tuple(values.shape)}")
         self.register_buffer("times", times)
-        self.values = nn.Parameter(values, requires_grad=False)
+        self.rows = nn.Parameter(values, requires_grad=False)
 
     def at(self, time: Tensor) -> Tensor:
         """Return the field (B, 3)."""
-        whole = self.values if self.values.dim() == 3 else self.values.unsqueeze(1)
+        whole = self.rows if self.rows.dim() == 3 else self.rows.unsqueeze(1)
         row = torch.arange(len(time), device=time.device) % whole.shape[1]
         last = len(self.times) - 1
         after = torch.searchsorted(self.times, time.detach().contiguous()).clamp(min(1, last), last)
