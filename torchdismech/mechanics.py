@@ -311,20 +311,13 @@ class Mechanics:
                 "or the contact that has this name another one"
             )
 
-    def energies(self, state: State, control: Control, pairs: StepPairs | None) -> dict[str, Tensor]:
-        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
-
-        Parameters
-        ----------
-        pairs : what of the robots' own parts touches each other.
-        """
+    def energies(self, state: State, control: Control) -> dict[str, Tensor]:
+        """Return the kinetic energy, the elastic energy by part and that of obstacles, each (B,) [J]."""
         transposed = state.q.t().contiguous()
         momentum = self.inertia.times(state.velocity)
         found = {"kinetic": 0.5 * (momentum * state.velocity).sum(1)}
         for which, constants in enumerate(self.term_constants(state, control, None)):
             found.update(self.layout.elastic.energies(which, transposed, constants))
-        if pairs is not None:
-            found.update(self.self_contacts.energies(pairs.listed, state.q))
         for force in self.forces:
             if isinstance(force, Obstacle):
                 found[force.name] = force.potential(state, control)

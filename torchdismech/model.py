@@ -43,6 +43,7 @@ from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
 from torchdismech.memory import block_entries, derivatives, robots_at_a_time
+from torchdismech.recorded_energies import RecordedEnergies
 from torchdismech.slides import Slides
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
@@ -56,6 +57,7 @@ __all__ = ["IN_PLANE", "Model"]
 
 IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
 
+OF_THIS_OBJECT = ("recordings", "turn", "_seen", "_recorded_energies")  # attributes that copies do not take along
 TRIED = "hooks were tried"  # among what fits a model
 
 
@@ -131,11 +133,12 @@ class Model(nn.Module):
     def _begin_anew(self) -> None:
         """Forget what belongs to this object alone, not to copies of it."""
         self.recordings: list[Any] = []  # see `integrate.recording`
+        self._recorded_energies = RecordedEnergies(self.mechanics)
         self.turn = threading.RLock()  # of threads: evaluations may put numbers in the model's places
         self._seen: Snapshot | None = None
 
     def __getstate__(self) -> dict:
-        return {name: value for name, value in self.__dict__.items() if name not in ("recordings", "turn", "_seen")}
+        return {name: value for name, value in self.__dict__.items() if name not in OF_THIS_OBJECT}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
@@ -391,14 +394,20 @@ class Model(nn.Module):
 
         They can be differentiated by the state, the control and the model's tensors.
         """
-        control = control or Control()
-        self.check_batch(state, control)
+        control, seen = control or Control(), self.seen()
+        self.check_batch(state, control, seen)
         with self.turn, self.values_of(control).in_place():
-            return self._by_parts(self._energies, state, control)
+            found = None if control.values else self._recorded_energies.found(state, control, seen)
+            return self._by_parts(self._energies, state, control) if found is None else self._with_pairs(found, state)
 
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
+        return self._with_pairs(self.mechanics.energies(state, control), state)
+
+    def _with_pairs(self, found: dict[str, Tensor], state: State) -> dict[str, Tensor]:
+        """Return energies and those of what touches of the robots' own parts; rods that twist too far are told."""
         warn_of_twist(self.terms, state)
-        return self.mechanics.energies(state, control, self.contact.touching(state.q))
+        pairs = self.contact.touching(state.q)
+        return found if pairs is None else found | self.self_contacts.energies(pairs.listed, state.q)
 
     def appearance(self) -> Appearance:
         """Return what of the robots can be seen beside their nodes: sections of rods, obstacles."""

@@ -1,0 +1,119 @@
+"""Energies of robots, recorded: a run asks for them in each frame, and torch's calls take as long as a step of one robot.
+
+As steps are (`integrate/recording.py`), they are recorded on a CPU once they were asked for some times of the same
+model, and of states and controls of the same shapes. A replay reads the model's constants where they stand, so their
+numbers may change; anything else that does is seen by the model's snapshot, and what was recorded is let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import compress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact import Obstacle
+from torchdismech.fused import fits, is_own, watched
+from torchdismech.mechanics import Mechanics
+from torchdismech.native.buffers import StaticBuffers
+from torchdismech.native.graphs import Unrecordable, recorded
+from torchdismech.snapshot import Snapshot
+from torchdismech.state import Control, State
+
+__all__ = ["RecordedEnergies"]
+
+ASKED = 12  # times before energies are recorded, which takes about as long
+KEPT = 4  # kinds of states and controls
+LARGEST = 60_000  # numbers in q of all robots: what more take is arithmetic, not calls
+
+
+class RecordedEnergies:
+    """What `Mechanics.energies` finds without pairs in contact, from tapes where there are some.
+
+    Parameters
+    ----------
+    mechanics : of the model.
+    """
+
+    def __init__(self, mechanics: Mechanics):
+        self._mechanics = mechanics
+        self._seen: Snapshot | None = None
+        self._own = False  # whether all that is evaluated is the library's own code
+        self._asked: dict[Hashable, int] = {}
+        self._tapes: dict[Hashable, _Tape | None] = {}  # None: it cannot be recorded
+
+    def found(self, state: State, control: Control, seen: Snapshot) -> dict[str, Tensor] | None:
+        """Return the energies, each (B,) [J], by name; None where torch has to find them.
+
+        Parameters
+        ----------
+        seen : the model's snapshot now, with the values of a control in their places.
+        """
+        given = [*state.fields(), *control.tensors().values()]
+        if not self._may_be_recorded(given, seen):
+            return None
+        kind = (state.kind, *((name, value.shape) for name, value in control.tensors().items()))
+        if kind not in self._tapes:
+            self._asked[kind] = self._asked.get(kind, 0) + 1
+            if self._asked[kind] < ASKED or len(self._tapes) == KEPT:
+                return None
+            self._tapes[kind] = self._recorded(state, control)
+        tape = self._tapes[kind]
+        return None if tape is None else tape.found(given)
+
+    def _may_be_recorded(self, given: Sequence[Tensor], seen: Snapshot) -> bool:
+        """Return whether a recording may serve, and forget those of another model."""
+        if seen is not self._seen:
+            evaluated = [*self._mechanics.terms, *(f for f in self._mechanics.forces if isinstance(f, Obstacle))]
+            self._own = all(is_own(module) for owner in evaluated for module in owner.modules())
+            self._seen, self._asked, self._tapes = seen, {}, {}
+        differentiated = torch.is_grad_enabled() and seen.requires_gradients
+        q = given[0]
+        return (
+            self._own
+            and not (differentiated or seen.parametrized or seen.hooked)
+            and q.is_cpu
+            and q.numel() <= LARGEST
+            and fits(*given)
+            and not (watched() or torch.is_inference_mode_enabled())
+            and not torch.nn.modules.module._has_any_global_hook()
+        )
+
+    def _recorded(self, state: State, control: Control) -> _Tape | None:
+        try:
+            return _Tape(self._mechanics, state, control)
+        except Unrecordable:  # an obstacle reads numbers, such as the nearest triangle of a mesh
+            return None
+
+
+class _Tape:
+    """Energies of states and controls of one kind.
+
+    Parameters
+    ----------
+    mechanics, state, control : of which they are found; others have the same shapes.
+    """
+
+    def __init__(self, mechanics: Mechanics, state: State, control: Control):
+        self._buffers = StaticBuffers([*state.fields(), *control.tensors().values()])
+        static = iter(self._buffers.tensors)
+        own_state = state.with_fields(next(static) for _ in state.fields())
+        own_control = Control.of({name: next(static) for name in control.tensors()})
+        self._buffers.give([*state.fields(), *control.tensors().values()])
+        self.names: list[str] = []
+
+        def stacked() -> Tensor:
+            found = mechanics.energies(own_state, own_control)
+            self.names = [*found]
+            return torch.stack([*found.values()])
+
+        self._tape: Any = recorded(stacked, state.q.device, None)
+        read = [tensor.untyped_storage().data_ptr() in self._tape.reads for tensor in self._buffers.tensors]
+        self._buffers.read_at(compress(range(len(read)), read))
+
+    def found(self, given: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return the energies (B,) by name."""
+        self._buffers.give(given)
+        return dict(zip(self.names, self._tape.replay().clone().unbind(), strict=True))
