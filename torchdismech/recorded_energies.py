@@ -1,4 +1,4 @@
-"""Energies of robots, recorded: a run asks for them in each frame, and torch's calls take as long as a step of one robot.
+"""Energies of robots, recorded: a run asks for them in each frame, and torch takes as long as a step of one robot.
 
 As steps are (`integrate/recording.py`), they are recorded on a CPU once they were asked for some times of the same
 model, and of states and controls of the same shapes. A replay reads the model's constants where they stand, so their

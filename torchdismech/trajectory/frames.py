@@ -22,6 +22,8 @@ from torchdismech.trajectory.writing import write_whole
 
 __all__ = ["Frame", "Recorder", "Trajectory"]
 
+NAMED = ("energies", "contact", "strains", "reactions")  # what frames keep by names, but for a controller's memory
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -83,7 +85,7 @@ class Frame:
         tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
         named = {
             kind: {name: torch.cat([getattr(f, kind)[name] for f in frames]) for name in getattr(frames[0], kind)}
-            for kind in ("energies", "contact", "memory", "strains", "reactions")
+            for kind in (*NAMED, "memory")
         }
         return cls(frames[0].step, state, **tensors, **named)  # type: ignore[arg-type]
 
@@ -213,18 +215,17 @@ class Trajectory:
     def frames(self, index: slice) -> Trajectory:
         """Return the trajectory with some of its frames only; the last state stays."""
         kept: dict[str, Any] = {name: getattr(self, name)[index] for name in DATASETS}
-        kept |= {
-            kind: {name: values[index] for name, values in getattr(self, kind).items()}
-            for kind in ("energies", "contact", "strains", "reactions")
-        }
+        kept |= {kind: {name: values[index] for name, values in getattr(self, kind).items()} for kind in NAMED}
         return dataclasses.replace(self, **kept)
 
 
 class Recorder:
-    """Collects frames in memory."""
+    """Collects frames in memory: of their states what a trajectory keeps alone, of the last one all."""
 
     def __init__(self) -> None:
-        self._frames: list[Frame] = []
+        self._rows: list[dict[str, Tensor]] = []
+        self._named: list[dict[str, Mapping[str, Tensor]]] = []
+        self._last: Frame | None = None
 
     def start(
         self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance | None = None
@@ -235,28 +236,30 @@ class Recorder:
 
     def append(self, frame: Frame) -> None:
         """Keep a frame."""
-        self._frames.append(frame)
+        self._rows.append(frame.row())
+        self._named.append({kind: getattr(frame, kind) for kind in NAMED})
+        self._last = frame
 
     def close(self) -> None:
         """Do nothing: memory needs no closing."""
 
     def trajectory(self) -> Trajectory:
         """Return what was collected."""
-        frames = self._frames
-        if not frames:
+        last = self._last
+        if last is None:
             raise ValueError("no frame was recorded")
-        rows = [frame.row() for frame in frames]
+        named = {
+            kind: {name: torch.stack([of[kind][name] for of in self._named]) for name in self._named[0][kind]}
+            for kind in NAMED
+        }
         return Trajectory(
-            **{name: torch.stack([row[name] for row in rows]) for name in DATASETS},  # type: ignore[arg-type]
-            energies={name: torch.stack([f.energies[name] for f in frames]) for name in frames[0].energies},
-            contact={name: torch.stack([f.contact[name] for f in frames]) for name in frames[0].contact},
-            strains={name: torch.stack([f.strains[name] for f in frames]) for name in frames[0].strains},
-            reactions={name: torch.stack([f.reactions[name] for f in frames]) for name in frames[0].reactions},
+            **{name: torch.stack([row[name] for row in self._rows]) for name in DATASETS},  # type: ignore[arg-type]
+            **named,  # type: ignore[arg-type]
             rod_edges=self._rod_edges,
             triangles=self._triangles,
-            state=frames[-1].state,
-            state_step=frames[-1].step,
-            memory=dict(frames[-1].memory),
+            state=last.state,
+            state_step=last.step,
+            memory=dict(last.memory),
             attributes=dict(self._attributes),
         )
 
