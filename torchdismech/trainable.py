@@ -25,9 +25,13 @@ from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
 from torchdismech.model import Model
+from torchdismech.snapshot import Snapshot
 from torchdismech.values import Place
 
 __all__ = ["Factor", "Shift", "constants", "refuse_negative", "scaled", "shifted"]
+
+
+KEEPS_SIGNS = "no optimiser can drive a constant below zero"  # among what fits a model
 
 
 class NamesConstants(Protocol):
@@ -138,12 +142,19 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
     return shift
 
 
-def refuse_negative(model: AnyModel) -> None:
-    """Refuse trained constants that are below zero and must not be; looks at those that changed since it last did."""
+def refuse_negative(model: AnyModel, seen: Snapshot | None = None) -> None:
+    """Refuse trained constants that are below zero and must not be; looks at those that changed since it last did.
+
+    Parameters
+    ----------
+    seen : what the model holds, if that is known.
+    """
+    if seen is not None and KEEPS_SIGNS in seen.fitting:
+        return
     if model not in _positive:
         _positive[model] = [(label, ref(module), name) for label, module, name in _not_negative(model)]
         _looked_at[model] = {}
-    looked_at = _looked_at[model]
+    looked_at, keeps_signs = _looked_at[model], True
     for label, reference, name in _positive[model]:
         module = reference()
         if module is None:  # the model has it no more
@@ -151,6 +162,7 @@ def refuse_negative(model: AnyModel) -> None:
         own = module._parameters.get(name, module._buffers.get(name))
         if _keeps_sign(module, name) if own is None else not own.requires_grad:
             continue
+        keeps_signs = False
         value = (getattr(module, name) if own is None else own).detach()  # None: made anew from what is trained
         version = (value.data_ptr(), value._version)
         if own is None or looked_at.get(label) != version:
@@ -160,6 +172,8 @@ def refuse_negative(model: AnyModel) -> None:
                     f'trainable.scaled(model, ["{label}"]) trains a factor, which keeps it positive'
                 )
             looked_at[label] = version
+    if seen is not None and keeps_signs:
+        seen.fitting.add(KEEPS_SIGNS)
 
 
 def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:

@@ -156,15 +156,19 @@ def _without_parametrizations(module: nn.Module, tensors: Mapping[Place, Tensor]
     names = [*module.parametrizations]  # type: ignore[misc]
     present = {n: tensors[module, n] if (module, n) in tensors else getattr(module, n) for n in names}
     kind, held = type(module), {name: module.__dict__[name] for name in ("_modules", "_buffers")}
-    module.__class__ = parametrize.type_before_parametrizations(module)
+    _set_kind(module, parametrize.type_before_parametrizations(module))
     module.__dict__["_modules"] = {n: child for n, child in held["_modules"].items() if n != "parametrizations"}
     module.__dict__["_buffers"] = {**held["_buffers"], **present}
 
     def take_back() -> None:
-        module.__class__ = kind
+        _set_kind(module, kind)
         module.__dict__.update(held)
 
     return take_back
+
+
+def _set_kind(module: nn.Module, kind: type) -> None:
+    object.__setattr__(module, "__class__", kind)  # a module's own way first asks whether this is one of its tensors
 
 
 # ---- what a model holds ------------------------------------------------------------------------------------------

@@ -131,3 +131,26 @@ def test_numbers_of_modules_are_known(graphs):
 
     assert_same(*compare(graphs, run, rods()))
     assert len(graphs.made) == 4 * 2
+
+
+def test_values_in_other_places_are_known(graphs):
+    """Read the numbers of a control's values anew in each step, and tell by their places what may serve."""
+    base = rods()
+    full = {"dtype": base.dtype}
+    some = [
+        {"stretch.EA": torch.full((BATCH, 1), 90.0, **full)},
+        {"stretch.EA": torch.full((BATCH, 1), 60.0, **full)},
+        {"stretch.EA": torch.full((BATCH, 1), 60.0, **full), "bend_twist.GJ": torch.full((BATCH, 1), 1e-4, **full)},
+        {"bend_twist.GJ": torch.full((BATCH, 1), 2e-4, **full)},
+        {"stretch.EA": torch.tensor(75.0, **full)},
+        {},
+    ]
+
+    def run(model):
+        found, state, integrator = [], model.initial_state(), ImplicitEuler(1e-2)
+        for values in [*some, *some[::-1], *some]:
+            state, info = integrator.step(model, state, Control(values=values))
+            found += [state.q, state.velocity, info.iterations]
+        return found
+
+    assert_same(*compare(graphs, run, base))

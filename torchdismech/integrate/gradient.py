@@ -43,8 +43,8 @@ from torchdismech.values import Values, evaluated, every_module, per_robot, requ
 
 __all__ = ["differentiable_step"]
 
-# the backward pass that looked last whether a model is as it was in a step, and how it was
-_looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot]] = WeakKeyDictionary()
+# the backward pass that looked last whether a model is as it was in a step, how it was, and what was found
+_looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot, bool, list[str]]] = WeakKeyDictionary()
 
 Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a gradient
 
@@ -69,15 +69,15 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
         if len(parts) > 1 and model.batch is not None:
             held = held | per_robot(model)
         values = held | requiring_gradients(every_module(model)) if recording and problem.requires_gradients else held
-    tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
-    recorded = recording and any(tensor.requires_grad for tensor in tensors)
-    form = Form.of(problem, values) if recorded else None
-    with torch.no_grad(), apart_from_checkpoints(), made.detached().in_place():
-        # compiled code is for tensors that require gradients, or for tensors that do not
-        given = problem
-        if form is not None:
-            given = form.problem([tensor.detach() for tensor in tensors]).replace(seen=problem.seen)
-        after, info, solved = _solved_in_parts(given.replace(values=held.detached()) if held else given, parts)
+        tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
+        recorded = recording and any(tensor.requires_grad for tensor in tensors)
+        form = Form.of(problem, values) if recorded else None
+        with torch.no_grad(), apart_from_checkpoints():
+            # compiled code is for tensors that require gradients, or for tensors that do not
+            given = problem
+            if form is not None:
+                given = form.problem([tensor.detach() for tensor in tensors]).replace(seen=problem.seen)
+            after, info, solved = _solved_in_parts(given.replace(values=held.detached()) if held else given, parts)
     if form is not None:
         form.parts = solved
         if problem.seen is not None:
@@ -287,8 +287,9 @@ def _refuse_changed_constants(form: Form) -> None:
     if seen is None:
         return
     changed, how = seen.changed_since(form.versions), "changed in place"
-    if not changed and not _looked_at_in_this_pass(form.model, seen):
-        changed, how = seen.exchanged(form.places.tensors), "exchanged"
+    if not changed:
+        form.unchanged, changed = _found_in_this_pass(form, seen)
+        how = "exchanged"
     if changed:
         raise RuntimeError(
             f"{', '.join(changed)}: {how} between a step and its backward pass, which evaluates the step's "
@@ -296,12 +297,15 @@ def _refuse_changed_constants(form: Form) -> None:
         )
 
 
-def _looked_at_in_this_pass(model: Model, seen: Snapshot) -> bool:
-    """Return whether another step of this backward pass has looked whether the model is as it was in this step."""
-    now = (torch._C._current_graph_task_id(), seen)
-    found = _looked_at.get(model) == now
-    _looked_at[model] = now
-    return found
+def _found_in_this_pass(form: Form, seen: Snapshot) -> tuple[bool, list[str]]:
+    """Return whether the model is as it was in a step, and what was exchanged; one look does for a backward pass."""
+    now = torch._C._current_graph_task_id()
+    before = _looked_at.get(form.model)
+    if before is None or before[:2] != (now, seen):
+        shown = seen.shows(form.model)
+        before = (now, seen, shown, [] if shown else seen.exchanged(form.places.tensors))
+        _looked_at[form.model] = before
+    return before[2:]
 
 
 def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:

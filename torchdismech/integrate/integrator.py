@@ -234,7 +234,7 @@ class Solver(ABC):
         """Refuse what cannot be stepped, by name."""
         model.check_batch(state, control, seen)
         if seen is None or seen.parametrized or seen.requires_gradients:  # else nothing is trained
-            refuse_negative(model)
+            refuse_negative(model, seen)
         if model.contact.constrained and not self.takes_constraints:
             raise InputError(
                 f"contact by Complementarity goes with ImplicitEuler and Static, got {type(self).__name__}: a "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from operator import is_
 from typing import Any
@@ -68,9 +68,11 @@ class StepKind:
         self._held = held
         self._objects, self._traits = self._objects_of(problem), self._traits_of_model(problem.model)
         self._step = self._traits_of_step(problem)
-        # of the model, when it was last found to be of this kind, and the tensors in the movable places
+        # of the model, when it was last found to be of this kind; the tensors in the movable places, where no values
+        # stood in it; and in which places values stood, with their shapes and dtypes
         self._seen: Snapshot | None = None
         self._standing: list[Tensor] = []
+        self._known: dict[tuple[Place, ...], list[tuple]] = {}
         self._alive = [*compress(self._tensors(problem.model), held)]
         self.seen = 0
         self.recording: Any = None
@@ -92,15 +94,14 @@ class StepKind:
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
         if not (same and self._traits_of_model(problem.model) == self._traits):
             return False
-        if not self.of_users and not problem.values:
-            self._seen, self._standing = problem.seen, self._moved()
+        self._know(problem)
         return True
 
     def inputs(self, problem: StepProblem) -> list[Tensor]:
         """Return what a step is given: state, rows that run, loads (B, n), control, tensors of the model."""
         load = [] if self.all_forces else [_load(problem)]
         controls = self.controls(problem.control).values()
-        moved = self._standing if self._sees_the_same(problem) else self._moved()
+        moved = self._standing if self._sees_the_same(problem) and not problem.values else self._moved()
         return [*problem.state.fields(), problem.running, *load, *controls, *moved]
 
     def axes(self, inputs: Sequence[Tensor]) -> list[int | None]:
@@ -110,16 +111,29 @@ class StepKind:
 
     def captures(self, place: Place) -> bool:
         """Return whether recordings know the tensor in a place by its address, as it is none of their inputs."""
-        module, name = place
-        return any(module is own for own in self._modules) and (module, name) not in self.movable_places
+        return place not in self.movable_places and any(place[0] is own for own in self._modules)
 
     def controls(self, control: Control) -> dict[str, Tensor]:
         """Return what of a control the equations read."""
         return {name: tensor for name, tensor in control.tensors().items() if self.all_forces or name != "force"}
 
     def _sees_the_same(self, problem: StepProblem) -> bool:
-        """Return whether the model is known to stand as when it was last found to be of this kind."""
-        return self._seen is not None and problem.seen is self._seen and not problem.values
+        """Return whether the model is known to stand as when it was last found to be of this kind, but for values."""
+        if self._seen is None or problem.seen is not self._seen:
+            return False
+        given = problem.values.tensors
+        return self._known.get(tuple(given)) == _shaped(given.values())
+
+    def _know(self, problem: StepProblem) -> None:
+        """Keep that a model, as it was seen, is of this kind, with values in these places: whatever their numbers."""
+        given = problem.values.tensors
+        if problem.seen is None or self.of_users or any(map(self.captures, given)):
+            return
+        if problem.seen is not self._seen:
+            self._seen, self._standing, self._known = problem.seen, [], {}
+        if not given:
+            self._standing = self._moved()
+        self._known[tuple(given)] = _shaped(given.values())
 
     def _moved(self) -> list[Tensor]:
         tensors = [tensor_at(module, name) for module, name in self.movable_places]
@@ -181,6 +195,10 @@ class StepKind:
                 traits += map(own.get, names)
         traits += map(hooked, self.of_users)
         return traits
+
+
+def _shaped(tensors: Iterable[Tensor]) -> list[tuple]:
+    return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
 def odd(method: Method) -> bool:

@@ -63,7 +63,7 @@ class StepProblem:
     share : how much of the external forces acts.
     divisible : whether robots whose step fails take it again in smaller parts.
     recorded : gives the equations in place of the problem itself, where their functions are recorded.
-    seen : what the model holds, as it was looked at for this step; not asked where `values` stand in it.
+    seen : what the model holds but for `values`, as it was looked at for this step.
     """
 
     model: Model

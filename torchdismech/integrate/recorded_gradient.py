@@ -63,7 +63,9 @@ def recorded_gradients(
         return None
     problem = form.problem(leaves)
     if form.fitting is not kind:
-        if not kind.fits(problem) or any(map(kind.captures, form.places.tensors)):
+        seen = form.seen if form.unchanged else None
+        standing = problem.replace(values=form.places.with_tensors(leaves[form.n_own :]), seen=seen)
+        if not kind.fits(standing) or any(map(kind.captures, form.places.tensors)):
             return None
         form.fitting = kind if kind.all_forces else None  # loads that users write may change the model
     with torch.enable_grad():
