@@ -6,6 +6,7 @@ import functools
 import importlib
 import math
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from torchdismech import (
     Static,
     follow,
     forces,
+    magnetics,
     modes,
     rollout,
     straight,
@@ -454,3 +456,30 @@ def test_loads_that_no_residual_counts_are_warned_of():
         rollout(model, model.initial_state(), ImplicitEuler(0.01), 1)
     run = rollout(model, model.initial_state(), ImplicitEuler(0.01, force_tolerance=1e-18), 10)
     assert run.positions[-1, 0, :, 2].max() < -0.04  # half of g t^2 is 49 mm
+
+
+def fibre_in_a_field(length):
+    """Return a magnetised fibre of 40 um across that is held at one end, and bends by a third of its length."""
+    section, material = Circle(2e-5), Material(1e6, 2000.0)
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (length, 0, 0), 21), section, material)
+    builder.clamp(nodes=[0], direction="rest")
+    strength = 3 * 1e6 * 1e-10 / (5e4 * length**2)  # T: A M B L^2 / (E I) = 3, and I / A = r^2 / 4
+    builder.add_force(magnetics.Magnetic((5e4, 0.0, 0.0), (0.0, 0.0, strength)))
+    return builder.finalize()
+
+
+@pytest.mark.parametrize(
+    ("length", "message"), [(1e-3, "not far above force_tolerance .* right to .* %"), (1e-2, "below force_tolerance")]
+)
+def test_torques_of_fields_are_loads_that_may_not_count(length, message):
+    """Warn of magnetic loads near the tolerance, where the equilibrium is that of a part of the field, or of none."""
+    model = fibre_in_a_field(length)
+    with pytest.warns(RuntimeWarning, match=message):
+        Static().step(model, model.initial_state())
+    with pytest.warns(RuntimeWarning, match=message):
+        rollout(model, model.initial_state(), ImplicitEuler(1e-3), 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, _ = Static(force_tolerance=1e-16).step(model, model.initial_state(), throw=True)
+    assert found.q[0, 62].item() == pytest.approx(0.6033 * length, rel=1e-4)  # the same elastica at any size

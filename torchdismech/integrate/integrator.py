@@ -30,7 +30,6 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recording import takes_tapes
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.substeps import with_retries
-from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State, running_robots
@@ -38,6 +37,7 @@ from torchdismech.trainable import refuse_negative
 
 __all__ = ["Integrator", "Schedule", "Solver", "StepInfo"]
 
+LEAST_LOAD = 100.0  # times the tolerance: of smaller loads more than a hundredth may be left over
 LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the relative tolerance
 # what a caller sets over time: schedule(time (B,), model) -> Control
 Schedule = Callable[[Tensor, Model], Control]
@@ -161,7 +161,8 @@ class Solver(ABC):
         """
         refuse_unstepped(self, model, Model)
         model.check_batch(state, Control())
-        self._warn_of_loads_that_do_not_count(model, state)
+        if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
+            self._warn_of_loads_that_do_not_count(model, state, Control())
         warn_of_overlap(model.obstacles, state)
         self.compile_for(model, state, steps)
 
@@ -177,19 +178,37 @@ class Solver(ABC):
         )
 
     @torch.no_grad()
-    def _warn_of_loads_that_do_not_count(self, model: Model, state: State) -> None:
-        """Say so where a robot's loads are below the residual that counts as solved: it would not move."""
-        start = StepStart(state, Control(), [], model.mechanics.held_force(state, Control()))
-        load = model.unknowns.felt(model.mechanics.constant_load(start, state.time)).norm(dim=1)
-        small = (load > 0) & (load < self.force_tolerance)
+    def _warn_of_loads_that_do_not_count(
+        self,
+        model: Model,
+        state: State,
+        control: Control,
+        running: Tensor | None = None,
+        stacklevel: int = 4,  # where `prepare` is called; the decorator is one, too
+    ) -> None:
+        """Say so where a running robot's loads are hardly above the residual that counts as solved."""
+        mechanics, felt = model.mechanics, model.unknowns.felt
+        start = mechanics.start(state, control, None, None)
+        constant = mechanics.constant_load(start, state.time)
+        load = felt(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
+        drive = felt(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
+        lost = load < self.force_tolerance
+        blurred = torch.maximum(load, drive) < LEAST_LOAD * self.force_tolerance  # strains that drive it do not count
+        small = (load > 0) & (lost | blurred) & running_robots(state, running)
         if bool(small.any()):
             robot = int(small.nonzero()[0])
+            share = self.force_tolerance / float(load[robot])
+            where, so = (
+                ("below", "they would not move it")
+                if share > 1
+                else ("not far above", f"what they do is right to {100 * share:.2g} % of them only")
+            )
             warnings.warn(
-                f"robot {robot}: its loads are {float(load[robot]):.2g} N, below force_tolerance = "
-                f"{self.force_tolerance:g} N, at which a step counts as solved: they would not move it; set "
+                f"robot {robot}: its loads are {float(load[robot]):.2g} N, {where} force_tolerance = "
+                f"{self.force_tolerance:g} N, at which a step counts as solved: {so}; set "
                 "force_tolerance a million times smaller than the loads",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
 
     def step_work(self, model: Model, batch: int) -> float:

@@ -106,6 +106,9 @@ class Static(Solver):
         return 0.0
 
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
+        self._warn_of_loads_that_do_not_count(
+            problem.model, problem.state, problem.control, problem.running, stacklevel=8
+        )
         unknown: list[str] = []
         after, info = in_chunks(partial(self._ramped, unknown), problem, size)
         if info.stable is not None:

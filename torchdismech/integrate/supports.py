@@ -21,8 +21,8 @@ HOLDS = 1e-9  # beyond, the sum of projections across what nodes slide along hol
 def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, tolerance: float) -> None:
     """Refuse robots (B,) with a part that nothing holds and whose loads do not cancel out.
 
-    What may hold a part besides clamps is not judged: contact, forces that change with position, elastic terms that
-    read where a node is and not only where it is to others.
+    What may hold a part besides clamps is not judged: contact, forces that change with position, magnetic fields that
+    do, elastic terms that read where a node is and not only where it is to others.
 
     Parameters
     ----------
@@ -87,10 +87,10 @@ def _loose_ways(model: Model, parts: np.ndarray, projections: np.ndarray) -> np.
 
 
 def _unfelt(model: Model, parts: np.ndarray) -> np.ndarray:
-    """Return for each part and axis whether no elastic term changes when the part moves along it."""
+    """Return for each part and axis whether no elastic term, nor magnet in a field, feels it move along that axis."""
     count = model.body.n_nodes
     unfelt = np.ones((parts.max() + 1, 3), dtype=bool)
-    for term in model.terms:
+    for term in [*model.terms, *(load.term for load in model.mechanics.loads_by_stencils)]:
         for variable in term.stencil.variables:
             total, part = np.zeros((term.stencil.count, 3)), np.zeros(term.stencil.count, dtype=np.int64)
             for dofs, weights in variable:
