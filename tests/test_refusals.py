@@ -92,6 +92,10 @@ def test_planar_robots_take_what_they_feel():
         rod(planar=True, loads=[forces.PointMoment(moment, nodes=[4], frame=frame)])
     rod(planar=True, directors=sideways, loads=[forces.PointMoment((1.0, 0, 0), edges=[2], frame="material")])
     rod(planar=True, loads=[forces.LineLoad((1.0, 1.0, 0), edges=[1])])
+    one_across = [[0, 1e4, 0], [1e4, 0, 0], [0, 0, 0], [0, 0, 0]]
+    rod(planar=True, loads=[magnetics.Magnetic(one_across, magnetics.Table([0, 1], [[0, 1, 0], [0, 0, 1]]))])
+    pulled = magnetics.Gradient((0, 0, 0), [[0, 1, 0], [1, 0, 0], [0, 0, 0]])  # M along y is pulled along x
+    rod(planar=True, loads=[magnetics.Magnetic((0, 1e4, 0), pulled)])
     pushed_in_plane(node=2, axis=2)
 
 
@@ -139,6 +143,14 @@ REFUSED = {
     "load out of plane": (
         lambda: rod(planar=True, loads=[forces.LineLoad((0, 1.0, 0), edges=[1])]),
         "planar: LineLoad.load is along y",
+    ),
+    "magnetisation out of plane": (
+        lambda: rod(planar=True, loads=[magnetics.Magnetic((0, 1e4, 0), magnetics.Rotating(0.01, 1.0))]),
+        "planar: Magnetic.magnetisation is along y",
+    ),
+    "field out of plane at all times": (
+        lambda: rod(planar=True, loads=[magnetics.Magnetic((1e4, 0, 0), magnetics.Table([0, 1], [[0, 1, 0]] * 2))]),
+        "planar: Magnetic.field is along y",
     ),
     "moment out of plane": (
         lambda: rod(planar=True, loads=[forces.PointMoment((1.0, 0, 2.0), nodes=[4])]),

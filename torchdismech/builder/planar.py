@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -11,37 +11,42 @@ from torchdismech.body import Body
 from torchdismech.elastic import Energy, Inelastic
 from torchdismech.errors import InputError
 from torchdismech.forces import Buoyancy, Force, Gravity, LineLoad, PointForce, PointMoment
-from torchdismech.magnetics import Constant, Magnetic
+from torchdismech.magnetics import Constant, Magnetic, Table
 from torchdismech.model import IN_PLANE
 
 __all__ = ["refuse_moments_out_of_plane", "refuse_out_of_plane", "refuse_stiffness_out_of_plane", "stiffnesses_in"]
 
 
 def refuse_out_of_plane(forces: Sequence[Force]) -> None:
-    """Refuse loads along y, straight out of the plane: they would do nothing."""
+    """Refuse loads along y, straight out of the plane, and magnetisations that are: they would do nothing."""
     for force in forces:
-        found = _vector_of(force)
-        if found is None:
-            continue
-        name, vector = found
-        if bool((vector[..., [0, 2]].abs().amax(-1) < IN_PLANE * vector[..., 1].abs()).any()):
-            raise InputError(
-                f"planar: {type(force).__name__}.{name} is along y, where a planar robot does not move: it keeps "
-                f"to the x-z plane, and up is usually z; got {vector.tolist()}"
-            )
+        for name, vectors in _vectors_of(force):
+            largest = vectors.abs().amax(-2)
+            if bool((largest[..., [0, 2]].amax(-1) < IN_PLANE * largest[..., 1]).any()):
+                raise InputError(
+                    f"planar: {type(force).__name__}.{name} is along y, where a planar robot does not move: it keeps "
+                    f"to the x-z plane, and up is usually z; got {vectors.squeeze(-2).tolist()}"
+                )
 
 
-def _vector_of(force: Force) -> tuple[str, Tensor] | None:
-    """Return the name and the value of what sets the direction of a load, where it is the same everywhere."""
+def _vectors_of(force: Force) -> Iterator[tuple[str, Tensor]]:
+    """Yield names and values (.., K, 3) of what sets the direction of a load, where that is the same everywhere.
+
+    One of K that is in the plane is enough.
+    """
     if isinstance(force, Gravity | Buoyancy):
-        return "acceleration", force.acceleration.detach()
-    if isinstance(force, PointForce):
-        return "force", force.force.detach()
-    if isinstance(force, LineLoad):
-        return "load", force.load.detach()
-    if isinstance(force, Magnetic) and isinstance(force.field, Constant):
-        return "field", force.field.value.detach()
-    return None
+        yield "acceleration", force.acceleration.detach().unsqueeze(-2)
+    elif isinstance(force, PointForce):
+        yield "force", force.force.detach().unsqueeze(-2)
+    elif isinstance(force, LineLoad):
+        yield "load", force.load.detach().unsqueeze(-2)
+    elif isinstance(force, Magnetic) and force.field.uniform:  # others pull, by all parts of a magnetisation
+        yield "magnetisation", force.magnetisation.detach()
+        if isinstance(force.field, Constant):
+            yield "field", force.field.value.detach().unsqueeze(-2)
+        if isinstance(force.field, Table):
+            values = force.field.values.detach()
+            yield "field", values if values.dim() == 2 else values.transpose(0, 1)
 
 
 def refuse_moments_out_of_plane(forces: Sequence[Force], body: Body, directors: Tensor) -> None:
