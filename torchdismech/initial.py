@@ -46,12 +46,12 @@ def rest_state(body: Body, frames: Frames, batch: int) -> State:
     return state.replace(reference_twist=frames.reference_twist(state.tangent, state.director))
 
 
-def as_tensor(name: str, given: object, body: Body) -> Tensor:
-    """Return what a caller gave for robots as a tensor, also of lists and of NumPy's arrays."""
+def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
+    """Return what a caller gave for robots as a tensor, also of lists and of NumPy's arrays, these in a dtype."""
     if isinstance(given, Tensor):
         return given
     try:
-        return torch.as_tensor(given, dtype=body.nodes.dtype, device=body.nodes.device)
+        return torch.as_tensor(given, dtype=like.dtype, device=like.device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name}: expected a tensor, an array or a list of numbers: {error}") from error
 

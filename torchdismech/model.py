@@ -306,8 +306,8 @@ class Model(nn.Module):
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
         """
-        at = None if q is None else as_tensor("initial_state: q", q, self.body)
-        moving = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.body)
+        at = None if q is None else as_tensor("initial_state: q", q, self.body.nodes)
+        moving = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.body.nodes)
         number = number_of_robots(batch, at, moving, self.batch)
         placed = placed_state(self.body, self.frames, number, at, moving)
         return self.accelerated(placed.replace(internal=internal_at_rest(self.terms, placed.q)), control)
@@ -318,7 +318,7 @@ class Model(nn.Module):
         The twist of rods is that of frames transported from the rest shape, as nodes do not tell how sections are
         turned; mid-edge normals are those between the triangles. Edges without length are refused.
         """
-        return posture(self.body, self.frames, as_tensor("posture: positions", positions, self.body))
+        return posture(self.body, self.frames, as_tensor("posture: positions", positions, self.body.nodes))
 
     def thrown(
         self,

@@ -271,7 +271,17 @@ REFUSED = {
     "viscosity": (lambda: cable(3, viscosity=-1.0), "viscosity: expected finite numbers from 0 up"),
     "shear is missing": (lambda: cable(3, space=True, shear=None), "shear: a chain in space needs the shear modulus"),
     "sideways gravity": (lambda: cable(3, gravity=(0.0, 1.0, 0.0)), "gravity: a chain in the plane"),
-    "base": (lambda: cable(3, base=(0.0, 0.0)), r"base: expected a number, \(3,\)"),
+    "base": (lambda: cable(3, base=(0.0, 0.0)), r"base: expected a vector, \(3,\)"),
+    "sideways base": (lambda: cable(3, base=(0.0, 1.0, 0.0)), "base: a chain in the plane"),
+    "gravity of no direction": (
+        lambda: cable(3, True, gravity=-9.81),
+        r"gravity: expected a vector, \(3,\) or \(B, 3\), got shape \(\)",
+    ),
+    "shear in the plane": (lambda: cable(3, shear=1e9), "shear: a chain in the plane does not twist"),
+    "robots of q": (lambda: cable(3).initial_state(3, q=torch.zeros(2, 4)), "is given for 2 robots, asked for are 3"),
+    "no number of robots": (lambda: cable(3).initial_state(0), "batch has to be a whole number from 1 up, got 0"),
+    "text for q": (lambda: cable(3).initial_state(q="bent"), "initial_state: q: expected a tensor, an array or a list"),
+    "half a frequency": (lambda: natural_frequencies(cable(3), 1.5), "count: expected a whole number from 1 up"),
     "numbers of robots": (
         lambda: cable(3, density=torch.ones(2, 1), gravity=torch.tensor([[0.0, 0.0, -1.0]] * 3)),
         r"constants are given for different numbers of robots: \[2, 3\]",
@@ -303,3 +313,10 @@ def test_refused_by_name(case):
     action, message = REFUSED[case]
     with pytest.raises(InputError, match=message):
         action()
+
+
+def test_states_may_be_given_as_lists_and_arrays():
+    """Begin at what a tensor, a list and an array say alike, as rods do."""
+    chain, bent = cable(3), [0.1, 0.2, 0.3, 0.4]
+    states = [chain.initial_state(q=q) for q in (torch.tensor(bent, dtype=torch.float64), bent, np.array([bent]))]
+    assert all(torch.equal(state.q, states[0].q) for state in states)

@@ -92,10 +92,11 @@ class RigidChain(ReducedModel):
         for name, given in (("stiffness", stiffness), ("damping", damping)):
             for axis, value in self._by_axis(given, name):
                 self._keep(f"{name}_{axis}", _values(value, f"{name} about {axis}", count - 1, from_zero=True))
-        self._keep("base", _values(base, "base", 3))
-        self._keep("gravity", _values(gravity, "gravity", 3))
-        if not space and bool((self.gravity[..., 1] != 0).any()):
-            raise InputError("gravity: a chain in the plane (x-z) takes none along y; set space=True")
+        self._keep("base", _vector(base, "base"))
+        self._keep("gravity", _vector(gravity, "gravity"))
+        for name in () if space else ("base", "gravity"):
+            if bool((getattr(self, name)[..., 1] != 0).any()):
+                raise InputError(f"{name}: a chain in the plane (x-z) takes none along y; set space=True")
         self.register_buffer("_sums", torch.ones(self.n_dofs, self.n_dofs, dtype=self.dtype).tril(), persistent=False)
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
 
@@ -128,6 +129,8 @@ class RigidChain(ReducedModel):
         segments = whole_number(segments, "segments")
         if space and shear is None:
             raise InputError("shear: a chain in space needs the shear modulus [Pa], by which its springs twist")
+        if not space and shear is not None:
+            raise InputError("shear: a chain in the plane does not twist; leave it out, or set space=True")
         count = segments + 1
         whole = _tensor(length, "length")
         positive(whole.detach(), "length")
@@ -362,6 +365,14 @@ def _values(value: Values, name: str, count: int, above_zero: bool = False, from
         kind = "finite numbers from 0 up" if from_zero else "finite numbers"
         raise InputError(f"{name}: expected {kind}, got {value}")
     return tensor
+
+
+def _vector(value: Values, name: str) -> Tensor:
+    """Return a vector, (3,) or (B, 3); a number would count along all three axes."""
+    shape = tuple(_tensor(value, name).shape)
+    if shape[-1:] != (3,) or len(shape) > 2:
+        raise InputError(f"{name}: expected a vector, (3,) or (B, 3), got shape {shape}")
+    return _values(value, name, 3)
 
 
 def _refuse_unlike_batches(*values: Tensor) -> None:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, whole_number
 from torchdismech.rigid.chain import RigidChain
 
 __all__ = ["natural_frequencies"]
@@ -21,8 +21,8 @@ def natural_frequencies(chain: RigidChain, count: int) -> Tensor:
     InputError
         There are fewer, or a spring without stiffness.
     """
-    springs = chain.n_dofs - 1
-    if not 1 <= count <= springs:
+    springs, count = chain.n_dofs - 1, whole_number(count, "count")
+    if count > springs:
         raise InputError(f"count: expected 1 to {springs}, the frequencies that there are, got {count}")
     stiffness = chain.dynamics().stiffness[1:, 0].t()
     if not bool((stiffness > 0).all()):
