@@ -1,12 +1,13 @@
 """Magnetic fields: their values, their derivatives, which arguments they take."""
 
 import math
+import warnings
 
 import pytest
 import torch
 
 from tests.magnetics.robots import FIELDS
-from torchdismech import InputError, magnetics
+from torchdismech import Circle, InputError, Material, RobotBuilder, magnetics, meshes, straight
 
 
 def times(*numbers):
@@ -78,3 +79,38 @@ def test_wrong_arguments_are_refused(make, message):
     """Name what was expected."""
     with pytest.raises((InputError, TypeError), match=message):
         make()
+
+
+def beside_a_magnet(center, shell=False, magnetisation=(1e4, 0.0, 0.0)):
+    """Build a robot of 0.1 m, its edges 10 mm long, in the field of one magnet or of several, a robot each."""
+    builder, field = RobotBuilder(), magnetics.Dipole((0.0, 0.0, 1.0), center)
+    if shell:
+        mesh = meshes.rectangle(0.1, 0.02, spacing=0.01)
+        builder.add_shell(mesh.nodes, mesh.triangles, 1e-3, Material(1e6, 1000.0))
+        builder.add_force(magnetics.MagneticShells(magnetisation, field))
+    else:
+        builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 11), Circle(1e-3), Material(1e6, 1000.0))
+        builder.add_force(magnetics.Magnetic(magnetisation, field))
+    return builder.finalize()
+
+
+@pytest.mark.parametrize("shell", [False, True], ids=["rod", "shell"])
+def test_magnets_in_or_beside_a_robot_are_warned_of(shell):
+    """Say so where elements are too long for the field of a magnet; in the magnet itself forces of 1e60 N counted."""
+    what = "triangle" if shell else "rod edge"
+    with pytest.warns(UserWarning, match=f"Dipole: the magnet is .* m from the middle of a magnetised {what} that is"):
+        beside_a_magnet((0.05, 0.0, 5e-3), shell)
+    with pytest.warns(UserWarning, match="the magnet is 0.004 m" if not shell else "the magnet is"):
+        beside_a_magnet(torch.tensor([[0.05, 0.0, 0.1], [0.055, 0.0, 4e-3]], dtype=torch.float64), shell)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        beside_a_magnet((0.05, 0.0, 2e-2), shell)
+
+
+def test_what_is_not_magnetised_may_be_beside_a_magnet():
+    """Leave alone edges without magnetisation, however near."""
+    magnetisation = torch.zeros(10, 3, dtype=torch.float64)
+    magnetisation[0, 0] = 1e4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        beside_a_magnet((0.055, 0.0, 1e-3), magnetisation=magnetisation)

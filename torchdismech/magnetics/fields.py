@@ -7,6 +7,7 @@ derivatives by position, by autograd until it writes them in closed form.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -62,6 +63,15 @@ class Field(nn.Module):
                 second = [_gradient(slope[..., i], x, create_graph=False) for i in range(3)]
                 curvature = torch.stack(second, dim=-2).detach()
         return (field, gradient, curvature) if recorded else (field.detach(), gradient.detach(), curvature)
+
+    def warn_of_near(self, position: Tensor, size: Tensor, what: str) -> None:
+        """Warn of elements in which the field changes too much to be read at their middles.
+
+        Parameters
+        ----------
+        position, size : middles (E, 3) and lengths (E,) of magnetised elements, of the robot as built [m].
+        what : what messages call an element.
+        """
 
 
 def _gradient(values: Tensor, by: Tensor, create_graph: bool) -> Tensor:
@@ -280,6 +290,20 @@ class Dipole(Field):
         mixed = _both(m, moment) - 5 * (pn * _both(m, n) + mn * _both(moment, n) + mp * along)
         alike = (mp - 5 * mn * pn) * eye + 35 * mn * pn * along
         return field, gradient, slope * over.unsqueeze(-1) * (mixed + alike)
+
+    def warn_of_near(self, position: Tensor, size: Tensor, what: str) -> None:
+        """Warn of elements that are nearer than they are long: the field along one is 1.8 times that of its middle."""
+        distance = torch.linalg.vector_norm(position - self.center.detach().reshape(-1, 1, 3), dim=-1)
+        near = distance / size
+        if bool((near < 1).any()):
+            robot, element = divmod(int(near.argmin()), len(position))
+            warnings.warn(
+                f"Dipole: the magnet is {distance[robot, element].item():.3g} m from the middle of a magnetised {what} "
+                f"that is {size[element].item():.3g} m long: there the field of a point, which each {what} reads at "
+                "its middle, is far off, and without bounds in the magnet itself: move the magnet away, or take more "
+                "and shorter ones",
+                stacklevel=2,
+            )
 
     def _local(self, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return directions n (B, E, 3), the moment (.., 1 or E, 3), 1 / r and mu0 / (4 pi r^3), each (B, E, 1)."""

@@ -50,11 +50,12 @@ class Magnetised(Force):
         self.magnetisation = nn.Parameter(whole.clone(), requires_grad=False)
         self.field = field_of(field)
 
-    def _bind(self, body: Body, frames: Tensor, stencil: Stencil, what: str) -> None:
+    def _bind(self, body: Body, nodes: np.ndarray, frames: Tensor, stencil: Stencil, what: str) -> None:
         """Learn the robot.
 
         Parameters
         ----------
+        nodes : (E, k) of each element.
         frames : (3, E, 3) the three directions of each element's frame at rest.
         stencil : reads the elements.
         what : what messages call the elements.
@@ -66,6 +67,10 @@ class Magnetised(Force):
                 f"{type(self).__name__}.magnetisation: expected one row, or one of each of the {stencil.count} {what}, "
                 f"got {given}"
             )
+        corners = body.nodes[torch.as_tensor(nodes)].detach()  # (E, k, 3)
+        size = torch.linalg.vector_norm(corners - corners.roll(1, 1), dim=-1).amax(1)
+        magnets = (self.magnetisation != 0).any(0).any(-1).expand(len(corners))
+        self.field.warn_of_near(corners.mean(1)[magnets], size[magnets], what.removesuffix("s"))
         self.register_buffer("_turns", frames, persistent=False)
         self.term = ElasticTerm(stencil.strains[0], stencil, _Density(), measure=None)
         self._sums = force_scatter([self.term], body.n_dofs, body.nodes.dtype)
@@ -160,7 +165,9 @@ class Magnetic(Magnetised):
         start, end = body.rod_edges.T
         tangent, director = unit(body.nodes[end] - body.nodes[start]), body.directors[:count]
         frames = torch.stack([tangent, director, torch.linalg.cross(tangent, director)])  # (3, E, 3)
-        self._bind(body, frames, MagneticStencil(body.rod_edges, 3 * body.n_nodes, self.field), "rod edges")
+        self._bind(
+            body, body.rod_edges, frames, MagneticStencil(body.rod_edges, 3 * body.n_nodes, self.field), "rod edges"
+        )
 
     def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
         """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
@@ -200,7 +207,7 @@ class MagneticShells(Magnetised):
             raise InputError("MagneticShells: acts on triangles, and the robot has none; of rods take Magnetic")
         plane, frames = plane_coordinates(body.nodes, body.triangles)
         self.register_buffer("_plane", plane.unsqueeze(-1), persistent=False)
-        self._bind(body, frames, MagneticShellStencil(body.triangles, self.field), "triangles")
+        self._bind(body, body.triangles, frames, MagneticShellStencil(body.triangles, self.field), "triangles")
 
     def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
         """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
