@@ -201,7 +201,7 @@ class Solver(ABC):
             where, so = (
                 ("below", "they would not move it")
                 if share > 1
-                else ("not far above", f"what they do is right to {100 * share:.2g} % of them only")
+                else ("not far above", f"what they do may be off by {100 * share:.2g} %")
             )
             warnings.warn(
                 f"robot {robot}: its loads are {float(load[robot]):.2g} N, {where} force_tolerance = "
