@@ -21,6 +21,7 @@ from torchdismech import (
     Static,
     arc,
     forces,
+    meshes,
     rollout,
     straight,
 )
@@ -270,13 +271,23 @@ def test_thrown_takes_numbers():
         model.thrown(start, (0, 0, 0), (1, 2))
 
 
+def sheet(thickness):
+    """Build a sheet of 0.1 x 0.05 m."""
+    builder, mesh = RobotBuilder(), meshes.rectangle(0.1, 0.05, spacing=0.025)
+    builder.add_shell(mesh.nodes, mesh.triangles, thickness, Material(1e6, 1000.0))
+    return builder.finalize()
+
+
 def test_sections_in_millimetres_are_warned_of():
-    """Say that a rod is thicker than it is long; say nothing of a rod that is not."""
+    """Say that a rod is thicker than it is long, a shell than it is wide; say nothing of those that are not."""
     with pytest.warns(UserWarning, match=r"a radius of 5 m is more than all of them are long, \S+ m: give sizes in m"):
         rod(section=Circle(5.0))
+    with pytest.warns(UserWarning, match="a thickness of 1 m is more than it is across, 0.1 m: give sizes in m"):
+        sheet(thickness=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rod(section=Circle(5e-3))
+        sheet(thickness=1e-3)
 
 
 def test_nodes_in_millimetres_are_warned_of():

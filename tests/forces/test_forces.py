@@ -163,6 +163,9 @@ def test_bad_parameters_are_refused():
         rod(forces.PointForce([99], (0, 0, 1)))
     with pytest.raises(InputError, match=r"Viscous.viscosity: expected finite numbers, got nan"):
         forces.Viscous(math.nan)
+    for given in ("down", None, [[0, 0, 1], [0]]):
+        with pytest.raises(InputError, match="Gravity.acceleration: expected numbers, got"):
+            forces.Gravity(given)
     used = forces.Viscous(0.1)
     rod(used)
     with pytest.raises(InputError, match="another model"):

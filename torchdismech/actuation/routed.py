@@ -46,7 +46,11 @@ class RoutedForce(Force):
 
     def __init__(self, routes: Sequence[Route | Sequence[Route]]):
         super().__init__()
-        self.routes = [[route] if isinstance(route, Route) else list(route) for route in routes]
+        if not isinstance(routes, Sequence):
+            raise InputError(
+                f"{type(self).__name__}: expected a list of routes, also of one alone, got {type(routes).__name__}"
+            )
+        self.routes = [list(route) if isinstance(route, Sequence) else [route] for route in routes]
         for part in (part for route in self.routes for part in route):
             if not isinstance(part, Route):
                 raise InputError(

@@ -90,6 +90,13 @@ class Shells:
         if bool(self.by_hinges[self.surface.hinge_triangles].any()):
             warnings.warn(HINGES, stacklevel=3)  # said where finalize is called, once
         edges, x = self.surface.edges, nodes[self.surface.triangles]
+        if groups:
+            thick, across = float(self.constant("thickness").max()), float((x.amax((0, 1)) - x.amin((0, 1))).max())
+            if thick > across:
+                warnings.warn(
+                    f"shell: a thickness of {thick:.4g} m is more than it is across, {across:.4g} m: give sizes in m",
+                    stacklevel=3,  # said where finalize is called
+                )
         self.edge_length = torch.linalg.vector_norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], dim=-1)
         area = torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
         self.face_area = 0.5 * torch.linalg.vector_norm(area, dim=-1)

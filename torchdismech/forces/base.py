@@ -125,7 +125,10 @@ class Force(nn.Module):
 def number(value, what: str) -> Tensor:
     """Return a parameter as a tensor in float64 (tensors keep their dtype); refuse what is trained, or not finite."""
     refuse_trained(value, what)
-    tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{what}: expected numbers, got {value!r}") from error
     if not torch.isfinite(tensor).all():
         raise InputError(f"{what}: expected finite numbers, got {value}")
     return tensor
