@@ -1,6 +1,7 @@
 """Drag and pressure on triangles in simple cases, and beside an independent implementation."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -94,6 +95,18 @@ class TestPressure:
         for s in range(len(SIDES)):
             matrix[:, block.rows[s][:, None], block.cols[s]] += by_q[:, s]
         assert (matrix - matrix.mT).abs().max() < 1e-14 * matrix.abs().max()
+
+    def test_surfaces_inside_out_are_warned_of(self):
+        """Name a balloon that is wound inside out, beside one that is not; say nothing of that one, nor of a patch."""
+        both = np.concatenate([BALLOON, BALLOON + 1.0])
+        turned = np.concatenate([SIDES, SIDES[:, ::-1] + len(BALLOON)])
+        with pytest.warns(UserWarning, match="closed surface whose normals point inside, that of triangle 8: above 0"):
+            shell(both, turned, Pressure(80.0))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Pressure")
+            shell(both, turned, Pressure(80.0, triangles=np.arange(8)))
+            shell(BALLOON, SIDES[::-1, [1, 2, 0]], Pressure(80.0))
+            shell(BALLOON, SIDES[:-1, ::-1], Pressure(80.0))
 
     def test_pushes_outwards(self):
         """Give a flat plate p A along its outside normal, with the present area."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import torch
@@ -167,6 +168,18 @@ class Pressure(_OnTriangles):
         super().__init__(triangles)
         self.start, self.stop = check_interval(start, stop, "Pressure")
         self.pressure = nn.Parameter(scalar(pressure, "Pressure.pressure"), requires_grad=False)
+
+    def bind(self, body: Body) -> None:
+        """Find the triangles and their dofs; warn of closed surfaces that are wound inside out."""
+        super().bind(body)
+        turned = body.surface.inside_out(body.nodes.detach().cpu().numpy())
+        turned = turned[np.isin(turned, self._chosen.cpu().numpy())]
+        if len(turned):
+            warnings.warn(
+                f"Pressure: acts on a closed surface whose normals point inside, that of triangle {turned[0]}: above 0 "
+                "it pushes inwards there; turn the surface's triangles, triangles[:, ::-1], for a pressure inside",
+                stacklevel=2,
+            )
 
     def blocks(self) -> list[Block]:
         """Return the triangles' nine dofs against themselves."""

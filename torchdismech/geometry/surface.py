@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.geometry.frames import unit
+from torchdismech.geometry.graphs import connected_parts
 
 __all__ = ["Surface", "edge_normals", "find_surface"]
 
@@ -45,6 +46,19 @@ class Surface:
         hinge_of_edge = np.full(len(self.edges), -1)
         hinge_of_edge[self.hinge_edges] = np.arange(len(self.hinge_edges))
         return hinge_of_edge[self.sides]
+
+    def inside_out(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the triangles of closed parts of the surface whose normals point inside.
+
+        Parameters
+        ----------
+        nodes : (N, 3) positions [m].
+        """
+        part = connected_parts(len(self.triangles), self.hinge_triangles)
+        rims, volume = np.bincount(part, (self.hinge_of_sides() < 0).any(1)), np.zeros(part.max(initial=-1) + 1)
+        x = nodes[self.triangles] - nodes[self.triangles].mean((0, 1))  # the volume of a closed part is the same
+        np.add.at(volume, part, np.linalg.det(x))
+        return np.flatnonzero(((rims == 0) & (volume < 0))[part])
 
 
 def find_surface(triangles: np.ndarray) -> Surface:
