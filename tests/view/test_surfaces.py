@@ -177,3 +177,25 @@ def test_chains_of_rigid_elements_are_tubes(tmp_path):
     run = rollout(chain, chain.initial_state(q=torch.full((1, 4), 0.1, dtype=torch.float64)), Radau(1e-3), 2)
     shown = Scenery(run, [0], radius=0.01).shown(2)
     assert np.isfinite(shown.vertices).all() and shown.vertices.shape[1] > 4 * 2 * 16
+    own = Scenery(run, [0])  # of its own diameter
+    assert not own.remarks and np.allclose(own.shown(2).vertices, shown.vertices, atol=1e-12)
+
+
+def test_chains_in_a_batch_are_as_thick_as_each_is():
+    """Show two cylinders of different diameters, tapered ones, and guess where a chain is of parts that have none."""
+    from torchdismech.rigid import Radau, RigidChain
+    from torchdismech.rollout import rollout
+
+    def seen(diameter, space=False):
+        chain = RigidChain.cylinder(3, 0.5, diameter, 1000.0, 1e6, shear=1e6 if space else None, space=space)
+        run = rollout(chain, chain.initial_state(), Radau(1e-3), 1)
+        scenery = Scenery(run, range(run.batch))
+        return run.appearance().sections.height, np.ptp(scenery.shown(0).vertices[..., 1], axis=-1), scenery.remarks
+
+    height, thick, remarks = seen(torch.tensor([[0.02], [0.03]], dtype=torch.float64))
+    assert height.shape == (2, 4) and np.allclose(thick, [0.02, 0.03], rtol=0.01) and not remarks
+    height, thick, _ = seen([0.02, 0.018, 0.016, 0.014], space=True)
+    assert np.allclose(height, [0.02, 0.018, 0.016, 0.014]) and np.allclose(thick, 0.02, rtol=0.01)
+    chain = RigidChain([0.1, 0.1], [1.0, 1.0], [0.05, 0.05], [1e-3, 1e-3], [1.0])
+    run = rollout(chain, chain.initial_state(), Radau(1e-3), 1)
+    assert "the run does not say theirs" in Scenery(run, [0]).remarks[0]

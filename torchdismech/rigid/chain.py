@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.appearance import Appearance
+from torchdismech.body import Sections
 from torchdismech.errors import InputError, whole_number
 from torchdismech.materials import Number, positive
 from torchdismech.reduced import ReducedModel
@@ -57,6 +59,7 @@ class RigidChain(ReducedModel):
 
     called = "chains of rigid elements"
     stepped_by = "rigid.Radau or rigid.Sdirk2"
+    sections: Sections | None = None  # as they are seen, of a cylinder
     length: Tensor
     mass: Tensor
     centre: Tensor
@@ -151,19 +154,14 @@ class RigidChain(ReducedModel):
         second = (math.pi / 64) * d**4
         k = {name: _in_series(modulus * second, step, count) for name, modulus in moduli.items()}
         damper = _in_series(eta * second, step, count)
-        if not space:
-            return cls(lengths, mass, lengths / 2, bend, k["youngs"], damper, base=base, gravity=gravity)
-        return cls(
-            lengths,
-            mass,
-            lengths / 2,
-            (mass * d.square() / 8, bend, bend),
-            (2 * k["shear"], k["youngs"], k["youngs"]),
-            (2 * damper, damper, damper),
-            space=True,
-            base=base,
-            gravity=gravity,
-        )
+        inertia, stiffness, damping = bend, k["youngs"], damper
+        if space:
+            inertia = (mass * d.square() / 8, bend, bend)
+            stiffness, damping = (2 * k["shear"], k["youngs"], k["youngs"]), (2 * damper, damper, damper)
+        chain = cls(lengths, mass, lengths / 2, inertia, stiffness, damping, space=space, base=base, gravity=gravity)
+        seen = d.detach().cpu().double().expand(*d.shape[:-1], count).clone().numpy()
+        chain.sections = Sections(seen, seen, np.ones(count, dtype=bool))
+        return chain
 
     # ---- what it is ------------------------------------------------------------------------------------------------
 
@@ -291,6 +289,10 @@ class RigidChain(ReducedModel):
         kinetic, gravity = dynamics.chain.at(q).energies(_stage(state.velocity))
         elastic = 0.5 * (dynamics.stiffness * q.square()).sum(0)
         return {"kinetic": kinetic[0], "gravity": gravity[0], "elastic": elastic[0]}
+
+    def appearance(self) -> Appearance:
+        """Return what of the robots can be seen beside their points: the sections of a cylinder."""
+        return Appearance(self.sections, [])
 
     def contact_report(self, state: ChainState) -> dict[str, Tensor]:
         """Return what contact does: nothing."""
