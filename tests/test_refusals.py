@@ -492,6 +492,8 @@ def test_torques_of_fields_are_loads_that_may_not_count(length, message):
         Static().step(model, model.initial_state())
     with pytest.warns(RuntimeWarning, match=message):
         rollout(model, model.initial_state(), ImplicitEuler(1e-3), 1)
+    with pytest.warns(RuntimeWarning, match=message):
+        follow(model, model.initial_state(), steps=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found, _ = Static(force_tolerance=1e-16).step(model, model.initial_state(), throw=True)

@@ -151,6 +151,7 @@ def follow(
     with torch.no_grad(), model.turn, model.compilation.paused(), values.in_place():
         control = control.without_values()
         refuse_unheld(model, state, control, running, force_tolerance)
+        method.warn_of_loads_that_do_not_count(model, state, control, stacklevel=4)
         start = method.scheme.started(state.detach(), 0.0)
         problem = StepProblem(model, method, start, control, 0.0, running, values)
         return _Walk(problem, float(last), float(length)).path(int(steps))

@@ -162,7 +162,7 @@ class Solver(ABC):
         refuse_unstepped(self, model, Model)
         model.check_batch(state, Control())
         if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
-            self._warn_of_loads_that_do_not_count(model, state, Control())
+            self.warn_of_loads_that_do_not_count(model, state, Control())
         warn_of_overlap(model.obstacles, state)
         self.compile_for(model, state, steps)
 
@@ -178,7 +178,7 @@ class Solver(ABC):
         )
 
     @torch.no_grad()
-    def _warn_of_loads_that_do_not_count(
+    def warn_of_loads_that_do_not_count(
         self,
         model: Model,
         state: State,
@@ -186,7 +186,7 @@ class Solver(ABC):
         running: Tensor | None = None,
         stacklevel: int = 4,  # where `prepare` is called; the decorator is one, too
     ) -> None:
-        """Say so where a running robot's loads are hardly above the residual that counts as solved."""
+        """Warn of running robots whose loads are hardly above the residual that counts as solved."""
         mechanics, felt = model.mechanics, model.unknowns.felt
         start = mechanics.start(state, control, None, None)
         constant = mechanics.constant_load(start, state.time)

@@ -106,7 +106,7 @@ class Static(Solver):
         return 0.0
 
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
-        self._warn_of_loads_that_do_not_count(
+        self.warn_of_loads_that_do_not_count(
             problem.model, problem.state, problem.control, problem.running, stacklevel=8
         )
         unknown: list[str] = []
