@@ -1,11 +1,25 @@
 """Robots as environments: episodes, partial resets, failed steps, gradients, and what is refused."""
 
+import numpy as np
 import pytest
 import torch
 
 from tests import scenes
 from tests.rods import rod_through
-from torchdismech import BDF2, Circle, Control, ImplicitEuler, InputError, Material, Status, forces, straight
+from torchdismech import (
+    BDF2,
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    RobotBuilder,
+    Static,
+    Status,
+    forces,
+    straight,
+)
+from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
 from torchdismech.environments import (
     Actuator,
@@ -447,6 +461,29 @@ def test_choices_of_robots_that_are_not_yes_or_no_are_refused(rows, got, begun):
             env.acted(env.current, actions(5), rows)
 
 
+def planar():
+    """Return arms that keep to the x-z plane."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    return builder.finalize(compile=False)
+
+
+def pneumatic():
+    """Return a model that other integrators step."""
+    return PneumaticArm([0.15], [0.5], 0.04, 265.0)
+
+
+def pull():
+    """Return an action on the gravity."""
+    return Constant("Gravity.acceleration", -1.0, 1.0, count=3)
+
+
+def drawn(name, values):
+    """Begin episodes whose task draws these values."""
+    return environment(**{name: lambda model, draws: values}).reset()
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -459,21 +496,45 @@ def test_choices_of_robots_that_are_not_yes_or_no_are_refused(rows, got, begun):
         ),
         (lambda env: env.reset(torch.arange(5) < 2), "first reset"),
         (lambda env: env.seeded([1, 2]), "one for each of 5 robots, got 2"),
-        (lambda env: environment(horizon=0), "horizon: expected 1 or more"),
+        (lambda env: environment(horizon=0), "horizon: expected a whole number from 1 up, got 0"),
+        (lambda env: environment(horizon=2.5), "horizon: expected a whole number from 1 up, got 2.5"),
+        (lambda env: environment(batch=0), "batch: expected a whole number from 1 up, got 0"),
+        (lambda env: Environment(env.model, env.integrator, env.task, 5, steps=1.5), "steps: expected a whole number"),
+        (lambda env: Environment(pneumatic(), ArmIntegrator(1e-3), env.task), "rods and shells .*, got PneumaticArm"),
+        (lambda env: environment(integrator=Static()), "integrator: expected one that moves in time, got Static"),
+        (lambda env: env.seeded(1.5), "seed: expected a whole number of 64 bits, .* got 1.5"),
+        (lambda env: env.seeded(2**63 - 5), "seed: expected a whole number of 64 bits"),
+        (lambda env: env.seeded([1, 2, None, 4, 5]), "seed: expected a whole number of 64 bits, .* None"),
         (lambda env: Actuator("curvature", torch.ones(1, 1)), "field: expected one of natural_curvature"),
         (lambda env: Actuator("natural_twist", torch.ones(3)), "matrix"),
+        (lambda env: Actuator("natural_twist", np.full((4, 1), np.nan)), "matrix: expected finite numbers"),
+        (lambda env: environment(actions=[Actuator("natural_twist", torch.eye(4, 5))]), "column 4 changes no strain"),
+        (lambda env: environment(model=planar(), actions=[bend(planar())]), "column 1 changes no strain: .* planar"),
         (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
+        (lambda env: environment(actions=[pull(), pull()]), "Gravity.acceleration is set by two of them"),
+        (lambda env: environment(actions=[None]), r"Task.actions\[0\]: expected an Actuator, .* got NoneType"),
         (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
         (lambda env: environment(actions=[Held([17], -1.0, 1.0)]), r"dofs \[17\] are not clamped"),
         (
             lambda env: environment(actions=[Force([99], -1.0, 1.0)]),
-            r"Force: dofs: .* to 22, got \[99\]",
+            r"Force: dofs: .* to 22 .*got \[99\]",
         ),
+        (lambda env: environment(actions=[Force([15.5], -1.0, 1.0)]), r"Force: dofs: expected indices .*got \[15.5\]"),
+        (lambda env: environment(actions=[Force([15, 15], -1.0, 1.0)]), "Force: dofs: expected indices, each once"),
+        (lambda env: environment(actions=[Force([2, 15], -1.0, 1.0)]), r"Force: dofs \[2\] are clamped"),
         (lambda env: environment(actions=[Constant("Gravity.accelleration", -1.0, 1.0)]), "no constant"),
         (lambda env: environment(actions=[Actuator("natural_twist", torch.ones(3, 1))]), "expected 4 rows, got 3"),
         (lambda env: environment(actions=[Actuator("natural_hinge_angle", torch.ones(3, 1))]), "no natural_hinge"),
         (lambda env: environment(observations=[lambda m, s, g: s.q[:, 0]]).reset(), r"observations\[0\]: expected"),
+        (lambda env: environment(observations=[lambda m, s, g: None]).reset(), r"observations\[0\]: expected a tensor"),
+        (lambda env: environment(observations=[node_positions([1.5])]).reset(), r"nodes: expected indices .* \[1.5\]"),
+        (lambda env: environment(observations=[node_velocities([6])]).reset(), r"nodes: expected indices 0 to 5"),
         (lambda env: (e := environment(reward=lambda m, s: s.after.q), e.reset(), e.step(actions(5))), "Task.reward"),
+        (lambda env: (e := environment(reward=lambda m, s: 1.0), e.reset(), e.step(actions(5))), "reward: .* tensor"),
+        (lambda env: drawn("goal", {"target": 1.0}), "Task.goal: target: expected a tensor, got float"),
+        (lambda env: drawn("goal", {"target": torch.zeros(3)}), r"Task.goal: target: expected \(5, ...\), got \(3,\)"),
+        (lambda env: drawn("start", {"x": torch.zeros(3)}), "Task.start: expected q and velocity, got 'x'"),
+        (lambda env: drawn("constants", None), "Task.constants: expected tensors by name, got NoneType"),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong, words):

@@ -46,8 +46,23 @@ def test_some_robots_are_reset_by_mask():
     mask = np.array([True, False, False, True, False])
     env.reset(options={"reset_mask": mask})
     assert env.environment.ended.tolist() == (~mask).tolist()
-    with pytest.raises(InputError, match="reset_mask"):
-        env.reset(options={"reset_mask": mask[:3]})
+    for odd, got in ((mask[:3], r"\(3,\) bool"), (np.array([0, 3, 1, 2, 4]), r"\(5,\) int64")):
+        with pytest.raises(InputError, match=rf"reset_mask: expected \(5,\) bool, got {got}"):
+            env.reset(options={"reset_mask": odd})
+    assert env.environment.ended.tolist() == (~mask).tolist()
+
+
+def test_options_and_seeds_that_do_nothing_are_refused():
+    """Name an option that no reset has, and a seed that no robot can draw from; the next reset works."""
+    batch, one = VectorRobotEnv(environment()), RobotEnv(environment(1))
+    with pytest.raises(InputError, match="options: expected reset_mask, got 'rest_mask'"):
+        batch.reset(options={"rest_mask": np.ones(5, dtype=bool)})
+    with pytest.raises(InputError, match="options: expected none, got 'reset_mask'"):
+        one.reset(options={"reset_mask": np.ones(1, dtype=bool)})
+    for seed in ([1, 2, None, 4, 5], [1.5] * 5, 2**64):
+        with pytest.raises(InputError, match="seed: expected a whole number of 64 bits"):
+            batch.reset(seed=seed)
+    assert np.array_equal(batch.reset(seed=np.arange(5))[0], batch.reset(seed=0)[0])
 
 
 def test_episodes_that_are_over_refuse_steps():

@@ -22,7 +22,7 @@ def rod():
 def environment(model):
     """Return an environment of the rod, whose robots have a gravity of their own."""
     task = Task(
-        actions=[Force([5], -1.0, 1.0)],
+        actions=[Force([8], -1.0, 1.0)],
         observations=[lambda model, state, goal: model.forces[0].acceleration.expand(state.batch, 3)],
         reward=lambda model, step: step.after.time,
         constants=lambda model, draws: {"Gravity.acceleration": draws.uniform(-9.0, 9.0, 3)},

@@ -5,16 +5,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.control.strains import can_change
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled"]
 
-FIELDS = ("natural_curvature", "natural_twist", "natural_hinge_angle", "rest_length")
+# the strains whose natural values a field has, in the order of the rows of a matrix
+FIELDS = {
+    "natural_curvature": ("kappa1", "kappa2"),
+    "natural_twist": ("twist",),
+    "natural_hinge_angle": ("hinge_angle",),
+    "rest_length": ("stretch",),
+}
 
 
 class Action(ABC):
@@ -51,18 +60,27 @@ class Actuator(Action):
         "natural_hinge_angle" or "rest_length".
     matrix : (elements of the field, count) what each number adds at 1, in the field's units.
     low, high : bounds of the numbers.
+
+    Raises
+    ------
+    InputError
+        Another field; a matrix of another shape or with numbers that are not finite. When it meets its robots: strains
+        that these do not have, another number of rows, a column that changes no strain.
     """
 
     def __init__(self, field: str, matrix: Tensor, low: float = -1.0, high: float = 1.0):
         if field not in FIELDS:
             raise InputError(f"Actuator: field: expected one of {', '.join(FIELDS)}, got {field!r}")
+        matrix = torch.as_tensor(matrix)
+        if not bool(torch.isfinite(matrix.detach()).all()):
+            raise InputError(f"Actuator: matrix: expected finite numbers, got {matrix}")
         if matrix.dim() != 2 or not matrix.shape[1]:
             raise InputError(f"Actuator: matrix: expected (elements, numbers), got shape {tuple(matrix.shape)}")
         self._bound(f"Actuator({field})", low, high)
         self.field, self.matrix, self.count = field, matrix, matrix.shape[1]
 
     def check(self, model: Model) -> None:
-        """Refuse a model without such strains, or with another number of them."""
+        """Refuse a model without such strains, or with another number of them, and columns that change none."""
         own = getattr(model.natural_strains(model.batch or 1), self.field)
         if own is None:
             raise InputError(f"Actuator: this robot has no {self.field}")
@@ -70,6 +88,13 @@ class Actuator(Action):
             raise InputError(
                 f"Actuator({self.field}): matrix: expected {own[0].numel()} rows, got {len(self.matrix)}: one for each "
                 "element, of curvature one for kappa1 and one for kappa2 of each spring"
+            )
+        changes = np.concatenate([can_change(model, name) for name in FIELDS[self.field]])
+        still = ~(self.matrix.detach().cpu().numpy() != 0)[changes].any(0)
+        if still.any():
+            raise InputError(
+                f"Actuator({self.field}): matrix: column {int(np.flatnonzero(still)[0])} changes no strain: it is "
+                "zero, or acts where all is clamped, or out of a planar robot's plane; leave it out"
             )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
@@ -113,7 +138,7 @@ class Held(Action):
 
     Parameters
     ----------
-    dofs : into q; they have to be clamped.
+    dofs : into q, each once; they have to be clamped.
     low, high : bounds of the displacements [m or rad].
     """
 
@@ -123,7 +148,7 @@ class Held(Action):
 
     def check(self, model: Model) -> None:
         """Refuse dofs that are not clamped."""
-        _refuse_missing("Held", self.dofs, model)
+        _refuse_odd_dofs("Held", self.dofs, model)
         free = [dof for dof in self.dofs if bool(model.free[dof])]
         if free:
             raise InputError(f"Held: dofs {free} are not clamped")
@@ -141,7 +166,7 @@ class Force(Action):
 
     Parameters
     ----------
-    dofs : into q.
+    dofs : into q, each once, and not clamped: a force there moves nothing.
     low, high : bounds [N or N m].
     """
 
@@ -150,8 +175,11 @@ class Force(Action):
         self.dofs, self.count = list(dofs), len(dofs)
 
     def check(self, model: Model) -> None:
-        """Refuse dofs that there are not."""
-        _refuse_missing("Force", self.dofs, model)
+        """Refuse dofs that there are not, and clamped ones."""
+        _refuse_odd_dofs("Force", self.dofs, model)
+        clamped = [dof for dof in self.dofs if not bool(model.free[dof])]
+        if clamped:
+            raise InputError(f"Force: dofs {clamped} are clamped, so a force there moves nothing; Held moves clamps")
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the forces added."""
@@ -160,11 +188,11 @@ class Force(Action):
         return control.replace(force=force.index_add(1, index, numbers.to(force)))
 
 
-def _refuse_missing(name: str, dofs: Sequence[int], model: Model) -> None:
-    """Refuse dofs that the model does not have."""
-    missing = [dof for dof in dofs if not 0 <= dof < model.n_dofs]
-    if missing or not dofs:
-        raise InputError(f"{name}: dofs: expected numbers from 0 to {model.n_dofs - 1}, got {missing or 'none'}")
+def _refuse_odd_dofs(name: str, dofs: Indices, model: Model) -> None:
+    """Refuse dofs that the model does not have, and those that are there twice."""
+    index = checked_indices(dofs, model.n_dofs, f"{name}: dofs")
+    if len(np.unique(index)) < len(dofs):
+        raise InputError(f"{name}: dofs: expected indices, each once, got {index.tolist()}")
 
 
 def controlled(actions: Sequence[Action], action: Tensor, state: State, model: Model) -> Control:

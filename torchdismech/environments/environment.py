@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.environments.actuators import controlled
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.task import Step, Task
-from torchdismech.errors import InputError, Status
+from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
 from torchdismech.state import Control, State
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from torchdismech.environments.anew import DrawnAnew
 
 __all__ = ["Environment", "Episodes", "Outcome"]
+
+SEEDS = 2**63  # seeds are below it, as numbers of int64 are
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Outcome:
 
     @property
     def ended(self) -> Tensor:
-        """Robots (B,) whose episode is over."""
+        """Robots (B,) whose episode this action ended; `Environment.ended` has those that were over before, too."""
         return self.terminated | self.truncated
 
 
@@ -102,6 +105,12 @@ class Environment:
     steps : of the integrator for an action, whose numbers hold in between.
     horizon : actions after which an episode is truncated.
     seed : of the robots: robot k draws from seed + k.
+
+    Raises
+    ------
+    InputError
+        A model that is stepped otherwise, such as a pneumatic arm; an integrator without a time step; counts that are
+        no whole numbers from 1 up; a seed that is no whole number of 64 bits; a task that does not fit the robots.
     """
 
     def __init__(
@@ -114,14 +123,14 @@ class Environment:
         horizon: int = 200,
         seed: int = 0,
     ):
-        for name, value in (("steps", steps), ("horizon", horizon)):
-            if value < 1:
-                raise InputError(f"Environment: {name}: expected 1 or more, got {value}")
+        refuse_other_model("Environment", model, Model)
+        refuse_other_kind("Environment: integrator", integrator, Integrator, "one that moves in time")
+        refuse_other_kind("Environment: task", task, Task, "a Task")
         self.model, self.integrator, self.task = model, integrator, task
-        self.batch = batch or model.batch or 1
-        self.steps, self.horizon = steps, horizon
-        for action in task.actions:
-            action.check(model)
+        self.batch = whole_number(batch, "Environment: batch") if batch is not None else model.batch or 1
+        self.steps = whole_number(steps, "Environment: steps")
+        self.horizon = whole_number(horizon, "Environment: horizon")
+        task.check(model)
         self.low, self.high = (bound.to(model.nodes) for bound in (task.low, task.high))
         self.seeded(seed)
         self._current: Episodes | None = None
@@ -160,14 +169,10 @@ class Environment:
             task = _with_constants(task, DrawnAnew(loaded))
         return cls(setup.model, setup.integrator, task, setup.state.batch, horizon=horizon, **options)
 
-    def seeded(self, seed: int | Sequence[int]) -> None:
+    def seeded(self, seed: int | Sequence[int] | np.ndarray | Tensor) -> None:
         """Let the robots draw from these seeds, from their first episode on: seed + k for robot k, or one for each."""
-        if isinstance(seed, Sequence):
-            if len(seed) != self.batch:
-                raise InputError(f"seed: expected one for each of {self.batch} robots, got {len(seed)}")
-            self._seed = torch.as_tensor(list(seed), device=self.model.device)
-        else:
-            self._seed = operator.index(seed) + torch.arange(self.batch, device=self.model.device)
+        seeds = _seeds(seed, self.batch)
+        self._seed = torch.tensor(seeds, dtype=torch.int64, device=self.model.device)
         self._episode = torch.zeros_like(self._seed)
 
     @property
@@ -188,9 +193,14 @@ class Environment:
     def began(self, seed: Tensor, episode: Tensor) -> Episodes:
         """Return these episodes (B,) of robots with these seeds (B,) at their beginning."""
         draws, task, model = Draws(seed, episode), self.task, self.model
-        constants = {} if task.constants is None else dict(task.constants(model, draws))
-        start = {} if task.start is None else dict(task.start(model, draws))
-        goal = {} if task.goal is None else dict(task.goal(model, draws))
+        constants = _drawn("constants", task.constants, model, draws)
+        start = _drawn("start", task.start, model, draws)
+        if odd := sorted(start.keys() - {"q", "velocity"}):
+            raise InputError(f"Task.start: expected q and velocity, got {odd[0]!r}")
+        goal = _drawn("goal", task.goal, model, draws)
+        for name, value in goal.items():
+            if not value.dim() or len(value) != self.batch:
+                raise InputError(f"Task.goal: {name}: expected ({self.batch}, ...), got {tuple(value.shape)}")
         state = model.initial_state(self.batch, control=Control(values=constants), **start)
         return Episodes(self.integrator.started(state), goal, constants, seed, episode, torch.zeros_like(seed))
 
@@ -199,6 +209,7 @@ class Environment:
         with self._own(at):
             seen = [observe(self.model, at.state, at.goal) for observe in self.task.observations]
         for k, part in enumerate(seen):
+            _refuse_other_than_tensor(f"Task.observations[{k}]", part)
             if part.dim() != 2 or len(part) != self.batch:
                 raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
         return torch.cat(seen, 1)
@@ -241,6 +252,7 @@ class Environment:
                 terminated = self.task.terminated(self.model, step)
                 _refuse_odd_choice("Task.terminated", terminated, self.batch)
                 over = over | (good & terminated)
+        _refuse_other_than_tensor("Task.reward", reward)
         if reward.shape != over.shape:
             raise InputError(f"Task.reward: expected ({self.batch},), got {tuple(reward.shape)}")
         after = dataclasses.replace(at, state=state, actions=at.actions + running)
@@ -277,6 +289,33 @@ class Environment:
     def ended(self) -> Tensor:
         """Robots (B,) whose episode is over."""
         return self._ended
+
+
+def _drawn(
+    name: str, function: Callable[[Model, Draws], Mapping[str, Tensor]] | None, model: Model, draws: Draws
+) -> dict[str, Tensor]:
+    """Return what a task's function of this name draws for episodes; refuse what is no mapping of tensors."""
+    drawn = {} if function is None else function(model, draws)
+    refuse_other_kind(f"Task.{name}", drawn, Mapping, "tensors by name")
+    for key, value in drawn.items():
+        _refuse_other_than_tensor(f"Task.{name}: {key}", value)
+    return dict(drawn)
+
+
+def _refuse_other_than_tensor(what: str, value: object) -> None:
+    """Refuse what a task's function returned, if it is no tensor."""
+    refuse_other_kind(what, value, Tensor, "a tensor")
+
+
+def _seeds(seed: Any, batch: int) -> list[int]:
+    """Return a seed for each robot; refuse what is neither a whole number nor one for each."""
+    given = seed.tolist() if isinstance(seed, np.ndarray | Tensor) else seed
+    each = list(given) if isinstance(given, Sequence) else [given]
+    if isinstance(given, Sequence) and len(each) != batch:
+        raise InputError(f"seed: expected one for each of {batch} robots, got {len(each)}")
+    if not all(isinstance(k, Integral) and -SEEDS <= int(k) < SEEDS - batch for k in each):
+        raise InputError(f"seed: expected a whole number of 64 bits, or one for each robot, got {seed!r}")
+    return [int(k) for k in each] if isinstance(given, Sequence) else [int(each[0]) + k for k in range(batch)]
 
 
 def _refuse_odd_choice(what: str, robots: Tensor, batch: int) -> None:

@@ -56,14 +56,16 @@ class VectorRobotEnv(VectorEnv):
 
         A number seeds robot k with seed + k; a list has one for each.
         """
+        _refuse_unknown(options, "reset_mask")
         mask = (options or {}).get("reset_mask")
         if seed is not None:
             if mask is not None:
                 raise InputError("reset: a seed is for all robots, a reset_mask for some: give one of them")
             self.environment.seeded(seed)
-        rows = None if mask is None else torch.as_tensor(np.asarray(mask, dtype=bool), device=self._device)
-        if rows is not None and rows.shape != (self.num_envs,):
-            raise InputError(f"reset_mask: expected shape ({self.num_envs},), got {tuple(rows.shape)}")
+        rows = None if mask is None else torch.as_tensor(np.asarray(mask), device=self._device)
+        if rows is not None and (rows.shape != (self.num_envs,) or rows.dtype != torch.bool):
+            dtype = str(rows.dtype).removeprefix("torch.")
+            raise InputError(f"reset_mask: expected ({self.num_envs},) bool, got {tuple(rows.shape)} {dtype}")
         return _array(self.environment.reset(rows)), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -99,7 +101,8 @@ class RobotEnv(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode; a seed begins its draws anew."""
+        """Begin an episode; a seed begins its draws anew. There are no options."""
+        _refuse_unknown(options)
         super().reset(seed=seed)
         if seed is not None:
             self.environment.seeded(seed)
@@ -112,6 +115,12 @@ class RobotEnv(gymnasium.Env):
         outcome = self.environment.step(torch.as_tensor(np.asarray(action), device=self.environment.model.device)[None])
         reward, terminated, truncated = (x[0].item() for x in _flags(outcome))
         return _array(outcome.observation)[0], reward, terminated, truncated, {"status": Status(int(outcome.status[0]))}
+
+
+def _refuse_unknown(options: dict[str, Any] | None, *known: str) -> None:
+    """Refuse options of a reset that would do nothing."""
+    if odd := sorted(map(str, (options or {}).keys() - set(known))):
+        raise InputError(f"reset: options: expected {', '.join(known) or 'none'}, got {odd[0]!r}; leave it out")
 
 
 def _spaces(environment: Environment) -> tuple[spaces.Box, spaces.Box]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
 from torchdismech.state import State
 
@@ -16,16 +17,14 @@ __all__ = ["Observation", "contact", "node_positions", "node_velocities", "strai
 Observation = Callable[[Model, State, Mapping[str, Tensor]], Tensor]
 
 
-def node_positions(nodes: Sequence[int] | None = None) -> Observation:
+def node_positions(nodes: Indices | None = None) -> Observation:
     """Observe the positions of some nodes, or of all: x, y, z of the first, of the second, ... [m]."""
-    index = slice(None) if nodes is None else list(nodes)
-    return lambda model, state, goal: state.positions[:, index].flatten(1)
+    return lambda model, state, goal: _of_nodes("node_positions", nodes, state.positions)
 
 
-def node_velocities(nodes: Sequence[int] | None = None) -> Observation:
+def node_velocities(nodes: Indices | None = None) -> Observation:
     """Observe the velocities of some nodes, or of all [m/s]."""
-    index = slice(None) if nodes is None else list(nodes)
-    return lambda model, state, goal: state.node_velocities[:, index].flatten(1)
+    return lambda model, state, goal: _of_nodes("node_velocities", nodes, state.node_velocities)
 
 
 def strains(*names: str) -> Observation:
@@ -45,6 +44,14 @@ def contact(*names: str) -> Observation:
         return torch.cat([value.to(state.q).reshape(state.batch, -1) for value in report], 1)
 
     return observe
+
+
+def _of_nodes(what: str, nodes: Indices | None, vectors: Tensor) -> Tensor:
+    """Return the components (B, 3 k) of vectors (B, N, 3) at some nodes, or at all."""
+    if nodes is None:
+        return vectors.flatten(1)
+    index = checked_indices(nodes, vectors.shape[1], f"observations.{what}: nodes")
+    return vectors[:, torch.as_tensor(index, device=vectors.device)].flatten(1)
 
 
 def _named(what: str, found: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:

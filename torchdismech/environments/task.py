@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.environments.actuators import Action
+from torchdismech.environments.actuators import Action, Constant
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.observations import Observation
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.model import Model
 from torchdismech.state import State
 
@@ -62,6 +62,15 @@ class Task:
     def __post_init__(self) -> None:
         if not self.actions or not self.observations:
             raise InputError("Task: needs at least one action and one observation")
+
+    def check(self, model: Model) -> None:
+        """Refuse actions that do not fit the robots, and two that set one constant: one would hide the other."""
+        for k, action in enumerate(self.actions):
+            refuse_other_kind(f"Task.actions[{k}]", action, Action, "an Actuator, Constant, Held or Force")
+            action.check(model)
+        names = [action.name for action in self.actions if isinstance(action, Constant)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(f"Task.actions: {twice[0]} is set by two of them: leave out one")
 
     @property
     def low(self) -> Tensor:
