@@ -6,6 +6,7 @@ The algorithm and its loss are TorchRL's: after Schulman et al., Proximal Policy
 from __future__ import annotations
 
 import torch
+from tensordict import TensorDict
 from tensordict.nn import NormalParamExtractor, TensorDictModule
 from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -73,8 +74,13 @@ def trained_policy(
 
 
 def acted_on(environment: Environment, policy: ProbabilisticActor) -> Tensor:
-    """Return the rewards (B, horizon) of a policy, without its noise, over an episode."""
-    robots = TorchRLRobotEnv(environment)
+    """Return the rewards (B, horizon) of a policy, without its noise, over an episode; zero once that has ended."""
+    rewards = []
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-        run = robots.rollout(environment.horizon, policy, break_when_any_done=False)
-    return run["next", "reward"].squeeze(-1)
+        observation = environment.reset()
+        for _ in range(environment.horizon):
+            seen = TensorDict({"observation": observation.float()}, batch_size=[environment.batch])
+            outcome = environment.step(policy(seen)["action"])  # robots whose episode is over stay, without reward
+            observation = outcome.observation
+            rewards.append(outcome.reward)
+    return torch.stack(rewards, 1)
