@@ -9,7 +9,7 @@ import torch
 from tests.constant_curvature.arms import paper_arm, poses
 from torchdismech import Control, rollout
 from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm, equilibrium
-from torchdismech.errors import Status
+from torchdismech.errors import InputError, Status
 
 MASSES = np.array([1.17, 0.54, 0.265])
 
@@ -74,6 +74,29 @@ def test_one_section_bends_as_its_springs_say():
     bend = arm.shape(q)[0, 0, 1:]
     moment = -0.04 * torch.tensor([2.0 - 2.0 * math.cos(4 * math.pi / 3), -2.0 * math.sin(4 * math.pi / 3)])
     assert torch.allclose(bend, moment.double() / (1.5 * 265.0 * 0.04**2), rtol=1e-9)
+
+
+def test_rest_without_length_is_none():
+    """Pull the chambers of the last section together by more than they are long: that row is flagged, the other not."""
+    force = torch.zeros(2, 9, dtype=torch.float64)
+    force[1, 6:] = -1.1 * 265.0 * 0.15
+    _, status = equilibrium(paper_arm(gravity=(0.0, 0.0, 0.0)), torch.zeros_like(force), force)
+    assert status.tolist() == [Status.CONVERGED, Status.COLLAPSED]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"q": torch.zeros(9, dtype=torch.float64)}, r"q: expected \(B, 9\) in torch.float64, got \(9,\)"),
+        ({"q": torch.zeros(1, 9, dtype=torch.float32)}, r"q: expected \(B, 9\) .* got \(1, 9\) in torch.float32"),
+        ({"force": torch.zeros(3, 9, dtype=torch.float64)}, r"force: expected \(2, 9\) .* got \(3, 9\)"),
+        ({"iterations": 0}, "iterations: expected a whole number from 1 up, got 0"),
+    ],
+)
+def test_what_no_rest_can_be_sought_from_is_refused(changes, words):
+    """Name what does not fit the arm."""
+    with pytest.raises(InputError, match=f"equilibrium: {words}"):
+        equilibrium(**{"arm": paper_arm(), "q": torch.zeros(2, 9, dtype=torch.float64), **changes})
 
 
 def test_small_oscillations_have_the_frequencies_of_the_eigenproblem():

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.constant_curvature.arm import PneumaticArm
-from torchdismech.errors import Status
+from torchdismech.constant_curvature.failures import long_enough
+from torchdismech.errors import InputError, Status, whole_number
 
 __all__ = ["equilibrium"]
 
@@ -26,9 +27,21 @@ def equilibrium(
     ----------
     q : (B, n) where the search starts [m].
     force : (B, n) on the chambers [N]; none by default.
-    iterations : of Newton's method, at most; rows that take more have the status MAX_ITERATIONS.
+    iterations : of Newton's method, at most; rows that take more have the status MAX_ITERATIONS. Where a section has no
+        length left the status is COLLAPSED. No gradients pass.
+
+    Raises
+    ------
+    InputError
+        Elongations or forces of another shape or dtype than the arm's, no whole number of iterations.
     """
+    whole_number(iterations, "equilibrium: iterations")
     force = torch.zeros_like(q) if force is None else force
+    for name, value in (("q", q), ("force", force)):
+        if value.shape != (len(q), arm.n_dofs) or value.dtype != arm.dtype or arm.batch not in (None, len(q)):
+            rows = arm.batch or ("B" if name == "q" else len(q))
+            found = f"{tuple(value.shape)} in {value.dtype}"
+            raise InputError(f"equilibrium: {name}: expected ({rows}, {arm.n_dofs}) in {arm.dtype}, got {found}")
 
     def residual(x: Tensor) -> Tensor:
         return arm.dynamics(x, torch.zeros_like(x)).bias + arm.stiffness * x - force
@@ -55,4 +68,5 @@ def equilibrium(
             good = (trial.square().sum(1) < size)[:, None]  # False where it is NaN
             q, error = torch.where(good, q - part[:, None] * step, q), torch.where(good, trial, error)
     status = torch.where(error.abs().amax(1) <= goal, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
+    status = torch.where(long_enough(arm, q), status, int(Status.COLLAPSED))
     return q, torch.where(torch.isfinite(error).all(1), status, int(Status.NOT_FINITE))
