@@ -47,7 +47,7 @@ def rest_state(body: Body, frames: Frames, batch: int) -> State:
 
 
 def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
-    """Return what a caller gave for robots as a tensor, also of lists and of NumPy's arrays, these in a dtype."""
+    """Return what a caller gave for robots as a tensor; lists and NumPy's arrays in the dtype of `like`."""
     if isinstance(given, Tensor):
         return given
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -50,21 +51,25 @@ class ReducedModel(nn.Module):
         """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
         return {name: (self, name) for name in self.per_robot}
 
-    def initial_motion(self, batch: int | None, q: Tensor | None, velocity: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return q and velocity (B, n), each given as (n,) or (B, n), lists and arrays, too, or zero where it is None.
+    def initial_motion(
+        self, batch: int | None, q: Tensor | Sequence[float] | None, velocity: Tensor | Sequence[float] | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return q and velocity (B, n), each given as (n,) or (B, n), or zero where it is None.
 
         The batch defaults to what they or the model's own constants ask for. Other shapes and numbers that are not
         finite raise an `InputError`.
         """
-        q = None if q is None else as_tensor("initial_state: q", q, self.length)
-        velocity = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.length)
+        q, velocity = (
+            None if value is None else as_tensor(f"initial_state: {name}", value, self.length)
+            for name, value in (("q", q), ("velocity", velocity))
+        )
         for name, value in (("q", q), ("velocity", velocity)):
             if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
                 expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
                 raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
-        count = number_of_robots(batch, q, velocity, self.batch)
-        zero = self.length.new_zeros(count, self.n_dofs)
-        q, velocity = (zero if x is None else x.to(zero).expand(count, -1).contiguous() for x in (q, velocity))
+        batch = number_of_robots(batch, q, velocity, self.batch)
+        zero = self.length.new_zeros(batch, self.n_dofs)
+        q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
         for name, value in (("q", q), ("velocity", velocity)):
             if not bool(torch.isfinite(value).all()):
                 raise InputError(f"initial_state: {name} holds numbers that are not finite")

@@ -1,12 +1,14 @@
 """Steps in contact: laws, closed forms, refusals, gradients, and one row that does not disturb another."""
 
 import math
+import warnings
 
+import numpy as np
 import pytest
 import torch
 
 from tests.constant_curvature.arms import HANGING, incline, paper_arm
-from torchdismech import Control, InputError, unroll
+from torchdismech import Control, InputError, rollout, unroll
 from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
 from torchdismech.contact import Box, Complementarity, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 from torchdismech.errors import Status
@@ -227,6 +229,30 @@ def test_unroll_gives_gradients_too():
     assert torch.isfinite(arm.damping.grad).all() and arm.damping.grad.abs().sum() > 0
 
 
+def test_beginning_inside_of_an_obstacle_is_warned_of():
+    """Begin with the last plate 50 mm inside of a face, or of a ball that a path carries there; not beside them."""
+    floor = HalfSpace((0.0, 0.0, -0.40), (0.0, 0.0, 1.0))
+    deep = paper_arm([Obstacle(floor, Complementarity(), name="floor")])
+    with pytest.warns(RuntimeWarning, match=r"'floor' \(HalfSpace\): plate 11 of robot 0 begins inside .* 0.05 m deep"):
+        rollout(deep, deep.initial_state(), ArmIntegrator(DT), 1)
+    carried = Path([0.0, 1.0], [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    ball = Obstacle(Sphere((0.0, 0.0, -0.95), 0.1), Complementarity(), path=carried, name="ball")
+    arm = paper_arm([ball])
+    later = arm.initial_state().replace(time=torch.tensor([0.45], dtype=torch.float64))
+    with pytest.warns(RuntimeWarning, match="'ball' .* 0.05 m deep"):
+        ArmIntegrator(DT).prepare(arm, later, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ArmIntegrator(DT).prepare(arm, arm.initial_state(), 1)
+
+
+def test_states_begin_where_lists_say():
+    """Give elongations as a list and rates as an array: in the arm's dtype, for as many robots as there are rows."""
+    state = paper_arm().initial_state(q=[0.01] * 9, velocity=np.full((2, 9), 0.1, dtype=np.float32))
+    assert state.q.dtype == state.velocity.dtype == torch.float64 and state.q.shape == (2, 9)
+    assert (state.q == 0.01).all()
+
+
 BALL = Obstacle(Sphere((0.0, 0.0, -0.6), 0.05), Complementarity(), Friction(0.5), name="ball")
 REFUSED = {
     "two chambers": (lambda: paper_arm(chambers=2), "chambers: expected a whole number from 3 up"),
@@ -250,6 +276,12 @@ REFUSED = {
         "initial_state: velocity holds numbers that are not finite",
     ),
     "size of q": (lambda: paper_arm().initial_state(q=torch.zeros(8)), r"initial_state: q has to be \(9,\)"),
+    "robots of q": (lambda: paper_arm().initial_state(3, torch.zeros(2, 9)), "is given for 2 robots, asked for are 3"),
+    "batch": (lambda: paper_arm().initial_state(2.5), "batch has to be a whole number from 1 up, got 2.5"),
+    "dtype of control": (
+        lambda: ArmIntegrator(DT).step(a := paper_arm(), a.initial_state(), Control(force=torch.zeros(1, 9))),
+        r"Control.force: expected shape \(1, 9\) in torch.float64, got \(1, 9\) in torch.float32",
+    ),
     "control": (lambda: ArmIntegrator(DT).step(a := paper_arm(), a.initial_state(), pushed(2)), "Control.force"),
     "explicit with four": (
         lambda: ArmIntegrator(DT, scheme="explicit").step(a := paper_arm(chambers=4), a.initial_state()),

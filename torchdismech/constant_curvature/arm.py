@@ -290,7 +290,10 @@ class PneumaticArm(ReducedModel):
     # ---- states ----------------------------------------------------------------------------------------------------
 
     def initial_state(
-        self, batch: int | None = None, q: Tensor | None = None, velocity: Tensor | None = None
+        self,
+        batch: int | None = None,
+        q: Tensor | Sequence[float] | None = None,
+        velocity: Tensor | Sequence[float] | None = None,
     ) -> ArmState:
         """Return a state at rest with no elongation, or with the given q and velocity, each (n,) or (B, n).
 
@@ -349,8 +352,11 @@ class PneumaticArm(ReducedModel):
         for name, value in control.tensors().items():
             if name != "force":
                 raise InputError(f"Control.{name}: an arm has none; forces on its chambers are its force")
-            if value.shape != state.q.shape:
-                raise InputError(f"Control.force: expected shape {tuple(state.q.shape)}, got {tuple(value.shape)}")
+            if value.shape != state.q.shape or value.dtype != self.dtype:
+                expected, found = ((tuple(x.shape), x.dtype) for x in (state.q, value))
+                raise InputError(
+                    f"Control.force: expected shape {expected[0]} in {expected[1]}, got {found[0]} in {found[1]}"
+                )
 
 
 def _touchable(obstacle: Obstacle) -> Obstacle:

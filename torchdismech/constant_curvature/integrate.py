@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.constant_curvature.arm import ArmDynamics, PneumaticArm
+from torchdismech.constant_curvature.beginning import warn_of_overlap
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, contacts_at, jacobian
 from torchdismech.constant_curvature.failures import finite_rows, long_enough, status_after, status_before
 from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
@@ -136,7 +137,10 @@ class ArmIntegrator:
         self.stabilisation, self.conditioning = float(stabilisation), conditioning
 
     def prepare(self, model: PneumaticArm, state: ArmState, steps: int) -> None:
-        """Make ready for so many steps: nothing is compiled."""
+        """Make ready for so many steps: nothing is compiled; warn of plates that begin inside of obstacles."""
+        refuse_unstepped(self, model, PneumaticArm)
+        model.check_batch(state, Control())
+        warn_of_overlap(model, state)
 
     def sample(self, schedule: Schedule, state: ArmState, model: PneumaticArm) -> Control:
         """Return the control that `schedule` sets for the step from `state`: at its start, where it begins to hold."""

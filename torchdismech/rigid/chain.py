@@ -199,8 +199,8 @@ class RigidChain(ReducedModel):
     def initial_state(
         self,
         batch: int | None = None,
-        q: Tensor | None = None,
-        velocity: Tensor | None = None,
+        q: Tensor | Sequence[float] | None = None,
+        velocity: Tensor | Sequence[float] | None = None,
         control: Control | None = None,
     ) -> ChainState:
         """Return a state at rest and straight, or at the given q and velocity, each (J,) or (B, J).

@@ -1,0 +1,33 @@
+"""Arms that begin inside of obstacles, which throw them out."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+
+from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.state import ArmState
+
+__all__ = ["warn_of_overlap"]
+
+DEEP = 0.1  # of a plate's radius: more than rounding, and than what a plate that lies flat rocks by
+
+
+@torch.no_grad()
+def warn_of_overlap(arm: PneumaticArm, state: ArmState) -> None:
+    """Say so where the middle of a plate lies inside of an obstacle."""
+    middles = state.positions[:, 1:]
+    for obstacle in arm.obstacles:
+        moved = 0.0 if obstacle.path is None else obstacle.path.at(state.time)[0][:, None]
+        gap = obstacle.shape.distance(middles - moved)
+        if not bool((gap < -DEEP * arm.plate_radius).any()):
+            continue
+        robot, plate = divmod(int(gap.argmin()), arm.n_plates)
+        warnings.warn(
+            f"obstacle {obstacle.name!r} ({type(obstacle.shape).__name__}): plate {plate} of robot {robot} begins "
+            f"inside of it, {-float(gap.min()):.3g} m deep; it will be thrown out, or its steps fail. Move the arm "
+            "out, or look at where the obstacle is and which way it faces",
+            RuntimeWarning,
+            stacklevel=1,  # of the same place for all callers: a run says it once
+        )
