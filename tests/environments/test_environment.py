@@ -138,6 +138,42 @@ def test_robot_draws_the_same_in_any_batch():
     assert torch.equal(env.reset()[2], environment(1, seed=9).reset()[0])
 
 
+def test_robots_go_on_where_they_were(tmp_path):
+    """Write where robots are, some of them at the end of their episode, and go on elsewhere: every bit is the same.
+
+    Episodes that begin later are the same, too.
+    """
+    low = {"terminated": lambda m, step: step.after.positions[:, -1, 1] < -0.004}
+    env = environment(horizon=6, **low)
+    env.reset()
+    env.reset(torch.arange(5) < 2)
+    for k in range(3):
+        env.step(actions(5, k))
+    assert env.ended.any() and not env.ended.all()
+    torch.save((env.current, env.ended), tmp_path / "robots.pt")
+    other = environment(horizon=6, seed=99, **low)
+    found = other.resume(*torch.load(tmp_path / "robots.pt", weights_only=False))
+    assert torch.equal(found, env.observed(env.current)) and torch.equal(other.ended, env.ended)
+    for k in range(6):
+        outcomes = [each.step(actions(5, k)) for each in (env, other)]
+        for name in ("observation", "reward", "terminated", "truncated", "status"):
+            assert torch.equal(*[getattr(outcome, name) for outcome in outcomes])
+        assert torch.equal(*[each.reset(each.ended) for each in (env, other)])
+    assert torch.equal(env.current.episode, other.current.episode) and int(env.current.episode.max()) > 1
+    with pytest.raises(InputError, match="resume: at: expected the `current` of an environment, got State"):
+        env.resume(env.current.state)
+    with pytest.raises(InputError, match=r"resume: ended: expected \(5,\) bool, got \(3,\) bool"):
+        env.resume(env.current, torch.ones(3, dtype=torch.bool))
+    for odd, got in (
+        (environment(3), "expected 5 robots, got 3"),
+        (environment(integrator=BDF2(0.02)), "expected a State with goals: target; .* got a TwoStepState"),
+        (environment(goal=lambda m, draws: {"aim": torch.zeros(5, 3)}, observations=[node_positions()]), "goals: aim"),
+    ):
+        odd.reset()
+        with pytest.raises(InputError, match=f"resume: at: .*{got}"):
+            env.resume(odd.current)
+
+
 def test_episode_is_truncated_at_its_horizon():
     """Take four actions; the robots then do nothing until they are reset."""
     env = environment(horizon=4)

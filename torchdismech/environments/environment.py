@@ -76,7 +76,8 @@ class Outcome:
     reward : (B,); zero for robots that did not act, or whose step failed.
     terminated : (B,) bool, the task is over, or the step failed.
     truncated : (B,) bool, the episode is as long as episodes are.
-    status : (B,) `Status` of the steps: other than CONVERGED it is why an episode was terminated.
+    status : (B,) `Status` of the steps: why an episode was terminated, if it is not CONVERGED; STOPPED for robots that
+        did not act, as their episode was over.
     """
 
     observation: Tensor
@@ -279,6 +280,33 @@ class Environment:
         return self.observed(self._current)
 
     @torch.no_grad()
+    def resume(self, at: Episodes, ended: Tensor | None = None) -> Tensor:
+        """Put the robots where they were, as `current` said, and return what is observed (B, k).
+
+        Later episodes draw what they would have drawn. `torch.save` writes `current` and `ended` to a file.
+
+        Parameters
+        ----------
+        at : of as many robots, with the same task.
+        ended : (B,) bool, whose episode was over, as `ended` said; by default nobody's.
+        """
+        refuse_other_kind("resume: at", at, Episodes, "the `current` of an environment")
+        if at.state.batch != self.batch:
+            raise InputError(f"resume: at: expected {self.batch} robots, got {at.state.batch}")
+        self.model.check_batch(at.state, Control(values=at.constants))
+        fresh = self.began(at.seed, at.episode)
+        if _kind(at) != _kind(fresh):
+            raise InputError(
+                f"resume: at: expected {_kind(fresh)}, as the task and the integrator have it, got {_kind(at)}"
+            )
+        ended = torch.zeros_like(at.seed, dtype=torch.bool) if ended is None else ended
+        _refuse_odd_choice("resume: ended", ended, self.batch)
+        observation = self.observed(at)
+        self._current, self._ended = at, ended
+        self._seed, self._episode = at.seed, at.episode + 1
+        return observation
+
+    @torch.no_grad()
     def step(self, action: Tensor) -> Outcome:
         """Act (B, k) and return what came of it; robots whose episode is over do nothing until they are reset."""
         self._current, outcome = self.acted(self.current, action, ~self._ended)
@@ -289,6 +317,12 @@ class Environment:
     def ended(self) -> Tensor:
         """Robots (B,) whose episode is over."""
         return self._ended
+
+
+def _kind(at: Episodes) -> str:
+    """Return what tells episodes of one task and integrator from those of others."""
+    goal, constants = (", ".join(sorted(names)) or "none" for names in (at.goal, at.constants))
+    return f"a {type(at.state).__name__} with goals: {goal}; constants: {constants}"
 
 
 def _drawn(

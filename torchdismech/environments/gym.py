@@ -32,7 +32,8 @@ class VectorRobotEnv(VectorEnv):
 
     Robots whose episode ended begin anew by themselves in the next step, whose action they do not take and whose reward
     is zero (`AutoresetMode.NEXT_STEP`); with autoreset=False, by `reset(options={"reset_mask": mask})`
-    (`AutoresetMode.DISABLED`). `infos["status"]` says of each robot how its step went; one that failed is terminated.
+    (`AutoresetMode.DISABLED`). `infos["status"]` says of each robot how its step went; one that failed is terminated,
+    and one that begins anew has `Status.STOPPED`.
 
     Parameters
     ----------
