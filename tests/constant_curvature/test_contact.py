@@ -282,6 +282,10 @@ REFUSED = {
         lambda: ArmIntegrator(DT).step(a := paper_arm(), a.initial_state(), Control(force=torch.zeros(1, 9))),
         r"Control.force: expected shape \(1, 9\) in torch.float64, got \(1, 9\) in torch.float32",
     ),
+    "single precision": (
+        lambda: ArmIntegrator(DT).step(a := paper_arm([incline(45.0)]).float(), a.initial_state()),
+        "contact of an arm needs an arm in torch.float64, got torch.float32",
+    ),
     "control": (lambda: ArmIntegrator(DT).step(a := paper_arm(), a.initial_state(), pushed(2)), "Control.force"),
     "explicit with four": (
         lambda: ArmIntegrator(DT, scheme="explicit").step(a := paper_arm(chambers=4), a.initial_state()),

@@ -12,14 +12,17 @@ from torchdismech.contact import (
     Friction,
     HalfSpace,
     Obstacle,
+    Path,
     Penalty,
     Potential,
     SelfContact,
+    Sphere,
 )
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.errors import InputError
 from torchdismech.testing import check_force
 
+FLOOR = HalfSpace((0, 0, 0), (0, 0, 1))
 RESPONSES = {"penalty": Penalty, "barrier": Barrier}
 STIFFNESS, TOLERANCE, SLIP = 40.0, 0.02, 0.1
 
@@ -53,6 +56,30 @@ def test_derivatives_of_the_potential(kind):
     inside = (gap < TOLERANCE - 1e-4) & (gap.abs() > 1e-6)
     # 1e-6: h^2, and rounding of small energies
     assert torch.allclose(difference[inside], slope[inside], rtol=1e-6, atol=1e-9 * scale)
+
+
+def test_whole_numbers_are_numbers():
+    """Give stiffness, friction and a path as tensors of whole numbers: a rod on a floor moves as by floats."""
+    ends = []
+    for dtype in (torch.int64, torch.float64):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 5e-3), (0.1, 0, 5e-3), 5), Circle(5e-3), Material(1e7, 1100.0))
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+        builder.add_contact(
+            Obstacle(
+                FLOOR,
+                Penalty(torch.tensor(2000, dtype=dtype), 1e-4),
+                Friction(torch.tensor(1, dtype=dtype), 1e-3),
+                Path.uniform(torch.tensor([1, 0, 0], dtype=dtype)),
+            )
+        )
+        model = builder.finalize()
+        state = model.initial_state()
+        for _ in range(10):
+            state, _ = ImplicitEuler(1e-3).step(model, state, throw=True)
+        ends.append(state.q)
+    assert torch.equal(*ends)
+    assert ends[0][0, 2] > 4.9e-3  # it lies on the floor
 
 
 @pytest.mark.parametrize("kind", RESPONSES)
@@ -331,6 +358,13 @@ def test_a_law_says_what_it_lacks():
         lambda: Friction(0.3, 1e-3, static=0.4, release=1.0),
         lambda: Friction(0.3, 1e-3, release=2.0),
         lambda: ConstraintLaw(Complementarity(), Friction(0.3, static=0.4)),
+        lambda: Penalty("stiff", 1e-3),
+        lambda: Friction(None, 1e-3),
+        lambda: Obstacle("floor", Penalty(1.0, 1e-3)),
+        lambda: Obstacle(FLOOR, Penalty(1.0, 1e-3), 0.3),
+        lambda: Obstacle(FLOOR, Penalty(1.0, 1e-3), path=[0.0, 1.0]),
+        lambda: Obstacle(Sphere((0, 0, 0), 1.0), Penalty(1.0, 1e-3), spacing=True),
+        lambda: SelfContact(Penalty(1.0, 1e-3), 0.3),
     ],
 )
 def test_refused(make):

@@ -241,6 +241,13 @@ def test_other_integrators_are_refused(integrator):
         integrator.step(model, model.initial_state())
 
 
+def test_single_precision_is_refused():
+    """Say which dtype goes with constraints, before a step."""
+    model = constrained_crossing(0.3).float()
+    with pytest.raises(InputError, match="Complementarity needs a model in torch.float64, .* model.double"):
+        ImplicitEuler(1e-3).step(model, model.initial_state())
+
+
 def test_options_without_meaning_are_refused():
     """Refuse a slip velocity where friction is not smoothed, its absence where it is, and unknown or mixed methods."""
     floor = HalfSpace((0, 0, 0), (0, 0, 1))

@@ -215,6 +215,8 @@ class ArmIntegrator:
     def _check_arm(self, model: PneumaticArm) -> None:
         """Refuse arms that this scheme cannot step."""
         refuse_negative(model)
+        if len(model.obstacles) and model.dtype != torch.float64:
+            raise InputError(f"contact of an arm needs an arm in torch.float64, got {model.dtype}; take arm.double()")
         if self.scheme != "implicit" and model.chambers != 3:
             raise InputError(
                 f"scheme {self.scheme}: the mass matrix of sections with {model.chambers} chambers is singular, "

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.response import Complementarity, Friction, Potential, Response, fallen, of_robots
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.fused import Fused, is_own
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
@@ -283,6 +283,8 @@ def _along_surface(normal: Vec3, velocity: Vec3) -> Vec3:
 
 def law_of(response: Response, friction: Friction | None) -> ContactLaw | ConstraintLaw:
     """Return the law of a response with friction."""
+    if friction is not None:
+        refuse_other_kind("friction", friction, Friction, "a Friction or None")
     if isinstance(response, Potential):
         return ContactLaw(response, friction)
     if isinstance(response, Complementarity):

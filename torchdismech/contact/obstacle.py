@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torchdismech.contact.path import Path
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import HalfSpace, Shape
 from torchdismech.contact.touch_points import TouchPoints
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.checks import Indices, checked_indices
@@ -70,7 +71,12 @@ class Obstacle(Force):
         super().__init__()
         if not name or "/" in name:
             raise InputError(f"Obstacle.name: expected a name without '/', got {name!r}")
-        if spacing is not None and not (isinstance(spacing, (int, float)) and 0 < spacing < math.inf):
+        refuse_other_kind(f"obstacle {name!r}: shape", shape, Shape, "a Shape, such as HalfSpace or Sphere")
+        if path is not None:
+            refuse_other_kind(f"obstacle {name!r}: path", path, Path, "a Path or None")
+        given: object = spacing
+        one_length = isinstance(given, Real) and not isinstance(given, bool)
+        if spacing is not None and not (one_length and 0 < float(spacing) < math.inf):
             raise InputError(f"Obstacle.spacing: expected one length above 0 m for all robots, got {spacing}")
         if spacing is not None and isinstance(shape, HalfSpace):
             raise InputError(
@@ -81,7 +87,7 @@ class Obstacle(Force):
         self.path = path
         self.name = name
         self.nodes = nodes
-        self.spacing = spacing
+        self.spacing = None if spacing is None else float(spacing)
         self.register_buffer("traction", None, persistent=False)
 
     @property

@@ -123,10 +123,15 @@ class Force(nn.Module):
 
 
 def number(value, what: str) -> Tensor:
-    """Return a parameter as a tensor in float64 (tensors keep their dtype); refuse what is trained, or not finite."""
+    """Return a parameter as a tensor in float64 (tensors of floats keep their dtype).
+
+    Refused is what is trained, not finite, or no numbers.
+    """
     refuse_trained(value, what)
+    # whole numbers would stay whole in the model, whose compiled loops take their bits for those of floats
+    real = isinstance(value, Tensor) and value.is_floating_point()
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+        tensor = value if real else torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{what}: expected numbers, got {value!r}") from error
     if not torch.isfinite(tensor).all():

@@ -260,6 +260,11 @@ class Solver(ABC):
                 "constraint that stops a moving body takes its energy, which this integrator would keep; or take "
                 "Penalty or Barrier"
             )
+        if model.contact.constrained and model.dtype != torch.float64:
+            raise InputError(
+                f"contact by Complementarity needs a model in torch.float64, got {model.dtype}: its tolerances are "
+                "below the rounding of others; take model.double(), or Penalty or Barrier"
+            )
         if not self.line_search and model.contact.needs_feasible_iterates:
             raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")
 
