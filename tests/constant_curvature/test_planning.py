@@ -370,6 +370,7 @@ REFUSED = {
     "collapse": ({"elongations": (-0.2, 0.0)}, "has no length left"),
     "bend": ({"elongations": (-0.1, 0.4)}, "elongations: expected bounds within which a section bends"),
     "start": ({"start": torch.full((6,), 1.0)}, "start: expected"),
+    "start as a list": ({"start": [1.0] * 6}, "start: expected"),
     "target": ({"target": [0.0, 0.0, 0.0, 0.0]}, "target: expected a quaternion"),
     "arm": ({"arm": None}, "expected a PneumaticArm and a Ball"),
     "reach": ({"ball": Ball(center=(0.0, 0.0, 3.0))}, "Ball.center: expected a ball whose lowest point"),
@@ -382,6 +383,13 @@ def test_input_is_refused_by_name(change, complaint):
     settings = {"arm": small_arm(), "ball": small_ball(), "target": rotation_about("x", 30.0), **change}
     with pytest.raises(InputError, match=complaint):
         plan_rotation(settings.pop("arm"), settings.pop("ball"), settings.pop("target"), **settings)
+
+
+@pytest.mark.parametrize(("axis", "degrees"), [((0.0, math.nan, 1.0), 30.0), ("x", math.nan), ("x", math.inf)])
+def test_rotations_that_are_not_finite_are_refused(axis, degrees):
+    """Name axis and angle, in place of a quaternion of NaN."""
+    with pytest.raises(InputError, match="rotation_about: expected finite numbers, got axis .* degrees"):
+        rotation_about(axis, degrees)
 
 
 def test_arms_and_balls_are_refused_by_name():

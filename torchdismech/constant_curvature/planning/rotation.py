@@ -28,6 +28,8 @@ def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
     if vector is None or len(vector) != 3 or not any(vector):
         raise InputError(f"axis: expected x, y, z or a vector of three numbers and some length, got {axis!r}")
     along = torch.tensor([float(x) for x in vector], dtype=torch.float64)
+    if not (bool(torch.isfinite(along).all()) and math.isfinite(degrees)):
+        raise InputError(f"rotation_about: expected finite numbers, got axis {axis!r} and {degrees!r} degrees")
     half = math.radians(degrees) / 2
     return torch.cat([along.new_tensor([math.cos(half)]), math.sin(half) * along / along.norm()])
 
@@ -44,7 +46,7 @@ def plan_rotation(
     directions: int = 10,
     thickness: float = 0.01,
     relaxations: Sequence[float] = (1e-3, 1e-5, 1e-7),
-    start: Tensor | None = None,
+    start: Tensor | Sequence[float] | None = None,
     max_iterations: int = 1500,
     progress: bool = False,
 ) -> Plan:
@@ -159,9 +161,9 @@ def _unit(target: Tensor | Sequence[float]) -> np.ndarray:
     return values / np.linalg.norm(values)
 
 
-def _elongations(start: Tensor, count: int, bounds: tuple[float, float]) -> np.ndarray:
+def _elongations(start: Tensor | Sequence[float], count: int, bounds: tuple[float, float]) -> np.ndarray:
     """Return the elongations at the beginning (n,), or refuse them."""
-    values = start.detach().cpu().double().numpy()
+    values = torch.as_tensor(start, dtype=torch.float64).detach().cpu().numpy()
     if values.shape != (count,) or not ((values >= bounds[0]) & (values <= bounds[1])).all():
         raise InputError(f"start: expected ({count},) elongations from {bounds[0]} to {bounds[1]} m, got {start}")
     return values
