@@ -13,6 +13,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    TypeAdapter,
     ValidationError,
     field_validator,
     model_validator,
@@ -169,7 +170,8 @@ class Term(Table):
     Attributes
     ----------
     kind : "force", "energy" (on `strain`) or "dissipation" (on the rates of `strain`).
-    network : its name in `models.FORCES` or `models.ENERGIES`.
+    network : its name in `models.FORCES` or `models.ENERGIES`; or "file.py:Name", a `forces.Force` or `elastic.Energy`
+        of the user's, relative to the working directory, made with `options`.
     strain : "bend_twist" or "stretch".
     replace : put the energy in place of the linear one.
     options : for the network's constructor.
@@ -180,6 +182,16 @@ class Term(Table):
     strain: Literal["bend_twist", "stretch"] = "bend_twist"
     replace: bool = False
     options: dict[str, Any] = {}
+
+    @property
+    def code(self) -> str | None:
+        """The Python file and the name in it; None for one of `models`."""
+        return self.network if ":" in self.network else None
+
+    @field_validator("network")
+    @classmethod
+    def _name_or_code(cls, network: str) -> str:
+        return TypeAdapter(NamedCode).validate_python(network) if ":" in network else network
 
 
 class Simulation(Table):
@@ -273,7 +285,8 @@ class Config(Table):
     @property
     def code(self) -> list[str]:
         """Python files that the config runs, without those that a scene names."""
-        return [name for name in (self.system, *(drive.module for drive in self.drives.values())) if name is not None]
+        drives, terms = (drive.module for drive in self.drives.values()), (term.code for term in self.terms.values())
+        return [name for name in (self.system, *drives, *terms) if name is not None]
 
     @model_validator(mode="after")
     def _one_kind_of_system(self) -> Config:

@@ -21,7 +21,8 @@ def fingerprints(config: Config) -> dict[str, str]:
         found["robot.scene"] = hashlib.sha256(scene.text.encode()).hexdigest()
         found |= {f"robot.scene: {key}": digest for key, digest in scene.fingerprints.items()}
     modules = {f"drives.{name}.module": drive.module for name, drive in config.drives.items()}
-    for key, code in {"system": config.system, **modules}.items():
+    networks = {f"terms.{name}.network": term.code for name, term in config.terms.items()}
+    for key, code in {"system": config.system, **modules, **networks}.items():
         if code is not None:
             found[key] = _digest(key, Path(code.rpartition(":")[0]))
     return found

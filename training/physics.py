@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 
 import models
 from torchdismech import InputError, Model, RobotBuilder, State, Status, trainable, unroll
-from torchdismech.elastic import Sum
+from torchdismech.elastic import Energy, Sum
+from torchdismech.forces import Force
 from torchdismech.integrate import Solver
+from torchdismech.io.users_code import named_in_code
 from torchdismech.state import Control
 from torchdismech.values import Place
 from training.config import Config, Term
@@ -170,14 +173,11 @@ def add_terms(builder: RobotBuilder, terms: Mapping[str, Term]) -> dict[str, nn.
 
 
 def _add(builder: RobotBuilder, name: str, term: Term) -> nn.Module:
-    known: Mapping[str, Callable[..., Any]] = models.FORCES if term.kind == "force" else models.ENERGIES
-    if term.network not in known:
-        raise InputError(f"terms.{name}.network: expected one of {', '.join(known)}, got {term.network!r:.80}")
     if term.replace and term.kind != "energy":
         raise InputError(f"terms.{name}.replace: only an energy can replace the linear one")
     if term.strain != "bend_twist" and term.kind == "force":
         raise InputError(f"terms.{name}.strain: a force acts on nodes, not on {term.strain}: leave it out")
-    module = _made(known[term.network], term, f"terms.{name}.options")
+    module = _made(_network(name, term), term, f"terms.{name}.options")
     if term.kind == "force":
         builder.add_force(module)
     elif term.kind == "dissipation":
@@ -189,6 +189,22 @@ def _add(builder: RobotBuilder, name: str, term: Term) -> nn.Module:
     return module
 
 
+def _network(name: str, term: Term) -> Callable[..., Any]:
+    """Return the class of a term's network: one of `models`, or of the user's."""
+    where, known = f"terms.{name}.network", models.FORCES if term.kind == "force" else models.ENERGIES
+    if term.code is None:
+        if term.network not in known:
+            raise InputError(
+                f'{where}: expected one of {", ".join(known)}, or "file.py:Name", got {term.network!r:.80}'
+            )
+        return known[term.network]
+    path, kind = named_in_code(Path("config"), where, term.code)
+    base = Force if term.kind == "force" else Energy
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise InputError(f"{where}: expected a class derived from {base.__name__} in {path}, got {kind!r:.80}")
+    return kind
+
+
 def _made(network: Callable[..., Any], term: Term, where: str) -> Any:
     """Return the network of a term with its options."""
     options = checked(network, term.options, where)
@@ -196,8 +212,17 @@ def _made(network: Callable[..., Any], term: Term, where: str) -> Any:
         module = network(**options)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+    if term.code is not None:
+        return _with_parameters(module.double(), term.code, where)
     if term.kind != "force" and module.strains > STRAINS[term.strain]:
         raise InputError(f"{where}.strains: {term.strain} has {STRAINS[term.strain]}, got {module.strains}")
+    return module
+
+
+def _with_parameters(module: nn.Module, code: str, where: str) -> nn.Module:
+    """Return a module of the user's; refuse one that has nothing to learn."""
+    if next(module.parameters(), None) is None:
+        raise InputError(f"{where.removesuffix('.options')}: {code} has no parameters: there is nothing to learn")
     return module
 
 

@@ -1,0 +1,77 @@
+"""Learned terms of the user's, which a config names by their file."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tests.training.beams import tables, window_of
+from torchdismech import InputError
+from training.config import Config
+from training.fingerprints import fingerprints
+from training.fitting import recordings_of
+from training.systems import build
+
+TERMS = """
+import torch
+from torchdismech.elastic import Energy
+from torchdismech.forces import LocalForce
+class Pull(LocalForce):
+    "A network of float32, as torch makes them."
+    def __init__(self, size: float = 1e-3):
+        super().__init__(reach=0)
+        self.size, self.layer = size, torch.nn.Linear(3, 3)
+    def nodal_force(self, state, control):
+        return self.size * self.layer(state.node_velocities)
+class Stiffer(Energy):
+    def __init__(self):
+        super().__init__()
+        self.share = torch.nn.Parameter(torch.tensor(0.1))
+    def density(self, strain):
+        return 1e-4 * self.share * strain[0].square()
+class Weight(LocalForce):
+    def __init__(self):
+        super().__init__(reach=0)
+    def nodal_force(self, state, control):
+        return 0 * state.node_velocities
+"""
+
+
+def test_users_forces_and_energies_are_learned(folder):
+    """Put both into the step by name, in float64; let gradients reach them, and know the file again."""
+    (folder / "mine.py").write_text(TERMS)
+    terms = {
+        "pull": {"kind": "force", "network": f"{folder}/mine.py:Pull", "options": {"size": 2e-3}},
+        "more": {"kind": "energy", "network": f"{folder}/mine.py:Stiffer"},
+    }
+    config = Config.model_validate(tables(folder, terms=terms))
+    with pytest.raises(InputError, match="runs code from .*mine.py:Pull: pass --allow-code"):
+        build(config, recordings_of(config, "train")[0])
+    system = build(config, recordings_of(config, "train")[0], allow_code=True)
+    learned = system.group("learned")
+    assert set(learned) == {"pull.layer.weight", "pull.layer.bias", "more.share"}
+    moved = system.predict(window_of(folder)).positions[:, -1, 3].square().sum()
+    assert all(float(g.abs().max()) > 0 for g in torch.autograd.grad(moved, list(learned.values())))
+    assert set(fingerprints(config)) == {"robot.scene", "terms.pull.network", "terms.more.network"}
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ("Pull", "expected one of DragLaw, .*, or \"file.py:Name\", got 'Pull'"),
+        ("mine.py:Stiffer", "expected a class derived from Force in mine.py, got <class"),
+        ("mine.py:Weight", "terms.pull: mine.py:Weight has no parameters: there is nothing to learn"),
+    ],
+)
+def test_what_is_no_learned_force_is_refused(folder, monkeypatch, network, message):
+    """Name the term, what was expected and what came."""
+    (folder / "mine.py").write_text(TERMS)
+    monkeypatch.chdir(folder)
+    config = Config.model_validate(tables(folder, terms={"pull": {"kind": "force", "network": network}}))
+    with pytest.raises(InputError, match=message):
+        build(config, recordings_of(config, "train")[0], allow_code=True)
+
+
+def test_code_of_a_term_is_a_file_and_a_name(folder):
+    """Refuse what is neither when the config is read."""
+    with pytest.raises(ValidationError, match='expected "file.py:Name"'):
+        Config.model_validate(tables(folder, terms={"pull": {"kind": "force", "network": "mine.txt:Pull"}}))
