@@ -23,7 +23,7 @@ from torchdismech.errors import InputError
 from training.config_base import Gravity, Identifier, Name, NamedCode, Stiffness, Table, Word
 from training.config_scene import Drives, Markers, SceneRobot, Start
 from training.config_stages import Loss, Noise, Stage
-from training.data import WITHOUT_SPLITS, Rules
+from training.data import WITHOUT_SPLITS, Rules, holds_recordings
 from training.files import text_of
 from training.options import checked, faults
 
@@ -51,7 +51,7 @@ class Data(Table):
     ----------
     path : file or folder, as `training.data.read` takes it; relative to the working directory.
     train, eval : names of the splits of an archive, or subfolders. A file of one kind of recordings (.csv, .h5, .pkl)
-        has none: leave both out; then there is no evaluation set.
+        has none, nor has a folder that holds such files itself: leave both out; then there is no evaluation set.
     inputs : names of what was recorded along with the motion: columns of tables, keys of archives.
     pieces : cut recordings into pieces of so many seconds; None leaves them whole.
     options : for the reader, e.g. {dt = 0.01} for pickles.
@@ -72,9 +72,11 @@ class Data(Table):
     @model_validator(mode="before")
     @classmethod
     def _single_files_have_no_splits(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or not str(given.get("path")).endswith(WITHOUT_SPLITS):
+        if not isinstance(given, dict) or not isinstance(given.get("path"), str):
             return given
         named = [name for name in ("train", "eval") if given.get(name) is not None]
+        if not given["path"].endswith(WITHOUT_SPLITS):
+            return given if named or not holds_recordings(given["path"]) else {**given, "train": None, "eval": None}
         if named:
             raise ValueError(f"{named[0]}: {given['path']} has no splits: leave train and eval out")
         return {**given, "train": None, "eval": None}

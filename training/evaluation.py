@@ -38,13 +38,16 @@ def trained_system(
     """
     config = load(folder / "config.json", settings or [])
     if config.data.eval is None:
-        raise InputError(f"{folder}: its data has no evaluation split: name one with --set data.eval=...")
+        raise InputError(
+            f"{folder}: its data has no evaluation split: name one with --set data.eval=...; of tables a subfolder of "
+            "--set data.path=FOLDER, where FOLDER itself holds those of the fit"
+        )
     recordings, _ = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
     tensors, facts = checkpoint.load(folder, weights)
     system.take(tensors, folder)
-    if facts.get("recordings") != {**fitted.digests(), **held_out.digests()}:
+    if list(facts.get("recordings", {}).values()) != list({**fitted.digests(), **held_out.digests()}.values()):
         print(
             f"warning: {config.data.path} holds other recordings than {folder} was fitted to: rest lengths may differ"
         )

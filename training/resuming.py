@@ -107,15 +107,21 @@ def differences(before: Before, config: Config, recordings: Mapping[str, str], f
     found = [f"{key} was {_shown(then, key)} and is {_shown(now, key)}" for key in fields]
     changed_files = sorted(key for key in before.files.keys() | files.keys() if before.files.get(key) != files.get(key))
     found += [f"the file of {key} is another one" for key in changed_files]
-    old, new = before.recordings, recordings
-    found += [f"the recording {name!r:.80} is gone" for name in old if name not in new]
+    found += _other_recordings(before.recordings, recordings)
+    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    return [*found[:SHOWN], *more]
+
+
+def _other_recordings(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """Return how recordings differ from those before, both checksums by name."""
+    if list(old.values()) == list(new.values()):  # the same in the same order, whatever their files are called now
+        return []
+    found = [f"the recording {name!r:.80} is gone" for name in old if name not in new]
     found += [f"the recording {name!r:.80} is new" for name in new if name not in old]
     changed = [name for name in old if name in new and old[name] != new[name]]
     found += [f"the recording {name!r:.80} has other numbers" for name in changed]
-    if list(old) != list(new) and old.keys() == new.keys():  # which ones are held out follows from the order
-        found.append("the recordings stand in another order")
-    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return [*found[:SHOWN], *more]
+    # which ones are held out follows from the order
+    return found or ["the recordings stand in another order"]
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

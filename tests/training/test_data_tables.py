@@ -123,10 +123,30 @@ def test_folder_of_tables_is_read(tmp_path):
 def test_unequal_lengths_are_refused_or_cut(tmp_path):
     """Refuse recordings of unequal length by name; cut them when told to."""
     path = folder(tmp_path, lengths=(60, 40, 60))
-    with pytest.raises(InputError, match=r"2\.pkl: 60 frames, but 10\.pickle has 40; .*truncate=True"):
+    with pytest.raises(InputError, match=r"2\.pkl: 60 frames, but 10\.pickle has 40; .*truncate=True.*pad=True"):
         read(path, "train", dt=DT)
     found = read(path, "train", dt=DT, truncate=True)
     assert np.array_equal(found.positions.numpy(), FAULTLESS[:2, :40])
+
+
+def test_shorter_recordings_are_not_seen_from_their_ends_on(tmp_path):
+    """Keep all of each where told to: no marker where a recording has ended, and its last inputs."""
+    for name, frames in (("a", 60), ("b", 40)):
+        path = table(tmp_path / f"{name}.csv", FAULTLESS[0][:frames], time=CLOCK[:frames])
+        rows = path.read_text().splitlines()
+        path.write_text("\n".join([f"{rows[0]},pressure", *(f"{row},{k}" for k, row in enumerate(rows[1:]))]))
+    found = read(tmp_path, pad=True, inputs=("pressure",))
+    assert (found.frames, found.valid.all(-1).sum(1).tolist()) == (60, [60, 40])
+    assert np.array_equal(found.positions[1, :40].numpy(), FAULTLESS[0][:40]) and found.positions[1, 40:].isnan().all()
+    assert found.inputs[1, 38:42, 0].tolist() == [38, 39, 39, 39]
+    assert found.pieces(0.2).names == (
+        "a.csv from 0 s",
+        "a.csv from 0.2 s",
+        "a.csv from 0.4 s",
+        *("b.csv from 0 s", "b.csv from 0.2 s"),
+    )
+    with pytest.raises(InputError, match="truncate, pad: expected one of them"):
+        read(tmp_path, pad=True, truncate=True, inputs=("pressure",))
 
 
 def test_files_of_different_robots_are_refused(tmp_path):

@@ -47,6 +47,19 @@ def test_windows_start_from_valid_frames():
     assert starts == [first for first in range(51) if first not in (19, 20)]
 
 
+def test_windows_without_anything_to_predict_are_left_out():
+    """Leave out those after the end of a shorter recording; of ones that start with a recording, a recording."""
+    ended = recordings(count=2)
+    ended.valid[1, 30:] = False
+    starts = [first for k, first in pairs_of(windows(ended, steps=8, given=1, measured=False)) if k == 1]
+    assert starts == list(range(29))  # frame 29 is the last that is seen
+    ended.valid[1, 1:] = False
+    assert pairs_of(windows(ended, steps=8, given=1, measured=False, anywhere=False)) == [(0, 0)]
+    ended.valid[:, 1:] = False
+    with pytest.raises(InputError, match="there is no marker that is seen in the 8 frames after it"):
+        windows(ended, steps=8, given=1, measured=False, anywhere=False)
+
+
 def test_windows_that_do_not_exist_are_refused():
     """Name the frames there are; refuse to return none."""
     whole = recordings(count=1)

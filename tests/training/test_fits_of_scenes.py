@@ -16,8 +16,10 @@ from torchdismech.io.scene import load_scene
 from training import certainty, checkpoint
 from training.certainty import certainty_of
 from training.config import Config
+from training.data import Recordings
 from training.fitting import fit, recordings_of
 from training.loop import Trainer
+from training.predictions import errors_of, predict_all
 from training.scenes import SceneSystem
 from training.systems import build
 
@@ -96,6 +98,32 @@ def test_one_table_is_fitted(folder, capsys):
     assert "no recording is held out" in said and "1 training recordings" in said
     with pytest.raises(ValidationError, match=r"beam\.csv has no splits: leave train and eval out"):
         Config.model_validate(tables(folder, data={**data, "train": "train"}))
+
+
+def test_tables_of_unequal_length_are_fitted(folder):
+    """Fit to a folder of tables, without splits; what comes after the end of a short one moves nothing."""
+    positions = np.load(folder / "beam.npz")["train"]
+    header = "time," + ",".join(f"{axis}{k}" for k in range(positions.shape[2]) for axis in "xyz")
+    (folder / "tables").mkdir()
+    for k, frames in enumerate((6, 4, 6)):
+        rows = np.column_stack([DT * np.arange(frames), positions[k, :frames].reshape(frames, -1)])
+        name = folder / "tables" / f"{k}.csv"
+        np.savetxt(name, rows, fmt="%.17g", delimiter=",", header=header, comments="")
+    data = {"path": str(folder / "tables"), "held_out": 0.0, "options": {"pad": True}}
+    config = Config.model_validate(tables(folder, data=data))
+    assert config.data.train is None and config.data.eval is None
+    recordings, told = recordings_of(config, config.data.train)
+    assert "1.csv: 8 node-frames (node 0, 1, 2, 3) not seen" in " ".join(told)
+    with pytest.raises(InputError, match="6 frames, but 1.csv has 4"):
+        recordings_of(config.model_copy(update={"data": config.data.model_copy(update={"options": {}})}), None)
+    system = build(config, recordings)
+    errors = errors_of(system, recordings, predict_all(system, recordings))
+    positions[1, 4:] = 1e3
+    shorter = Recordings(torch.from_numpy(positions), DT, ("a", "b", "c"), recordings.valid)
+    assert torch.equal(errors.recordings, errors_of(system, shorter, predict_all(system, shorter)).recordings)
+    (folder / "tables" / "eval").mkdir()
+    named = Config.model_validate(tables(folder, data={**data, "eval": "eval"}))
+    assert (named.data.train, named.data.eval) == ("train", "eval")  # somebody has splits in mind
 
 
 def test_the_config_on_the_page_is_valid():

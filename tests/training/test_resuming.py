@@ -88,6 +88,16 @@ def test_other_recordings_are_refused_by_name(tmp_path):
         fit(moved, tmp_path / "run", resume=True)
 
 
+def test_renamed_recordings_are_the_same(tmp_path):
+    """Go on with a file of another name."""
+    begun = config(tmp_path)
+    fit(begun, tmp_path / "run", until=2)
+    (tmp_path / "chain.npz").rename(tmp_path / "cable.npz")
+    renamed = begun.model_copy(update={"data": begun.data.model_copy(update={"path": str(tmp_path / "cable.npz")})})
+    fit(renamed, tmp_path / "run", resume=True, until=3)
+    assert checkpoint.load(tmp_path / "run", "last")[1]["progress"]["total"] == 3
+
+
 def test_two_fits_do_not_share_a_folder(tmp_path):
     """Refuse the second one, resumed or new."""
     fit(config(tmp_path), tmp_path / "run", until=1)

@@ -29,6 +29,7 @@ __all__ = [
     "WindowSampler",
     "Windows",
     "gather",
+    "holds_recordings",
     "prepared",
     "read",
     "windows",
@@ -52,8 +53,9 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
     path : a .npz file; an .h5 trajectory file; a .csv or .pkl (.pickle) file; or a folder of the latter two.
     split : which recordings: a key of the .npz file, or a subfolder.
     options : what the reader takes more: `dt` [s] for pickles, which do not hold it; `truncate=True` for folders, to
-        cut all recordings to the shortest; `drop_failed=True` for .h5, to leave out robots of which a step failed;
-        `inputs=("pressure",)` for .csv and .npz, names of what was recorded along with the motion.
+        cut all recordings to the shortest, or `pad=True`, to take the shorter ones as not seen from their ends on;
+        `drop_failed=True` for .h5, to leave out robots of which a step failed; `inputs=("pressure",)` for .csv and
+        .npz, names of what was recorded along with the motion.
 
     Raises
     ------
@@ -76,14 +78,23 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
     if path.suffix in SINGLE_READERS:
         if split is not None:
             raise InputError(f"{path}: a {path.suffix} file has no splits, got {split!r}: leave split out")
-        return stacked([_called(SINGLE_READERS[path.suffix], path, options)], truncate=False)
+        return stacked([_called(SINGLE_READERS[path.suffix], path, options)])
     kinds = ", ".join([*READERS, *SINGLE_READERS])
     raise InputError(f"{path}: unknown kind of file; expected a folder or one of {kinds}")
 
 
+def holds_recordings(path: str) -> bool:
+    """Return whether a path is a folder with recordings in itself, of one file each, so that it needs no splits."""
+    try:
+        return os.path.isdir(path) and any(os.path.splitext(name)[1] in SINGLE_READERS for name in os.listdir(path))
+    except (OSError, ValueError):  # it is refused by name where it is read
+        return False
+
+
 def _read_folder(folder: Path, split: str | None, options: dict[str, Any]) -> Recordings:
     """Return the recordings of all files in a folder, or in its subfolder `split`, sorted by name."""
-    truncate = checked(stacked, {"truncate": options.pop("truncate", False)}, str(folder), ("singles",))["truncate"]
+    lengths = {name: options.pop(name) for name in ("truncate", "pad") if name in options}
+    lengths = checked(stacked, lengths, str(folder), ("singles",))
     inside = folder if split is None else folder / split
     if not os.path.isdir(inside):
         raise InputError(f"{inside}: no such folder; expected one for the split {split!r}")
@@ -101,7 +112,7 @@ def _read_folder(folder: Path, split: str | None, options: dict[str, Any]) -> Re
     reader = readers.pop()
     for file in files:
         refuse_what_is_no_file(file)
-    return stacked([_called(reader, file, options) for file in files], truncate)
+    return stacked([_called(reader, file, options) for file in files], **lengths)
 
 
 def _natural(file: Path) -> list[tuple[int, str]]:

@@ -206,7 +206,9 @@ class Recordings:
         )
 
     def pieces(self, seconds: float) -> Recordings:
-        """Return the recordings cut into equal pieces of so many seconds; what is left at their ends is dropped.
+        """Return the recordings cut into equal pieces of so many seconds.
+
+        What is left at their ends is dropped, and so are pieces in which no marker was seen.
 
         Parameters
         ----------
@@ -227,7 +229,8 @@ class Recordings:
         begins = (self.begins[:, None] + starts).flatten()
         names = tuple(f"{name} from {start:.6g} s" for name in self.names for start in starts.tolist())
         positions, valid, inputs = cut(self.positions), cut(self.valid), cut(self.inputs)
-        return dataclasses.replace(self, positions=positions, valid=valid, inputs=inputs, names=names, begins=begins)
+        parts = dataclasses.replace(self, positions=positions, valid=valid, inputs=inputs, names=names, begins=begins)
+        return parts.subset(valid.flatten(1).any(1))
 
     def split(self, fraction: float, seed: int) -> tuple[Recordings, Recordings]:
         """Return the recordings to keep and those to hold out, at least one each; the seed alone decides which.

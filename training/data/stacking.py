@@ -54,13 +54,18 @@ def recordings_of(
     return Recordings(tensor, float(dt), tuple(names), tensor.isfinite().all(-1), **more)
 
 
-def stacked(singles: Sequence[Single], truncate: bool) -> Recordings:
+def stacked(singles: Sequence[Single], truncate: bool = False, pad: bool = False) -> Recordings:
     """Return single recordings side by side.
+
+    Parameters
+    ----------
+    truncate : cut all to the shortest.
+    pad : go on with the shorter ones to the end of the longest: nothing is seen there, and inputs stay what they were.
 
     Raises
     ------
     InputError
-        They differ in nodes, time step or, unless `truncate` cuts them all to the shortest, in length.
+        They differ in nodes, time step or, without one of these, in length.
     """
     first = singles[0]
     for single in singles[1:]:
@@ -75,18 +80,29 @@ def stacked(singles: Sequence[Single], truncate: bool) -> Recordings:
                 f"{single.name}: {single.dt} s between frames, but {first.name} has {first.dt} s; expected the same: "
                 "sample them alike"
             )
-    shortest = min(singles, key=lambda single: len(single.positions))
-    longest = max(singles, key=lambda single: len(single.positions))
-    frames = len(shortest.positions)
-    if len(longest.positions) != frames and not truncate:
+    lengths = [len(single.positions) for single in singles]
+    if truncate and pad:
+        raise InputError("truncate, pad: expected one of them: the shortest length for all, or the longest")
+    if len({*lengths}) > 1 and not (truncate or pad):
+        shortest, longest = (singles[lengths.index(choice(lengths))] for choice in (min, max))
         raise InputError(
-            f"{longest.name}: {len(longest.positions)} frames, but {shortest.name} has {frames}; expected equally long "
-            "recordings: pass truncate=True to cut all to the shortest"
+            f"{longest.name}: {max(lengths)} frames, but {shortest.name} has {min(lengths)}; expected equally long "
+            "recordings: pass truncate=True to cut all to the shortest, or, for a robot from a scene, pad=True to take "
+            "the shorter ones as not seen from their ends on (in a config: data.options)"
         )
-    positions = np.stack([single.positions[:frames] for single in singles])
-    inputs = np.stack([s.inputs[:frames] for s in singles if s.inputs is not None]) if first.columns else None
+    frames = max(lengths) if pad else min(lengths)
+    positions = np.stack([_of_length(single.positions, frames, np.nan) for single in singles])
+    inputs = (
+        np.stack([_of_length(s.inputs, frames) for s in singles if s.inputs is not None]) if first.columns else None
+    )
     begins = [single.begin for single in singles]
     return recordings_of(positions, first.dt, [single.name for single in singles], inputs, first.columns, begins)
+
+
+def _of_length(values: np.ndarray, frames: int, rest: float | None = None) -> np.ndarray:
+    """Return so many frames of values (T, ...); `rest` stands where there are no more, or the last ones go on."""
+    more = np.repeat(values[-1:], max(frames - len(values), 0), axis=0)
+    return np.concatenate([values[:frames], more if rest is None else np.full_like(more, rest)])
 
 
 def number_array(values: Any, what: str) -> np.ndarray:

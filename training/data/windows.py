@@ -85,7 +85,7 @@ def windows(
     measured: bool = True,
     anywhere: bool = True,
 ) -> Windows:
-    """Return the windows of all recordings, in order.
+    """Return the windows of all recordings, in order; those in which no marker is seen after the start are left out.
 
     Parameters
     ----------
@@ -104,16 +104,20 @@ def windows(
             f"windows: {steps} steps need {steps + given} frames and the recordings have {recordings.frames}: "
             "take fewer steps"
         )
-    usable = torch.ones(recordings.positions.shape[:2], dtype=torch.bool)
+    usable = recordings.valid.any(-1)[:, given:].unfold(1, steps, 1).any(-1)
     if measured:
-        whole = recordings.valid.all(-1)
-        usable[:, : recordings.frames - given + 1] = whole.unfold(1, given, 1).all(-1)
+        usable = usable & recordings.valid.all(-1).unfold(1, given, 1).all(-1)[:, :starts]
     usable = usable[:, : starts if anywhere else 1 : stride]
     recording, place = usable.nonzero(as_tuple=True)
     if not len(place):
+        needed = (
+            "no two neighbouring frames at a start of a window are valid in all nodes, with a"
+            if measured
+            else "there is no"
+        )
         raise InputError(
-            "windows: no two neighbouring frames at a start of a window are valid in all nodes: take another stride or "
-            "better recordings"
+            f"windows: {needed} marker that is seen in the {steps} frames after it: take another stride or better "
+            "recordings"
         )
     return Windows(recording, place * stride, steps, given)
 
