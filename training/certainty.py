@@ -118,7 +118,9 @@ class Certainty:
         width = max(map(len, self.names))
         lines = [f"residuals {1e3 * self.noise:.3g} mm; constants +- standard deviations, and how many to the optimum:"]
         rows = zip(self.names, self.values, self.spreads, self.steps, strict=True)
-        lines += [f"  {name:{width}}  {value:.4g} +- {spread:.2g}  {step:+.1f}" for name, value, spread, step in rows]
+        lines += [
+            f"  {name:{width}}  {_shown(v, spread)} +- {spread:.2g}  {step:+.1f}" for name, v, spread, step in rows
+        ]
         pairs = self.pairs()
         lines += [f"  {a} and {b} correlate: {c:+.2f}" for a, b, c in pairs[:20]]
         lines += [f"  and {len(pairs) - 20} pairs more"] if len(pairs) > 20 else []
@@ -166,6 +168,14 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     evidence = evidence_of(slopes.residual, slopes.measured, slopes.columns, scale, prior, slopes.starts)
     everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
     return _certainty(numbers, evidence, noise, share, _doubt(share, int(slopes.measured.sum()), everything))
+
+
+def _shown(value: float, spread: float) -> str:
+    """Return a value with as many digits as its error bar, and four at least."""
+    if not (value and 0 < spread < math.inf):
+        return f"{value:.4g}"
+    digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(spread)) + 2
+    return f"{value:#.{min(max(digits, 4), 16)}g}"
 
 
 def _longest_by_chance(count: int) -> float:

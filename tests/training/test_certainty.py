@@ -1,13 +1,14 @@
 """Error bars: what data tell, what they do not, how priors weigh in, and how far the optimum is."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 import torch
 
 from tests.training import simulated
-from training.certainty import Certainty, _certainty, _doubt, _longest_by_chance, _most_recordings, certainty_of
+from training.certainty import Certainty, _certainty, _doubt, _longest_by_chance, _most_recordings, _shown, certainty_of
 from training.config import Config, Constant
 from training.constants import Named, Trained
 from training.evidence import Evidence
@@ -56,7 +57,14 @@ def test_what_nothing_determines_is_told_with_its_direction():
     assert max(found.spreads) > 10  # nothing holds the sum
     held = _certainty(numbers(1.0, 1.0), independent(matrix), 1e-3)
     assert held.spreads[0] == pytest.approx(0.5 * 0.5**0.5, rel=1e-3)  # the prior does, half a unit's square each
-    assert "b and a correlate" in held.told() or "a  2 +-" in held.told()
+    assert "b and a correlate" in held.told() or "a  2.000 +-" in held.told()
+
+
+def test_values_have_the_digits_of_their_error_bars():
+    """Show zeros that are known, and no fewer than four digits where little is known."""
+    assert [_shown(7.9e-4, 5.3e-7), _shown(7.853982e-4, 1.2e-9)] == ["0.00079000", "0.0007853982"]
+    assert [_shown(1.5e6, 5e4), _shown(-2.0, 30.0), _shown(0.0, 1.0)] == ["1.500e+06", "-2.000", "0"]
+    assert [_shown(2.0, math.inf), _shown(2.0, math.nan)] == ["2", "2"]
 
 
 def test_many_directions_are_counted():
