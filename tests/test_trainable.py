@@ -1,6 +1,7 @@
 """Trained constants: factors keep signs, shifts move, names are found."""
 
 import gc
+import math
 import weakref
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from tests.constant_curvature.arms import paper_arm
 from tests.rigid.chains import cable
 from tests.rods import rod_through
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight, trainable
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, meshes, straight, trainable
 from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.contact import (
@@ -23,6 +24,7 @@ from torchdismech.contact import (
     SelfContact,
     Sphere,
 )
+from torchdismech.elastic import LinearElastic
 from torchdismech.magnetics import Field, Magnetic, Table
 from torchdismech.rigid import chain_integrator
 
@@ -446,3 +448,42 @@ def test_a_model_that_was_stepped_is_freed(make, integrator):
     del model
     gc.collect()
     assert alive() is None
+
+
+def test_constants_of_a_dissipation_are_not_those_of_the_energy():
+    """Name both where both are of one class: stiffness and viscosity of a shell's material that relaxes."""
+    model = relaxing_shell(relaxation_time=0.05)
+    known = trainable.constants(model)
+    for name in ("membrane", "midedge"):
+        term = model.term(name)
+        for attribute in ("stiffness", "poisson"):
+            assert known[f"{name}.{attribute}"] == (term.energy, attribute)
+            assert known[f"{name}.viscous_{attribute}"] == (term.dissipation, attribute)
+    assert trainable.constants(relaxing_shell(relaxation_time=0.0)).keys() < known.keys()
+    before = model.energies(stretched := model.initial_state(q=1.01 * model.body.rest_q))["membrane"]
+    trainable.scaled(model, ["membrane.stiffness"]).log_factor.data.fill_(1.0)
+    assert float(model.energies(stretched)["membrane"] / before) == pytest.approx(math.e)
+
+
+def relaxing_shell(relaxation_time: float):
+    """Return a shell of the default kinds of terms."""
+    sheet = meshes.rectangle(0.1, 0.05, spacing=0.05)
+    builder = RobotBuilder()
+    builder.add_shell(sheet.nodes, sheet.triangles, 1e-3, Material(1e6, 1100.0, relaxation_time=relaxation_time))
+    return builder.finalize()
+
+
+def test_second_dissipation_has_names_of_its_own():
+    """Number what an added dissipation calls as the material's does, or as the energy's constants are called."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 4), Circle(1e-3), Material(1e6, 1100.0, relaxation_time=0.01))
+    little = torch.tensor(1e-6, dtype=torch.float64)
+    added, other = (LinearElastic(dict.fromkeys(names, little)) for names in (("EI1", "EI2", "GJ"), ("c1", "c2", "c3")))
+    builder.add_dissipation("bend_twist", added)
+    builder.add_dissipation("bend_twist", other)
+    model = builder.finalize()
+    known, term = trainable.constants(model), model.term("bend_twist")
+    assert known["bend_twist.EI1"] == (term.energy, "EI1")
+    assert known["bend_twist.viscous_EI1"][1] == "viscous_EI1"
+    assert known["bend_twist.viscous_EI1_2"] == (added, "EI1")
+    assert known["bend_twist.c1"] == (other, "c1")

@@ -10,13 +10,13 @@ from torch.nn.utils import parametrize
 
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
-from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Stencil, Sum
+from torchdismech.elastic import ElasticTerm, Energy, Inelastic, LinearElastic, Stencil, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force
 from torchdismech.magnetics.force import Magnetised
 from torchdismech.values import Place
 
-__all__ = ["constants", "named_forces", "parts_of"]
+__all__ = ["constants", "constants_in", "named_forces"]
 
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # contact learns them when the model is made
 
@@ -25,9 +25,9 @@ def constants(model: Any) -> dict[str, Place]:
     """Return the constants of a model by name, each as (module, attribute).
 
     Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
-    "bend_twist.viscous_EI1", laws of materials that remember "bend_twist.dahl.EI1"; forces: "Gravity.acceleration",
-    with a number behind the second of a kind ("Viscous2.viscosity"), of a magnetic field "Magnetic.field.amplitude";
-    the body: "mass", "edge_length", ...
+    "bend_twist.viscous_EI1", "midedge.viscous_stiffness", laws of materials that remember "bend_twist.dahl.EI1";
+    forces: "Gravity.acceleration", with a number behind the second of a kind ("Viscous2.viscosity"), of a magnetic
+    field "Magnetic.field.amplitude"; the body: "mass", "edge_length", ...
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
     coefficient), "floor.static_friction", "floor.slip_velocity", "floor.release"; of its shape "floor.point",
@@ -44,9 +44,9 @@ def constants(model: Any) -> dict[str, Place]:
     for term in model.terms:
         for strain in term.stencil.strains:
             found[f"{term.name}.natural_{strain}"] = (term, f"natural_{strain}")
-        for label, part in parts_of(term):
-            if isinstance(part, (Stencil, Energy, Inelastic)) and not isinstance(part, Sum):
-                found.update({f"{label}.{name}": (part, name) for name in part.per_robot})
+        for label, part, name in constants_in(term):
+            if isinstance(part, (Stencil, Energy, Inelastic)) and name in part.per_robot:
+                found[label] = (part, name)
     for label, force in named_forces(model):
         found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
         if isinstance(force, Magnetised):
@@ -67,10 +67,32 @@ def named_forces(model: Any) -> Iterator[tuple[str, Force]]:
             yield kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}", force
 
 
-def parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules in an elastic term with what the names of their constants begin with."""
+def constants_in(term: ElasticTerm) -> Iterator[tuple[str, nn.Module, str]]:
+    """Yield what the constants of an elastic term are called, with the module and the attribute of each.
+
+    A dissipation may be of the energy's class, and its constants may be called as those of the energy: then they begin
+    with "viscous_". What still comes twice, as of a material's relaxation time and of `add_dissipation`, has a number.
+    """
+    viscous = set() if term.dissipation is None else {id(part) for part in term.dissipation.modules()}
+    taken: set[str] = set()
+    for beginning, part in _parts_of(term):
+        for attribute in dict.fromkeys((*getattr(part, "per_robot", ()), *getattr(part, "not_negative", ()))):
+            names = [attribute]
+            if id(part) in viscous:  # whoever adds a `LinearElastic` gives the names in it
+                names = (
+                    [*names, f"viscous_{attribute}"] if isinstance(part, LinearElastic) else [f"viscous_{attribute}"]
+                )
+            names += [f"{names[-1]}_{k}" for k in range(2, len(taken) + 3)]
+            label = next(f"{beginning}.{name}" for name in names if f"{beginning}.{name}" not in taken)
+            taken.add(label)
+            yield label, part, attribute
+
+
+def _parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules in an elastic term that have constants, with what the names of these begin with."""
     laws = {id(part) for part in term.inelastic.modules()}
-    yield from ((term.name, part) for part in term.modules() if id(part) not in laws)
+    own = (part for part in term.modules() if id(part) not in laws and part is not term and not isinstance(part, Sum))
+    yield from ((term.name, part) for part in own)
     for name, law in term.inelastic.items():
         yield from ((f"{term.name}.{name}", part) for part in law.modules())
 

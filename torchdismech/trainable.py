@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from torchdismech.constants import constants as constants_of
-from torchdismech.constants import named_forces, parts_of
+from torchdismech.constants import constants_in, named_forces
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
@@ -185,9 +185,9 @@ def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
     for name in model.body.not_negative:
         yield name, model.body, name
     for term in model.terms:
-        for label, part in parts_of(term):
-            for name in getattr(part, "not_negative", ()):
-                yield f"{label}.{name}", part, name
+        for label, part, name in constants_in(term):
+            if name in getattr(part, "not_negative", ()):
+                yield label, part, name
     for label, force in named_forces(model):
         for name in force.not_negative:
             if _is_set(force, name):

@@ -93,7 +93,7 @@ def holds_recordings(path: str) -> bool:
 
 def _read_folder(folder: Path, split: str | None, options: dict[str, Any]) -> Recordings:
     """Return the recordings of all files in a folder, or in its subfolder `split`, sorted by name."""
-    lengths = {name: options.pop(name) for name in ("truncate", "pad") if name in options}
+    lengths: dict[str, Any] = {name: options.pop(name) for name in ("truncate", "pad") if name in options}
     lengths = checked(stacked, lengths, str(folder), ("singles",))
     inside = folder if split is None else folder / split
     if not os.path.isdir(inside):
