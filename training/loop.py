@@ -362,9 +362,10 @@ class Trainer:
         checkpoint.save(self.folder, "last", tensors, facts)
         if self.board is not None:
             self.board.flush()
+        code = " --allow-code" if self.config.code else ""
         say_at_the_end(
             f"{self.folder} keeps {self.progress.total} batches; go on with python -m training.fit --out "
-            f"{shlex.quote(str(self.folder))} --resume"
+            f"{shlex.quote(str(self.folder))} --resume{code}"
         )
 
     def resume(self, force: bool = False) -> list[str]:

@@ -23,7 +23,7 @@ class Errors:
     Attributes
     ----------
     curve : (T,) mean over recordings for each predicted frame that counts; NaN where no marker was seen.
-    recordings : (K,) mean over frames of each recording.
+    recordings : (K,) mean over frames of each recording; NaN where no marker was seen in any that counts.
     good : (K,) whether the recording was predicted to its end; others count with what came out.
     dt : time between frames [s].
     first : time of the first frame that counts [s] after the start.
@@ -48,8 +48,8 @@ class Errors:
 
     @property
     def mean(self) -> float:
-        """Mean over everything: the figure of merit."""
-        return float(self.recordings.mean())
+        """Mean over everything that was seen: the figure of merit."""
+        return float(self.recordings.nanmean())
 
     def at(self, horizon: float) -> float:
         """Return the error [m] a time `horizon` [s], one of `horizons`, after the start."""
@@ -68,7 +68,7 @@ class Errors:
         error = torch.where(valid, error, 0.0)  # a repaired place may be anything, but not NaN
         curve = error.sum((0, 2)) / valid.sum((0, 2))
         good = torch.ones(len(recordings), dtype=torch.bool) if good is None else good
-        mean = error.sum((1, 2)) / valid.sum((1, 2)).clamp_min(1)
+        mean = error.sum((1, 2)) / valid.sum((1, 2))
         return cls(curve, mean, good, recordings.dt, recordings.dt * (skipped + 1))
 
 

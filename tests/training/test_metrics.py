@@ -41,3 +41,13 @@ def test_markers_that_were_not_seen_have_no_weight():
     predicted[0, :, 1] += 0.01
     errors = Errors.of(predicted, dataclasses.replace(whole, positions=positions, valid=valid))
     assert errors.mean == pytest.approx(0.01 / (whole.nodes - 1))
+
+
+def test_recordings_without_anything_that_counts_have_no_error():
+    """Leave out of the mean what ends before the frames that count; it was an error of zero."""
+    whole = recordings(2)
+    whole.valid[1, 10:] = False
+    predicted = whole.positions[:, 2:] + 0.01
+    errors = Errors.of(predicted, whole, skipped=20)
+    assert errors.mean == pytest.approx(0.01) and errors.recordings[1].isnan()
+    assert Errors.of(predicted, whole).mean == pytest.approx(0.01)
