@@ -4,8 +4,9 @@
 
 Sixteen times the same rod is let go under water, and its markers are seen with other noise. All sixteen fits run as one
 batch: each robot has its own four constants, and one `backward` gives the gradients of all. The spread over the robots
-is the error bar. Positions tell stiffness, damping and the fluid's density relative to the rod's mass per length, which
-is known here: all of them times one number move alike.
+is the error bar, once the fits have come to their optima: after 40 steps they share a way that is left (3 % of
+stiffness), and differ by ten times what noise leaves of density and drag. Positions tell stiffness, damping and the
+fluid's density relative to the rod's mass per length, which is known here: all of them times one number move alike.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def swing(model: Model, robots: int) -> Tensor:
     return run.positions[1:]
 
 
-def identify(robots: int = 16, iterations: int = 40, noise: float = 1e-3) -> dict[str, Tensor]:
+def identify(robots: int = 16, iterations: int = 80, noise: float = 1e-3) -> dict[str, Tensor]:
     """Return the constants (robots,) found from markers with `noise` [m]."""
     with torch.no_grad():
         clean = swing(rod(**TRUTH), robots)
@@ -99,6 +100,6 @@ def main(robots: int, iterations: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robots", type=int, default=16, help="how many times the rod is seen")
-    parser.add_argument("--iterations", type=int, default=40, help="steps of the optimiser")
+    parser.add_argument("--iterations", type=int, default=80, help="steps of the optimiser")
     arguments = parser.parse_args()
     main(arguments.robots, arguments.iterations)
