@@ -32,10 +32,11 @@ def hybrid(bending, **options):
     return builder.finalize(**options)
 
 
+# made anew for each model: a model takes its laws along to its device
 RESPONSES = {
-    "penalty": (Penalty(100.0, 1e-3), Friction(0.3, 1e-2)),
-    "barrier": (Barrier(100.0, 1e-3), Friction(0.3, 1e-2)),
-    "complementarity": (Complementarity(), Friction(0.3)),
+    "penalty": lambda: (Penalty(100.0, 1e-3), Friction(0.3, 1e-2)),
+    "barrier": lambda: (Barrier(100.0, 1e-3), Friction(0.3, 1e-2)),
+    "complementarity": lambda: (Complementarity(), Friction(0.3)),
 }
 
 
@@ -47,7 +48,7 @@ def crossed(response, **options):
         (x, y), z = end, 4e-3 + 6e-3 * k
         builder.add_rod(straight((-x, -y, z), (x, y, z), 7), Circle(2e-3), Material(youngs, 1000.0))
     builder.add_force(forces.Gravity((0.3, 0, -9.81)))
-    law = RESPONSES[response]
+    law = RESPONSES[response]()
     builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), *law, name="floor"))
     builder.add_contact(SelfContact(*law))
     return builder.finalize(**options)
