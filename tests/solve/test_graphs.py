@@ -1,12 +1,15 @@
 """Functions recorded as CUDA graphs."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from tests.solve.replays import replayable
 from tests.solve.topologies import chain, random_values
 from torchdismech.errors import InputError
-from torchdismech.native.graphs import memory_pool, recorded
+from torchdismech.native.graphs import WARM_UPS, Unrecordable, memory_pool, recorded
 from torchdismech.solve import linear
 
 
@@ -14,6 +17,32 @@ def test_other_devices_are_refused():
     """Name the function and what came."""
     with pytest.raises(InputError, match=r"<lambda>: recordings are for a CPU or a CUDA device, got meta; call the"):
         recorded(lambda: None, torch.device("meta"), None)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "words"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), torch.OutOfMemoryError, "CUDA out of memory."),
+        (RuntimeError("operation not permitted"), Unrecordable, "it must not read numbers on the host"),
+    ],
+)
+def test_what_ends_a_capture_is_named(error, expected, words, monkeypatch):
+    """Tell apart a function that cannot be captured and a device that is too small, without a device."""
+    for name in ("device", "stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name in ("Stream", "current_stream", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, lambda: stream)
+    runs = []
+
+    def function():
+        runs.append(1)
+        if len(runs) > WARM_UPS:
+            raise error
+
+    with pytest.raises(expected, match=words) as caught:
+        recorded(function, torch.device("cuda"), None)
+    assert type(caught.value) is expected
 
 
 class TestStandIn:

@@ -300,9 +300,11 @@ def compiled_for_h200(kernel, arguments, constants, folder):
         float: "fp32",
     }
     given = [types[a.dtype if isinstance(a, torch.Tensor) else type(a)] for a in arguments]
-    options = {"num_warps": 1} | {name: constants.pop(name) for name in ("maxnreg",) if name in constants}
-    constants = constants | {"LANES": gpu.LANES}
-    signature = dict(zip(kernel.arg_names, given + ["constexpr"] * len(constants), strict=True))
+    wanted = {name: constants[name] for name in ("maxnreg", "num_warps") if name in constants}
+    options = {"num_warps": 1} | wanted
+    constants = {"LANES": gpu.LANES} | {name: value for name, value in constants.items() if name not in wanted}
+    given += ["constexpr"] * (len(kernel.arg_names) - len(given))
+    signature = dict(zip(kernel.arg_names, given, strict=True))
     made = triton.compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", 90, 32), options=options)
     dump = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     code = folder / "kernel.cubin"
@@ -320,6 +322,27 @@ def test_compiles_for_a_gpu(growth, dtype, monkeypatch, tmp_path):
         registers, stack = compiled_for_h200(kernel, arguments, constants, tmp_path)
         assert registers <= 255
         assert stack <= (0 if growth is None else 64)  # LU holds twice as much: a few numbers go to the cache
+
+
+@needs_triton
+@pytest.mark.parametrize("robots", [1, 37, 64])  # one robot, and numbers that 16 divides, have kernels of their own
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_sums_compile_for_a_gpu(dtype, robots, monkeypatch, tmp_path):
+    """Compile the sums of rows for an H200, in registers alone."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    made = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *given, **constants: made.append((given, constants))
+
+    code = gpu.kernels().code
+    sums = Scatter((3, 4), [0, 0, 1], [0, 3, 2], [1.0, -2.0, 0.5], dtype)
+    stand_in = gpu.Kernels(SimpleNamespace(sum_rows=Kernel()), "3.7", interpreted=False)
+    stand_in.sum_rows(*sums._stored("matrix"), torch.zeros(4, robots, dtype=dtype))
+    ((given, constants),) = made
+    _, stack = compiled_for_h200(code.sum_rows, given, constants, tmp_path)
+    assert stack == 0
 
 
 # --- On a GPU ---------------------------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
     ------
     Unrecordable : the function reads numbers on the host, or its shapes depend on numbers.
     InputError : for another device.
+    torch.OutOfMemoryError : the device has too little memory.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
     if device.type == "cpu":
@@ -81,6 +82,8 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
             # other threads may go on allocating meanwhile; where a capture fails, torch would leave its stream current
             with torch.cuda.stream(here), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 outputs = function()
+        except torch.OutOfMemoryError:
+            raise  # no fault of the function: with fewer robots it can be captured
         except RuntimeError as error:
             raise Unrecordable(
                 f"{name}: cannot be captured in a CUDA graph ({str(error).splitlines()[0]}); it must not read "
