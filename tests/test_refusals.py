@@ -105,6 +105,13 @@ def stepped(**control):
     return ImplicitEuler(0.01).step(model, model.initial_state(), Control(**control))
 
 
+def velocity_elsewhere(model):
+    """Step a state whose velocities alone are on another device, after one that is all on the model's."""
+    state = model.initial_state()
+    ImplicitEuler(0.01).step(model, state)
+    return ImplicitEuler(0.01).step(model, state.replace(velocity=state.velocity.to("meta")))
+
+
 REFUSED = {
     "tolerance": (
         lambda: ImplicitEuler(0.01, force_tolerance=1e300),
@@ -231,6 +238,22 @@ REFUSED = {
     "state in double precision": (
         lambda: ImplicitEuler(0.01).step(rod(dtype=torch.float32), rod().initial_state()),
         r"State.q: expected torch.float32, as the model is, got torch.float64; take state.to\(torch.float32\)",
+    ),
+    "state elsewhere": (
+        lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state().to("meta")),
+        r"State.q: expected it on cpu, as the model is, got meta; take state.to\('cpu'\)",
+    ),
+    "velocity elsewhere": (
+        lambda: velocity_elsewhere(rod()),
+        r"State.velocity: expected it on cpu, as the model is, got meta; take state.to\('cpu'\)",
+    ),
+    "control elsewhere": (
+        lambda: stepped(force=torch.zeros(1, 19, dtype=torch.float64, device="meta")),
+        r"Control.force: expected it on cpu, as the model is, got meta; take force.to\('cpu'\)",
+    ),
+    "robots to step elsewhere": (
+        lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state(), None, torch.ones(1).bool().to("meta")),
+        "running: expected it on cpu, as the state is, got meta",
     ),
     "control in single precision": (
         lambda: stepped(force=torch.zeros(1, 19)),

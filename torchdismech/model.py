@@ -449,7 +449,7 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
-        """Refuse a state of another model, number of robots or dtype, and a model that was changed beyond use."""
+        """Refuse a state of another model, number of robots, dtype or device, and a model changed beyond use."""
         bound = all(hasattr(force, "body") for force in self.forces)
         if (len(self.terms), len(self.forces)) != self._laid_out or not bound:
             raise InputError(
@@ -465,7 +465,7 @@ class Model(nn.Module):
             raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
         if self.batch not in (None, state.batch):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
-        state.check_dtype(self.dtype)
+        state.check_like(self.dtype, self.device)
 
     def check_control(self, control: Control, batch: int) -> None:
         """Refuse a control that does not fit so many of these robots."""
@@ -477,7 +477,8 @@ class Model(nn.Module):
                     "robot with planar=False"
                 )
         if control.tensors():
-            control.check(self.body.control_shapes(batch, continuum_triangles(self.terms)), self.dtype)
+            shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
+            control.check(shapes, self.dtype, self.device)
         if control.force is not None and self._planar:
             self._refuse_force_out_of_plane(control.force)
         for name, value in control.values.items():

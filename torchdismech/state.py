@@ -64,13 +64,18 @@ class BatchState:
         """Return the states of parts of a batch as one."""
         return parts[0].with_fields(torch.cat(tensors) for tensors in zip(*(p.fields() for p in parts), strict=True))
 
-    def check_dtype(self, dtype: torch.dtype) -> None:
-        """Refuse tensors of another dtype than a model's."""
+    def check_like(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Refuse tensors of another dtype than a model's, or elsewhere."""
         for name, tensor in zip(tensor_fields(self), self.fields(), strict=True):
             if tensor.dtype != dtype:
                 raise InputError(
                     f"{type(self).__name__}.{name}: expected {dtype}, as the model is, got {tensor.dtype}; "
                     f"take state.to({dtype})"
+                )
+            if tensor.device != device:
+                raise InputError(
+                    f"{type(self).__name__}.{name}: expected it on {device}, as the model is, got {tensor.device}; "
+                    f"take state.to({str(device)!r})"
                 )
 
     def merged(self, other: Self, take: Tensor) -> Self:
@@ -93,6 +98,8 @@ def running_robots(state: BatchState, given: Tensor | None) -> Tensor:
     if not isinstance(given, Tensor) or given.dtype != torch.bool or given.shape != (state.batch,):
         got = f"{tuple(given.shape)} of {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
         raise InputError(f"running: expected a tensor ({state.batch},) of bool, robots to step, got {got}")
+    if given.device != state.q.device:
+        raise InputError(f"running: expected it on {state.q.device}, as the state is, got {given.device}")
     return given
 
 
@@ -177,7 +184,7 @@ class State(BatchState):
 
     @property
     def kind(self) -> tuple:
-        """What models look at to tell whether a state is one of theirs: shapes and dtypes, asked in each step."""
+        """What models look at to tell whether a state is one of theirs: shapes, dtypes, devices, asked in each step."""
         return (
             self.q.shape,
             None if self.internal is None else (self.internal.shape, self.internal.dtype),
@@ -188,6 +195,8 @@ class State(BatchState):
             self.tangent.dtype,
             self.reference_twist.dtype,
             self.time.dtype,
+            self.q.device,
+            self.velocity.device,
         )
 
     @torch.no_grad()
@@ -262,14 +271,19 @@ class Control:
         parts = {name: split(value, size) for name, value in self.tensors().items()}
         return [Control.of({name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
-    def check(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
-        """Refuse tensors of another shape or dtype than expected, and rest lengths that are not above 0."""
+    def check(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> None:
+        """Refuse tensors of another shape, dtype or device than expected, and rest lengths that are not above 0."""
         for name, value in self.tensors().items():
             if tuple(value.shape) != shapes[name]:
                 raise InputError(f"Control.{name}: expected shape {shapes[name]}, got {tuple(value.shape)}")
             if value.dtype != dtype:
                 raise InputError(
                     f"Control.{name}: expected {dtype}, as the model is, got {value.dtype}; take {name}.to({dtype})"
+                )
+            if value.device != device:
+                raise InputError(
+                    f"Control.{name}: expected it on {device}, as the model is, got {value.device}; "
+                    f"take {name}.to({str(device)!r})"
                 )
         if self.rest_length is not None and bool((self.rest_length <= 0).any()):
             raise InputError(f"Control.rest_length: expected more than 0, got {float(self.rest_length.min()):g}")

@@ -346,7 +346,7 @@ class PneumaticArm(ReducedModel):
             raise InputError(f"state.impulses: expected shape (B, {touching}, 3), got {tuple(state.impulses.shape)}")
         if self.batch not in (None, state.batch):
             raise InputError(f"the state is of {state.batch} robots, the arm's constants of {self.batch}")
-        state.check_dtype(self.dtype)
+        state.check_like(self.dtype, self.device)
         if control.values:
             raise InputError("Control.values: an arm takes none; build it with constants of each robot")
         for name, value in control.tensors().items():

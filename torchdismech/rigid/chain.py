@@ -229,7 +229,7 @@ class RigidChain(ReducedModel):
             raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
         if self.batch not in (None, state.batch):
             raise InputError(f"the state is of {state.batch} robots, the model's constants of {self.batch}")
-        state.check_dtype(self.dtype)
+        state.check_like(self.dtype, self.device)
         if control.values:
             raise InputError(
                 "Control.values: a chain of rigid elements takes none; build it with constants of each robot"
