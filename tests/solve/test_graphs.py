@@ -27,7 +27,16 @@ def test_other_devices_are_refused():
     ],
 )
 def test_what_ends_a_capture_is_named(error, expected, words, monkeypatch):
-    """Tell apart a function that cannot be captured and a device that is too small, without a device."""
+    """Tell apart a function that cannot be captured and a device that is too small, without a device.
+
+    Meanwhile torch keeps to the decompositions that a graph can hold; afterwards it is as it was.
+    """
+    preferred = ["default"]
+    monkeypatch.setattr(
+        torch.backends.cuda,
+        "preferred_linalg_library",
+        lambda library=None: preferred[-1] if library is None else preferred.append(library),
+    )
     for name in ("device", "stream", "graph"):
         monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
     stream = SimpleNamespace(wait_stream=lambda other: None)
@@ -36,13 +45,14 @@ def test_what_ends_a_capture_is_named(error, expected, words, monkeypatch):
     runs = []
 
     def function():
-        runs.append(1)
+        runs.append(preferred[-1])
         if len(runs) > WARM_UPS:
             raise error
 
     with pytest.raises(expected, match=words) as caught:
         recorded(function, torch.device("cuda"), None)
     assert type(caught.value) is expected
+    assert runs == ["cusolver"] * (WARM_UPS + 1) and preferred[-1] == "default"
 
 
 class TestStandIn:
@@ -112,7 +122,8 @@ class TestOnGPU:
 
     @pytest.mark.parametrize("kind", ["definite", "unsymmetric"])
     @pytest.mark.parametrize(
-        "options", [{"name": "banded"}, {"name": "banded", "method": "blocks"}, {"name": "multifrontal"}]
+        "options",
+        [{"name": "banded"}, {"name": "banded", "method": "blocks"}, {"name": "multifrontal"}, {"name": "dense"}],
     )
     def test_solvers(self, options, kind):
         """Factor and solve in a graph, for other matrices than the recorded ones."""

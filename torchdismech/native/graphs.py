@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -69,7 +70,7 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
         return _taped(function, name, Pool() if pool is None else pool)
     if device.type != "cuda":
         raise InputError(f"{name}: recordings are for a CPU or a CUDA device, got {device}; call the function itself")
-    with torch.cuda.device(device), torch.no_grad():
+    with torch.cuda.device(device), torch.no_grad(), _decompositions_that_do_not_wait():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -91,6 +92,21 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
                 "without graphs"
             ) from error
     return Recording(graph, outputs)
+
+
+@contextmanager
+def _decompositions_that_do_not_wait() -> Iterator[None]:
+    """Let torch decompose matrices by cuSOLVER and cuBLAS alone.
+
+    Left to itself it may hand batches to MAGMA (`cholesky_solve`, LU of some sizes), which waits for the device: no
+    graph can hold that. This is a setting of the whole process.
+    """
+    before = torch.backends.cuda.preferred_linalg_library()
+    torch.backends.cuda.preferred_linalg_library("cusolver")
+    try:
+        yield
+    finally:
+        torch.backends.cuda.preferred_linalg_library(before)
 
 
 def _taped(function: Callable[[], T], name: str, pool: Pool) -> Tape[T]:
