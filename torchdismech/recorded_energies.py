@@ -8,8 +8,6 @@ numbers may change; anything else that does is seen by the model's snapshot, and
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import compress
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +17,7 @@ from torchdismech.fused import fits, is_own, watched
 from torchdismech.mechanics import Mechanics
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
+from torchdismech.native.tape import Tape
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
 
@@ -109,9 +108,11 @@ class _Tape:
             self.names = [*found]
             return torch.stack([*found.values()])
 
-        self._tape: Any = recorded(stacked, state.q.device, None)
-        read = [tensor.untyped_storage().data_ptr() in self._tape.reads for tensor in self._buffers.tensors]
-        self._buffers.read_at(compress(range(len(read)), read))
+        self._tape = recorded(stacked, state.q.device, None)
+        reads = self._tape.reads if isinstance(self._tape, Tape) else None
+        if reads is not None:
+            places = [tensor.untyped_storage().data_ptr() for tensor in self._buffers.tensors]
+            self._buffers.read_at(k for k, place in enumerate(places) if place in reads)
 
     def found(self, given: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return the energies (B,) by name."""

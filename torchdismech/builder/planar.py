@@ -45,7 +45,7 @@ def _vectors_of(force: Force) -> Iterator[tuple[str, Tensor]]:
         if isinstance(force.field, Constant):
             yield "field", force.field.value.detach().unsqueeze(-2)
         if isinstance(force.field, Table):
-            values = force.field.values.detach()
+            values = force.field.rows.detach()
             yield "field", values if values.dim() == 2 else values.transpose(0, 1)
 
 

@@ -33,6 +33,7 @@ class SurfaceForce(Force):
     """
 
     compiles = True
+    _chosen: Tensor
     _triangles: Tensor
 
     def __init__(self, triangles: Indices | None = None, explicit: bool = False):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -154,11 +155,11 @@ class RigidChain(ReducedModel):
         second = (math.pi / 64) * d**4
         k = {name: _in_series(modulus * second, step, count) for name, modulus in moduli.items()}
         damper = _in_series(eta * second, step, count)
-        inertia, stiffness, damping = bend, k["youngs"], damper
+        by_axis: tuple[Any, Any, Any] = (bend, k["youngs"], damper)
         if space:
             inertia = (mass * d.square() / 8, bend, bend)
-            stiffness, damping = (2 * k["shear"], k["youngs"], k["youngs"]), (2 * damper, damper, damper)
-        chain = cls(lengths, mass, lengths / 2, inertia, stiffness, damping, space=space, base=base, gravity=gravity)
+            by_axis = (inertia, (2 * k["shear"], k["youngs"], k["youngs"]), (2 * damper, damper, damper))
+        chain = cls(lengths, mass, lengths / 2, *by_axis, space=space, base=base, gravity=gravity)
         seen = d.detach().cpu().double().expand(*d.shape[:-1], count).clone().numpy()
         chain.sections = Sections(seen, seen, np.ones(count, dtype=bool))
         return chain
