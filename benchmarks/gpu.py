@@ -15,6 +15,7 @@ told. Words choose parts (``--list``). On a CPU it only tries that everything ru
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -33,6 +34,8 @@ from benchmarks.gpu_tests import tests_part
 from benchmarks.machine import machine
 
 PREPARING = 0.5  # of the time
+ROOM = 0.8  # of the device's memory, for all parts that prepare beside each other
+A_NODE, A_SHELL = 7e3, 17e6  # bytes of a rod's node and of a shell, in all modes: guesses, until gpu.json has figures
 UNPREPARED = 3  # times as long as others a part may take that is not prepared when it is its turn
 WRITING = 10.0  # s, kept for the end
 WITH_BACKWARD = ", with backward"
@@ -49,12 +52,14 @@ class Part:
     ----------
     limit : how long it may take once it is its turn [s].
     early : whether it prepares beside the others; what takes much memory does not.
+    memory : about what it holds from then on [bytes].
     """
 
     name: str
     work: Callable[[Look], Iterator[Record]]
     limit: float
     early: bool = True
+    memory: float = 1e9
 
 
 def parts(tiny: bool) -> list[Part]:
@@ -67,7 +72,7 @@ def parts(tiny: bool) -> list[Part]:
     chosen = [(101, 2, False), (25, 2, True)] if tiny else [*bars, *(case for case in others if case not in bars)]
     rods = [rods_of(*case) for case in chosen]
     shells = [
-        Part(f"shells, {case}, B = {batch}", partial(shells_part, case=case, batch=batch), 40)
+        Part(f"shells, {case}, B = {batch}", partial(shells_part, case=case, batch=batch), 40, memory=A_SHELL * batch)
         for batch in ((1,) if tiny else (1024, 1))
         for case in ("plate, hinges", "plate, mid-edge normals")
     ]
@@ -83,13 +88,14 @@ def rods_of(nodes: int, batch: int, backward: bool) -> Part:
     """Return the part for so many rods."""
     work, large = partial(rods_part, nodes=nodes, batch=batch, backward=backward), nodes * batch > 5e6
     name = f"rods, {nodes} nodes, B = {batch}{WITH_BACKWARD * backward}"
-    return Part(name, work, 120 if large else 40, early=not large)
+    return Part(name, work, 120 if large else 40, not large, A_NODE * nodes * batch * (1 + backward))
 
 
 def hooks_of(kind: str, backward: bool, batch: int) -> Part:
     """Return the part for what users hook into a step."""
     work = partial(hooks_part, kind=kind, batch=batch, backward=backward)
-    return Part(f"hooks, {kind}, B = {batch}{WITH_BACKWARD * backward}", work, 40)
+    memory = A_NODE * 101 * batch * (1 + backward)
+    return Part(f"hooks, {kind}, B = {batch}{WITH_BACKWARD * backward}", work, 40, memory=memory)
 
 
 @dataclass
@@ -130,10 +136,14 @@ def measured(chosen: list[Part], options: list[str], minutes: float, out: Path) 
 def prepare(
     chosen: list[Part], found: dict[str, Found], children: dict[str, Child], options: list[str], until: float
 ) -> None:
-    """Start the parts, as many at a time as there are cores, until all are ready or time is over; then hold them."""
+    """Start the parts, as many at a time as there are cores, until all are ready or time is over; then hold them.
+
+    What the device has no room for beside the others is left for later.
+    """
+    fitting = within([part for part in chosen if part.early], device_bytes())
     while time.monotonic() < until:
         busy = [child for child in children.values() if not (child.ready or child.over)]
-        waiting = [part for part in chosen if part.early and part.name not in children]
+        waiting = [part for part in fitting if part.name not in children]
         for part in waiting[: max(0, (os.cpu_count() or 1) - len(busy))]:
             children[part.name] = Child(command(part, options))
         if not (busy or waiting):
@@ -143,6 +153,23 @@ def prepare(
         time.sleep(0.1)
     for child in children.values():
         child.hold()
+
+
+def device_bytes() -> float:
+    """Return what parts may hold of a CUDA device at the same time; without bound where there is none."""
+    if not torch.cuda.is_available():
+        return math.inf
+    return ROOM * torch.cuda.get_device_properties(0).total_memory
+
+
+def within(wanted: list[Part], room: float) -> list[Part]:
+    """Return the parts that fit into so many bytes together, the first ones first."""
+    fitting, held = [], 0.0
+    for part in wanted:
+        if held + part.memory <= room:
+            fitting.append(part)
+            held += part.memory
+    return fitting
 
 
 def finish(child: Child, found: Found, until: float) -> None:
@@ -173,6 +200,8 @@ def tell(part: Part, look: Look) -> int:
     for record in part.work(look):
         print(json.dumps(record), flush=True)
         if record == READY:
+            if look.device == "cuda":
+                torch.cuda.empty_cache()  # the other parts have use for it
             sys.stdin.readline()
     return 0
 

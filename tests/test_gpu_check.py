@@ -172,3 +172,12 @@ def test_what_is_measured_has_a_name_each():
     for tiny in (True, False):
         names = [part.name for part in gpu.parts(tiny)]
         assert len(names) == len(set(names)) > 8
+
+
+def test_parts_that_prepare_beside_each_other_fit_into_the_device():
+    """Leave for later what the device has no room for; what is important comes first."""
+    wanted = [gpu.Part(str(k), lambda look: iter(()), 1.0, memory=size) for k, size in enumerate((30.0, 60.0, 20.0))]
+    assert [part.name for part in gpu.within(wanted, 85.0)] == ["0", "2"]
+    card = 80e9
+    held = sum(part.memory for part in gpu.within([p for p in gpu.parts(tiny=False) if p.early], gpu.ROOM * card))
+    assert 0.5 * gpu.ROOM * card < held <= gpu.ROOM * card
