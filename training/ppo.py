@@ -16,6 +16,7 @@ from torchrl.objectives.value import GAE
 
 from torchdismech.environments import Environment
 from torchdismech.environments.torchrl import TorchRLRobotEnv
+from torchdismech.errors import InputError
 
 __all__ = ["acted_on", "trained_policy"]
 
@@ -38,7 +39,9 @@ def trained_policy(
     discount : of a reward for each action that it is ahead.
     width : of both hidden layers of policy and critic.
     """
-    robots = TorchRLRobotEnv(environment)
+    if not bool(torch.isfinite(torch.cat([environment.low, environment.high])).all()):
+        raise InputError("trained_policy: expected actions with bounds, as the policy's numbers lie between them")
+    robots, device = TorchRLRobotEnv(environment), environment.model.device
     numbers = len(environment.low)
     shape = {"num_cells": [width, width], "activation_class": nn.Tanh}
     scores = nn.Sequential(MLP(environment.width, 2 * numbers, **shape), NormalParamExtractor())
@@ -49,8 +52,8 @@ def trained_policy(
         distribution_class=TanhNormal,
         distribution_kwargs={"low": environment.low.float(), "high": environment.high.float()},
         return_log_prob=True,
-    )
-    critic = ValueOperator(MLP(environment.width, 1, **shape), ["observation"])
+    ).to(device)
+    critic = ValueOperator(MLP(environment.width, 1, **shape), ["observation"]).to(device)
     advantage = GAE(gamma=discount, lmbda=0.95, value_network=critic, average_gae=True)
     loss = ClipPPOLoss(policy, critic, clip_epsilon=0.2, entropy_coeff=1e-3)
     optimiser = torch.optim.Adam(loss.parameters(), lr=rate)
@@ -61,7 +64,7 @@ def trained_policy(
         for _ in range(EPOCHS):
             advantage(run)
             samples = run.reshape(-1)
-            for part in samples[torch.randperm(len(samples))].chunk(PARTS):
+            for part in samples[torch.randperm(len(samples), device=device)].chunk(PARTS):
                 terms = loss(part)
                 optimiser.zero_grad()
                 sum(terms[name] for name in ("loss_objective", "loss_critic", "loss_entropy")).backward()

@@ -1,26 +1,17 @@
 """Robots as environments: episodes, partial resets, failed steps, gradients, and what is refused."""
 
-import numpy as np
 import pytest
 import torch
 
 from tests import scenes
-from tests.rods import rod_through
+from tests.environments.arms import NODES, actions, arm, bend, environment, reach, same
 from torchdismech import (
     BDF2,
-    Circle,
     Control,
     ImplicitEuler,
     InputError,
-    Material,
-    RobotBuilder,
-    Static,
     Status,
-    forces,
-    straight,
 )
-from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
-from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
 from torchdismech.environments import (
     Actuator,
     Constant,
@@ -31,60 +22,8 @@ from torchdismech.environments import (
     Task,
     contact,
     node_positions,
-    node_velocities,
     strains,
 )
-
-NODES = 6
-
-
-def arm(batch=None, floor=False):
-    """Return hanging arms; on request with a floor that they touch."""
-    points, material = straight((0, 0, 0), (0.2, 0, 0), NODES), Material(1e6, 1000.0, relaxation_time=0.01)
-    builder = rod_through(points, Circle(5e-3), material, [forces.Gravity((0, 0, -9.81))])
-    if floor:
-        ground = HalfSpace((0, 0, -0.02), (0, 0, 1))
-        builder.add_contact(Obstacle(ground, Complementarity(), Friction(0.3), name="ground"))
-    return builder.finalize(compile=False)
-
-
-def bend(model):
-    """Return an actuator of two numbers: curvature about either axis, alike in all springs."""
-    springs = len(model.springs)
-    return Actuator("natural_curvature", torch.block_diag(*[torch.full((springs, 1), 0.1)] * 2))
-
-
-def reach(model, **changes):
-    """Return a task: the tip to a random target; the weight of the arm is another in each episode."""
-    parts = {
-        "actions": [bend(model)],
-        "observations": [node_positions([NODES - 1]), node_velocities([NODES - 1]), lambda m, s, goal: goal["target"]],
-        "reward": lambda m, step: -(step.after.positions[:, -1] - step.goal["target"]).norm(dim=1),
-        "goal": lambda m, draws: {"target": draws.uniform(-0.05, 0.05, 3)},
-        "start": lambda m, draws: {"velocity": 0.1 * draws.uniform(-1.0, 1.0, m.n_dofs) * m.free},
-        "constants": lambda m, draws: {"Gravity.acceleration": draws.uniform(-9.0, 9.0, 3)},
-    }
-    return Task(**{**parts, **changes})
-
-
-def environment(batch=5, floor=False, model=None, horizon=4, integrator=None, seed=7, **changes):
-    """Return an environment of arms."""
-    model = arm(floor=floor) if model is None else model
-    integrator = ImplicitEuler(0.02) if integrator is None else integrator
-    return Environment(model, integrator, reach(model, **changes), batch, horizon=horizon, seed=seed)
-
-
-def actions(batch, k=0):
-    """Return actions that differ from robot to robot."""
-    return torch.linspace(-1, 1, 2 * batch, dtype=torch.float64).reshape(batch, 2).roll(k, 0)
-
-
-def same(a, b, rows, rounding=0.0):
-    """Return whether two episodes agree, bit for bit or up to rounding, in some robots."""
-    fields = [*zip(a.state.fields(), b.state.fields(), strict=True)]
-    fields += [(a.goal[k], b.goal[k]) for k in a.goal] + [(a.constants[k], b.constants[k]) for k in a.constants]
-    fields += [(a.seed, b.seed), (a.episode, b.episode), (a.actions, b.actions)]
-    return all(torch.allclose(x[rows], y[rows], rtol=0, atol=rounding) for x, y in fields)
 
 
 @pytest.mark.parametrize("floor", [False, True])
@@ -311,6 +250,9 @@ def test_actions_beyond_their_bounds_are_bounds():
     env.step(torch.full((2, 2), 5.0, dtype=torch.float64))
     other.step(torch.ones(2, 2, dtype=torch.float64))
     assert same(env.current, other.current, slice(None))
+    told = environment(2, reward=lambda model, step: step.action.sum(1))
+    told.reset()
+    assert told.step(torch.full((2, 2), 5.0, dtype=torch.float64)).reward.tolist() == [2.0, 2.0]
 
 
 def test_what_an_action_asks_for_goes_on():
@@ -451,129 +393,3 @@ def test_what_cannot_be_drawn_anew_is_refused(tmp_path, drawn, more, changes, wo
     scene = scene_of(tmp_path, drawn, more)
     with pytest.raises(InputError, match=words):
         Environment.from_scene(scene, pulled(**changes), anew=True).reset()
-
-
-@pytest.mark.parametrize(
-    ("made", "got"),
-    [
-        (lambda low: low.to(torch.uint8), r"\(5,\) uint8"),
-        (lambda low: low.to(torch.int64), r"\(5,\) int64"),
-        (lambda low: low.double(), r"\(5,\) float64"),
-        (lambda low: low[:, None], r"\(5, 1\) bool"),
-        (lambda low: low.any(), r"\(\) bool"),
-        (lambda low: low.tolist(), "list; torch.as_tensor"),
-    ],
-)
-def test_ends_that_are_not_yes_or_no_of_each_robot_are_refused(made, got):
-    """Name the function and what it returned, not the reward."""
-    env = environment(terminated=lambda m, step: made(step.after.positions[:, -1, 2] < 0))
-    env.reset()
-    with pytest.raises(InputError, match=rf"Task.terminated: expected \(5,\) bool, got {got}"):
-        env.step(actions(5))
-
-
-@pytest.mark.parametrize(
-    ("rows", "got"),
-    [
-        (torch.ones(5, 1, dtype=torch.bool), r"\(5, 1\) bool"),
-        (torch.ones(1, dtype=torch.bool), r"\(1,\) bool"),
-        (torch.tensor(True), r"\(\) bool"),
-        (torch.ones(5, dtype=torch.uint8), r"\(5,\) uint8"),
-        (torch.tensor([0, 2]), r"\(2,\) int64"),
-        ([True, False, False, False, True], "list; torch.as_tensor"),
-    ],
-)
-@pytest.mark.parametrize("begun", [False, True])
-def test_choices_of_robots_that_are_not_yes_or_no_are_refused(rows, got, begun):
-    """Leave all robots where they are."""
-    env = environment()
-    if begun:
-        env.reset()
-    with pytest.raises(InputError, match=rf"reset: rows: expected \(5,\) bool, got {got}"):
-        env.reset(rows)
-    if begun:
-        assert env.current.episode.tolist() == [0] * 5
-        with pytest.raises(InputError, match=rf"running: expected \(5,\) bool, got {got}"):
-            env.acted(env.current, actions(5), rows)
-
-
-def planar():
-    """Return arms that keep to the x-z plane."""
-    builder = RobotBuilder(planar=True)
-    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0))
-    builder.clamp(nodes=[0], direction="rest")
-    return builder.finalize(compile=False)
-
-
-def pneumatic():
-    """Return a model that other integrators step."""
-    return PneumaticArm([0.15], [0.5], 0.04, 265.0)
-
-
-def pull():
-    """Return an action on the gravity."""
-    return Constant("Gravity.acceleration", -1.0, 1.0, count=3)
-
-
-def drawn(name, values):
-    """Begin episodes whose task draws these values."""
-    return environment(**{name: lambda model, draws: values}).reset()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (lambda env: env.step(actions(5)), "call reset"),
-        (lambda env: (env.reset(), env.step(actions(4))), r"action: expected \(5, 2\), got \(4, 2\)"),
-        (lambda env: (env.reset(), env.step(actions(5) * torch.nan)), "not finite"),
-        (
-            lambda env: (env.reset(), env.step(actions(5).numpy())),
-            "action: expected a tensor, got ndarray; torch.as_te",
-        ),
-        (lambda env: env.reset(torch.arange(5) < 2), "first reset"),
-        (lambda env: env.seeded([1, 2]), "one for each of 5 robots, got 2"),
-        (lambda env: environment(horizon=0), "horizon: expected a whole number from 1 up, got 0"),
-        (lambda env: environment(horizon=2.5), "horizon: expected a whole number from 1 up, got 2.5"),
-        (lambda env: environment(batch=0), "batch: expected a whole number from 1 up, got 0"),
-        (lambda env: Environment(env.model, env.integrator, env.task, 5, steps=1.5), "steps: expected a whole number"),
-        (lambda env: Environment(pneumatic(), ArmIntegrator(1e-3), env.task), "rods and shells .*, got PneumaticArm"),
-        (lambda env: environment(integrator=Static()), "integrator: expected one that moves in time, got Static"),
-        (lambda env: env.seeded(1.5), "seed: expected a whole number of 64 bits, .* got 1.5"),
-        (lambda env: env.seeded(2**63 - 5), "seed: expected a whole number of 64 bits"),
-        (lambda env: env.seeded([1, 2, None, 4, 5]), "seed: expected a whole number of 64 bits, .* None"),
-        (lambda env: Actuator("curvature", torch.ones(1, 1)), "field: expected one of natural_curvature"),
-        (lambda env: Actuator("natural_twist", torch.ones(3)), "matrix"),
-        (lambda env: Actuator("natural_twist", np.full((4, 1), np.nan)), "matrix: expected finite numbers"),
-        (lambda env: environment(actions=[Actuator("natural_twist", torch.eye(4, 5))]), "column 4 changes no strain"),
-        (lambda env: environment(model=planar(), actions=[bend(planar())]), "column 1 changes no strain: .* planar"),
-        (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
-        (lambda env: environment(actions=[pull(), pull()]), "Gravity.acceleration is set by two of them"),
-        (lambda env: environment(actions=[None]), r"Task.actions\[0\]: expected an Actuator, .* got NoneType"),
-        (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
-        (lambda env: environment(actions=[Held([17], -1.0, 1.0)]), r"dofs \[17\] are not clamped"),
-        (
-            lambda env: environment(actions=[Force([99], -1.0, 1.0)]),
-            r"Force: dofs: .* to 22 .*got \[99\]",
-        ),
-        (lambda env: environment(actions=[Force([15.5], -1.0, 1.0)]), r"Force: dofs: expected indices .*got \[15.5\]"),
-        (lambda env: environment(actions=[Force([15, 15], -1.0, 1.0)]), "Force: dofs: expected indices, each once"),
-        (lambda env: environment(actions=[Force([2, 15], -1.0, 1.0)]), r"Force: dofs \[2\] are clamped"),
-        (lambda env: environment(actions=[Constant("Gravity.accelleration", -1.0, 1.0)]), "no constant"),
-        (lambda env: environment(actions=[Actuator("natural_twist", torch.ones(3, 1))]), "expected 4 rows, got 3"),
-        (lambda env: environment(actions=[Actuator("natural_hinge_angle", torch.ones(3, 1))]), "no natural_hinge"),
-        (lambda env: environment(observations=[lambda m, s, g: s.q[:, 0]]).reset(), r"observations\[0\]: expected"),
-        (lambda env: environment(observations=[lambda m, s, g: None]).reset(), r"observations\[0\]: expected a tensor"),
-        (lambda env: environment(observations=[node_positions([1.5])]).reset(), r"nodes: expected indices .* \[1.5\]"),
-        (lambda env: environment(observations=[node_velocities([6])]).reset(), r"nodes: expected indices 0 to 5"),
-        (lambda env: (e := environment(reward=lambda m, s: s.after.q), e.reset(), e.step(actions(5))), "Task.reward"),
-        (lambda env: (e := environment(reward=lambda m, s: 1.0), e.reset(), e.step(actions(5))), "reward: .* tensor"),
-        (lambda env: drawn("goal", {"target": 1.0}), "Task.goal: target: expected a tensor, got float"),
-        (lambda env: drawn("goal", {"target": torch.zeros(3)}), r"Task.goal: target: expected \(5, ...\), got \(3,\)"),
-        (lambda env: drawn("start", {"x": torch.zeros(3)}), "Task.start: expected q and velocity, got 'x'"),
-        (lambda env: drawn("constants", None), "Task.constants: expected tensors by name, got NoneType"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(wrong, words):
-    """Name what was wrong."""
-    with pytest.raises(InputError, match=words):
-        wrong(environment())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.environments.test_environment import environment
+from tests.environments.arms import environment
 
 pytest.importorskip("gymnasium")
 

@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("torchrl")
 
 from studies.reach import reach  # noqa: E402
-from tests.environments.test_environment import environment  # noqa: E402
+from tests.environments.arms import environment  # noqa: E402
 from torchdismech.environments.torchrl import TorchRLRobotEnv  # noqa: E402
 from training.ppo import acted_on, trained_policy  # noqa: E402
 

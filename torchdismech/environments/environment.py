@@ -213,6 +213,7 @@ class Environment:
             _refuse_other_than_tensor(f"Task.observations[{k}]", part)
             if part.dim() != 2 or len(part) != self.batch:
                 raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
+            _refuse_odd_numbers(f"Task.observations[{k}]", part)
         return torch.cat(seen, 1)
 
     @contextmanager
@@ -235,7 +236,7 @@ class Environment:
         if running is None:
             running = torch.ones_like(at.seed, dtype=torch.bool)
         _refuse_odd_choice("running", running, self.batch)
-        action = action.to(at.state.q)
+        action = action.to(at.state.q).clamp(self.low, self.high)
         state, good = at.state, running
         status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
         for _ in range(self.steps):
@@ -256,6 +257,7 @@ class Environment:
         _refuse_other_than_tensor("Task.reward", reward)
         if reward.shape != over.shape:
             raise InputError(f"Task.reward: expected ({self.batch},), got {tuple(reward.shape)}")
+        _refuse_odd_numbers("Task.reward", reward, good)
         after = dataclasses.replace(at, state=state, actions=at.actions + running)
         truncated = running & ~over & (after.actions >= self.horizon)
         return after, Outcome(self.observed(after), torch.where(good, reward, 0.0), over, truncated, status)
@@ -339,6 +341,15 @@ def _drawn(
 def _refuse_other_than_tensor(what: str, value: object) -> None:
     """Refuse what a task's function returned, if it is no tensor."""
     refuse_other_kind(what, value, Tensor, "a tensor")
+
+
+def _refuse_odd_numbers(what: str, value: Tensor, of: Tensor | None = None) -> None:
+    """Refuse what no policy can learn from: numbers (B, ..) that are not finite, of some robots (B,) or of all."""
+    odd = ~torch.isfinite(value).reshape(len(value), -1).all(1)
+    odd = odd if of is None else odd & of
+    if bool(odd.any()):
+        robot = int(odd.nonzero()[0])
+        raise InputError(f"{what}: expected finite numbers, got {value[robot].tolist()} for robot {robot}")
 
 
 def _seeds(seed: Any, batch: int) -> list[int]:

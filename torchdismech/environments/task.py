@@ -25,7 +25,7 @@ class Step:
     Attributes
     ----------
     before, after : states.
-    action : (B, k).
+    action : (B, k), within its bounds, as it was taken.
     goal : tensors (B, ...) by name.
     """
 

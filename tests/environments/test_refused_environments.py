@@ -1,0 +1,163 @@
+"""What environments refuse: choices of robots, tasks, actions, seeds and counts that make no sense."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.environments.arms import NODES, actions, bend, environment, reach
+from torchdismech import (
+    Circle,
+    InputError,
+    Material,
+    RobotBuilder,
+    Static,
+    straight,
+)
+from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+from torchdismech.environments import (
+    Actuator,
+    Constant,
+    Environment,
+    Force,
+    Held,
+    node_positions,
+    node_velocities,
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "got"),
+    [
+        (lambda low: low.to(torch.uint8), r"\(5,\) uint8"),
+        (lambda low: low.to(torch.int64), r"\(5,\) int64"),
+        (lambda low: low.double(), r"\(5,\) float64"),
+        (lambda low: low[:, None], r"\(5, 1\) bool"),
+        (lambda low: low.any(), r"\(\) bool"),
+        (lambda low: low.tolist(), "list; torch.as_tensor"),
+    ],
+)
+def test_ends_that_are_not_yes_or_no_of_each_robot_are_refused(made, got):
+    """Name the function and what it returned, not the reward."""
+    env = environment(terminated=lambda m, step: made(step.after.positions[:, -1, 2] < 0))
+    env.reset()
+    with pytest.raises(InputError, match=rf"Task.terminated: expected \(5,\) bool, got {got}"):
+        env.step(actions(5))
+
+
+@pytest.mark.parametrize(
+    ("rows", "got"),
+    [
+        (torch.ones(5, 1, dtype=torch.bool), r"\(5, 1\) bool"),
+        (torch.ones(1, dtype=torch.bool), r"\(1,\) bool"),
+        (torch.tensor(True), r"\(\) bool"),
+        (torch.ones(5, dtype=torch.uint8), r"\(5,\) uint8"),
+        (torch.tensor([0, 2]), r"\(2,\) int64"),
+        ([True, False, False, False, True], "list; torch.as_tensor"),
+    ],
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_choices_of_robots_that_are_not_yes_or_no_are_refused(rows, got, begun):
+    """Leave all robots where they are."""
+    env = environment()
+    if begun:
+        env.reset()
+    with pytest.raises(InputError, match=rf"reset: rows: expected \(5,\) bool, got {got}"):
+        env.reset(rows)
+    if begun:
+        assert env.current.episode.tolist() == [0] * 5
+        with pytest.raises(InputError, match=rf"running: expected \(5,\) bool, got {got}"):
+            env.acted(env.current, actions(5), rows)
+
+
+def planar():
+    """Return arms that keep to the x-z plane."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    return builder.finalize(compile=False)
+
+
+def pneumatic():
+    """Return a model that other integrators step."""
+    return PneumaticArm([0.15], [0.5], 0.04, 265.0)
+
+
+def pull():
+    """Return an action on the gravity."""
+    return Constant("Gravity.acceleration", -1.0, 1.0, count=3)
+
+
+def drawn(name, values):
+    """Begin episodes whose task draws these values."""
+    return environment(**{name: lambda model, draws: values}).reset()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda env: env.step(actions(5)), "call reset"),
+        (lambda env: (env.reset(), env.step(actions(4))), r"action: expected \(5, 2\), got \(4, 2\)"),
+        (lambda env: (env.reset(), env.step(actions(5) * torch.nan)), "not finite"),
+        (
+            lambda env: (env.reset(), env.step(actions(5).numpy())),
+            "action: expected a tensor, got ndarray; torch.as_te",
+        ),
+        (lambda env: env.reset(torch.arange(5) < 2), "first reset"),
+        (lambda env: env.seeded([1, 2]), "one for each of 5 robots, got 2"),
+        (lambda env: environment(horizon=0), "horizon: expected a whole number from 1 up, got 0"),
+        (lambda env: environment(horizon=2.5), "horizon: expected a whole number from 1 up, got 2.5"),
+        (lambda env: environment(batch=0), "batch: expected a whole number from 1 up, got 0"),
+        (lambda env: Environment(env.model, env.integrator, env.task, 5, steps=1.5), "steps: expected a whole number"),
+        (lambda env: Environment(pneumatic(), ArmIntegrator(1e-3), env.task), "rods and shells .*, got PneumaticArm"),
+        (lambda env: environment(integrator=Static()), "integrator: expected one that moves in time, got Static"),
+        (lambda env: env.seeded(1.5), "seed: expected a whole number of 64 bits, .* got 1.5"),
+        (lambda env: env.seeded(2**63 - 5), "seed: expected a whole number of 64 bits"),
+        (lambda env: env.seeded([1, 2, None, 4, 5]), "seed: expected a whole number of 64 bits, .* None"),
+        (lambda env: Actuator("curvature", torch.ones(1, 1)), "field: expected one of natural_curvature"),
+        (lambda env: Actuator("natural_twist", torch.ones(3)), "matrix"),
+        (lambda env: Actuator("natural_twist", np.full((4, 1), np.nan)), "matrix: expected finite numbers"),
+        (lambda env: environment(actions=[Actuator("natural_twist", torch.eye(4, 5))]), "column 4 changes no strain"),
+        (lambda env: environment(model=planar(), actions=[bend(planar())]), "column 1 changes no strain: .* planar"),
+        (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
+        (lambda env: environment(actions=[pull(), pull()]), "Gravity.acceleration is set by two of them"),
+        (lambda env: environment(actions=[None]), r"Task.actions\[0\]: expected an Actuator, .* got NoneType"),
+        (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
+        (lambda env: environment(actions=[Held([17], -1.0, 1.0)]), r"dofs \[17\] are not clamped"),
+        (
+            lambda env: environment(actions=[Force([99], -1.0, 1.0)]),
+            r"Force: dofs: .* to 22 .*got \[99\]",
+        ),
+        (lambda env: environment(actions=[Force([15.5], -1.0, 1.0)]), r"Force: dofs: expected indices .*got \[15.5\]"),
+        (lambda env: environment(actions=[Force([15, 15], -1.0, 1.0)]), "Force: dofs: expected indices, each once"),
+        (lambda env: environment(actions=[Force([2, 15], -1.0, 1.0)]), r"Force: dofs \[2\] are clamped"),
+        (lambda env: environment(actions=[Constant("Gravity.accelleration", -1.0, 1.0)]), "no constant"),
+        (lambda env: environment(actions=[Actuator("natural_twist", torch.ones(3, 1))]), "expected 4 rows, got 3"),
+        (lambda env: environment(actions=[Actuator("natural_hinge_angle", torch.ones(3, 1))]), "no natural_hinge"),
+        (lambda env: environment(observations=[lambda m, s, g: s.q[:, 0]]).reset(), r"observations\[0\]: expected"),
+        (lambda env: environment(observations=[lambda m, s, g: None]).reset(), r"observations\[0\]: expected a tensor"),
+        (lambda env: environment(observations=[node_positions([1.5])]).reset(), r"nodes: expected indices .* \[1.5\]"),
+        (lambda env: environment(observations=[node_velocities([6])]).reset(), r"nodes: expected indices 0 to 5"),
+        (lambda env: (e := environment(reward=lambda m, s: s.after.q), e.reset(), e.step(actions(5))), "Task.reward"),
+        (lambda env: (e := environment(reward=lambda m, s: 1.0), e.reset(), e.step(actions(5))), "reward: .* tensor"),
+        (lambda env: drawn("goal", {"target": 1.0}), "Task.goal: target: expected a tensor, got float"),
+        (lambda env: drawn("goal", {"target": torch.zeros(3)}), r"Task.goal: target: expected \(5, ...\), got \(3,\)"),
+        (lambda env: drawn("start", {"x": torch.zeros(3)}), "Task.start: expected q and velocity, got 'x'"),
+        (lambda env: drawn("constants", None), "Task.constants: expected tensors by name, got NoneType"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong, words):
+    """Name what was wrong."""
+    with pytest.raises(InputError, match=words):
+        wrong(environment())
+
+
+def test_rewards_and_observations_that_are_no_numbers_are_refused():
+    """Name the robot of which a policy could not learn."""
+
+    def reward(model, step):
+        return torch.where(torch.arange(2) == 1, torch.nan, step.after.q[:, 0])
+
+    env = environment(2, reward=reward)
+    env.reset()
+    with pytest.raises(InputError, match=r"Task.reward: expected finite numbers, got nan for robot 1"):
+        env.step(torch.zeros(2, len(env.low)))
