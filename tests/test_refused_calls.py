@@ -7,7 +7,20 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, Static, arc, rollout, straight, unroll
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    Static,
+    arc,
+    follow,
+    modes,
+    rollout,
+    straight,
+    unroll,
+)
 from torchdismech.forces import LocalForce
 from torchdismech.trajectory import Recorder
 
@@ -115,3 +128,13 @@ class Unused(Recorder):
     def start(self, *arguments):
         """Say that it was started."""
         raise AssertionError("the run began")
+
+
+def test_what_is_no_state_is_refused(model):
+    """Name the argument, as where it changed places with another."""
+    with pytest.raises(InputError, match="modes: state: expected a state, such as model.initial_state"):
+        modes(model, "rest", 2)
+    with pytest.raises(InputError, match="follow: state: expected a state"):
+        follow(model, "rest")
+    with pytest.raises(InputError, match="state: expected a state"):
+        ImplicitEuler(1e-2).step(model, "rest")

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.clamps import posed
-from torchdismech.errors import InputError, Status, refuse_other_model, whole_number
+from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
@@ -32,7 +32,7 @@ from torchdismech.model import Model
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, Solver
 from torchdismech.solve.search import rounding_noise
-from torchdismech.state import Control, State
+from torchdismech.state import STATES, Control, State
 
 __all__ = ["EquilibriumPath", "follow"]
 
@@ -143,6 +143,7 @@ def follow(
         part that nothing holds against its loads.
     """
     refuse_other_model("follow", model, Model)
+    refuse_other_kind("follow: state", state, State, STATES)
     control = posed(model.body, state, control or Control())
     _check(model, state, control, last, steps, length)
     method = Static(1, force_tolerance, relative_tolerance, max_iterations)

@@ -15,7 +15,7 @@ from torchdismech.records import field_names, replaced
 from torchdismech.rows import finite_rows
 from torchdismech.values import split, where_rows
 
-__all__ = ["BatchState", "Control", "State", "running_robots", "tensor_fields"]
+__all__ = ["STATES", "BatchState", "Control", "State", "running_robots", "tensor_fields"]
 
 
 class BatchState:
@@ -91,8 +91,15 @@ def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
     return tuple([name for name in fields.named if name not in missing]) if missing else fields.named
 
 
+STATES = "a state, such as model.initial_state()"
+
+
 def running_robots(state: BatchState, given: Tensor | None) -> Tensor:
-    """Return which robots (B,) to step: all, or those that a caller chose; refuse what is no mask of the state's."""
+    """Return which robots (B,) to step: all, or those that a caller chose; refuse what is no mask of the state's.
+
+    What is no state is refused, too, as where it changed places with the model.
+    """
+    refuse_other_kind("state", state, BatchState, STATES)
     if given is None:
         return torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
     if not isinstance(given, Tensor) or given.dtype != torch.bool or given.shape != (state.batch,):

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, refuse_other_model
+from torchdismech.errors import InputError, refuse_other_kind, refuse_other_model
 from torchdismech.mechanics import Gains
 from torchdismech.model import Model
 from torchdismech.solve.eigen import ROUNDING, lowest_modes, sparse_matrix
-from torchdismech.state import Control, State
+from torchdismech.state import STATES, Control, State
 
 __all__ = ["Modes", "modes"]
 
@@ -105,6 +105,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     """
     refuse_other_model("modes", model, Model, "; chains have rigid.natural_frequencies")
     control = control or Control()
+    refuse_other_kind("modes: state", state, State, STATES)
     model.check_batch(state, control)
     most = int((model.free & ~model.unknowns.algebraic).sum()) - model.unknowns.slides.n_across
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= most:
