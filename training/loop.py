@@ -155,10 +155,12 @@ class Trainer:
         self._optimizer.zero_grad()
         with self._placed(stage):
             prediction = self.system.predict(self._with_noise(window, stage), stage.checkpoint_every)
-        rows = self._rows(prediction, window)
+        valid = self._counting(window)
+        rows = self._rows(prediction, window, valid)
         # a window of which a step failed says nothing: it is counted and left out
         rows = torch.where(prediction.good, rows, 0.0)
-        loss, failed, norms = self._reduced(rows, prediction.good, stage)
+        seen = torch.where(prediction.good, coordinates(valid), 0)
+        loss, failed, norms = self._reduced(rows, seen.to(rows), prediction.good, stage)
         finite = math.isfinite(loss) and all(math.isfinite(n) for n in norms.values())
         if finite and failed < stage.batch:
             self._optimizer.step()
@@ -200,42 +202,49 @@ class Trainer:
         seed, own = self.config.seed * 1_000_003 + self.progress.total, self.processes.own(stage.batch)
         return noisy(window, self.config.noise, self.system, seed, stage.batch, own)
 
-    def _rows(self, prediction: Prediction, window: Window) -> Tensor:
+    def _counting(self, window: Window) -> Tensor:
+        """Return which nodes (B, T, N) of the predicted frames of windows count."""
+        valid = window.valid[:, self.system.given :].clone()
+        valid[:, : self.system.warm_up] = False
+        return valid
+
+    def _rows(self, prediction: Prediction, window: Window, valid: Tensor) -> Tensor:
         """Return the losses (B,) of windows [m], with what priors say in the same unit.
 
         Half the sum of squares in standard deviations of the noise, `loss.scale`, is the mean loss times the number of
         measurements over that scale: so priors count as much less as more is measured.
         """
-        given, scale = self.system.given, self.config.loss.scale
-        valid = window.valid[:, given:].clone()
-        valid[:, : self.system.warm_up] = False
-        rows = robust_loss(prediction.positions, window.positions[:, given:], valid, self.config.loss)
+        scale = self.config.loss.scale
+        measured = window.positions[:, self.system.given :]
+        rows = robust_loss(prediction.positions, measured, valid, self.config.loss)
         if (penalty := self.system.penalty()) is not None:
             rows = rows + scale / self._measured * penalty
         if window.start is not None:
             rows = rows + 0.5 * window.start.square().sum(1) * scale / coordinates(valid)
         return rows
 
-    def _reduced(self, rows: Tensor, good: Tensor, stage: Stage) -> tuple[float, int, dict[str, float]]:
+    def _reduced(self, rows: Tensor, seen: Tensor, good: Tensor, stage: Stage) -> tuple[float, int, dict[str, float]]:
         """Leave the mean gradient over all processes in the parameters, clipped; return loss, failed rows and norms.
 
-        One sum over the processes carries everything, so that all of them see the same numbers, also NaN.
+        A window counts by the numbers `seen` (B,) of it, as in Gauss-Newton steps and error bars. One sum over the
+        processes carries everything, so that all of them see the same numbers, also NaN.
         """
+        rows = rows * seen
         if rows.requires_grad:
             rows.sum().backward()
         trained = [p for p in self.parameters.values() if p.requires_grad]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
-        numbers = torch.stack([rows.detach().sum(), good.sum().to(rows)])
+        numbers = torch.stack([rows.detach().sum(), seen.sum(), good.sum().to(rows)])
         total = self.processes.summed(torch.cat([*(g.flatten() for g in gradients), numbers]))
-        count = total[-1].clamp_min(1)
-        parts = (total[:-2] / count).split([p.numel() for p in trained])
+        count = total[-2].clamp_min(1)
+        parts = (total[:-3] / count).split([p.numel() for p in trained])
         for parameter, part in zip(trained, parts, strict=True):
             parameter.grad = part.view_as(parameter).clone()
         norms: dict[str, float] = {}
         for group in stage.train:
             own = list(self._group(group).values())
             norms[group] = float(nn.utils.clip_grad_norm_(own, stage.clip))
-        return float(total[-2] / count), stage.batch - int(total[-1]), norms
+        return float(total[-3] / count), stage.batch - int(total[-1]), norms
 
     # ---- parts of an iteration ---------------------------------------------------------------------------------
 

@@ -145,3 +145,14 @@ def test_stages_that_do_not_fit_are_refused(data, tmp_path, monkeypatch):
     config = trainer_of(data, tmp_path).config.model_copy(update={"stages": [Stage.model_validate(STAGE)]})
     with pytest.raises(InputError, match="for the constants of a simulated robot, and there are none"):
         Trainer(config, Sinking(fitted.dt, set()), fitted, fitted, tmp_path)
+
+
+def test_adam_weighs_windows_by_what_is_seen_of_them(data, tmp_path):
+    """Count a window of three numbers a tenth as much as one of thirty, as the sum of squares does."""
+    trainer = trainer_of(data, tmp_path)
+    (first, *_) = trainer.parameters.values()
+    rows = 0.1 * torch.stack([first.sum(), 3 * first.sum(), torch.zeros(())])
+    seen, good = torch.tensor([30.0, 3.0, 0.0]), torch.tensor([True, True, False])
+    loss, failed, _ = trainer._reduced(rows, seen, good, Stage.model_validate(STAGE | {"batch": 3}))
+    assert loss == pytest.approx(float((30 * rows[0] + 3 * rows[1]).detach() / 33)) and failed == 1
+    torch.testing.assert_close(first.grad, torch.full_like(first, 0.1 * (30 + 3 * 3) / 33))
