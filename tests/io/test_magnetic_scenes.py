@@ -77,13 +77,18 @@ dipole = magnetics.Dipole((0, 0, 2e3), (0.4, 0, -0.2))
         (TURNING, turning),
         ('[magnetic]\npython = "field.py:turning"\n', turning),
         ('[magnetic]\npython = "field.py:dipole"\n', magnetics.Dipole((0, 0, 2e3), (0.4, 0, -0.2))),
+        (
+            '[magnetic]\ndipole = {file = "m.csv"}\n',
+            magnetics.MovingDipole([0.0, 0.04], [[0, 0, 2e3], [1e3, 0, 0]], [[0.4, 0, -0.2], [0.5, 0.1, -0.3]]),
+        ),
         ('[magnetic]\nfile = "b.csv"\nscale = 2.0\n', magnetics.Table([0.0, 0.04], [[0, 0, 0.01], [0.02, 0, 0.04]])),
     ],
-    ids=["constant", "rotating", "function", "module", "table"],
+    ids=["constant", "rotating", "function", "module", "moving dipole", "table"],
 )
 def test_fields(load, table, field):
     """Get the numbers of the same robot in Python, in every kind of field."""
     files = {"field__py": CODE, "b__csv": "t, Bx, By, Bz\n0, 0, 0, 0.005\n0.04, 0.01, 0, 0.02\n"}
+    files["m__csv"] = "0, 0.4, 0, -0.2, 0, 0, 2e3\n0.04, 0.5, 0.1, -0.3, 1e3, 0, 0\n"
     found = run(load(ROBOT + ROD + MAGNET + table, **files), allow_code=True)
     agree(found, by_hand((1e4, 0.0, 2e3), field))
 
@@ -183,6 +188,14 @@ STATIC = '[simulation]\nintegrator = "static"\n'
             "expected exactly one of constant or rotating or gradient or dipole or file or python, got none",
         ),
         (ROD + MAGNET + UP + 'file = "b.csv"\n', "got constant and file"),
+        (
+            ROD + MAGNET + "[magnetic]\ndipole = {moment = [0, 0, 1]}\n",
+            "expected moment and center, or a file .*; got moment",
+        ),
+        (
+            ROD + MAGNET + '[magnetic]\ndipole = {file = "b.csv"}\n',
+            r"b\.csv:.* expected 7 \(time, x, y, z, moment x, y, z\)",
+        ),
         (ROD + MAGNET + UP + "scale = 2.0\n", "magnetic: scale is a factor of the field in a file"),
         (ROD + MAGNET + "[magnetic]\nconstant = [0, inf, 0]\n", r"magnetic\.constant\.1: expected a finite number"),
         (ROD + MAGNET + TURNING.replace('"xz"', '"xx"'), r"magnetic\.rotating\.plane: expected 'xy', "),

@@ -54,6 +54,11 @@ FIELDS = {
         (0.1, 0.2, 0.3), [[1.0, 2.0, 0.5], [2.0, -3.0, 0.1], [0.5, 0.1, 2.0]], (0.1, 0.0, 0.0)
     ),
     "dipole": lambda: magnetics.Dipole((2.0, 30.0, -1.0), (0.15, -0.05, 0.2)),
+    "moving dipole": lambda: magnetics.MovingDipole(
+        [0.0, 0.4, 1.0],
+        [(2.0, 30.0, -1.0), (20.0, 10.0, 5.0), (0.0, 0.0, 30.0)],
+        [(0.15, -0.05, 0.2), (0.3, 0.0, 0.1), (0.2, 0.2, 0.2)],
+    ),
     "learned": lambda: magnetics.Learned(Swirl()),
 }
 UNIFORM = ("constant", "constants", "rotating", "table", "function")

@@ -35,7 +35,7 @@ def test_table():
     assert magnetics.Table([1.0, 2.0], both).at(times(2.0, 1.5)).tolist() == [[0.0] * 3, [1.5] * 3]
 
 
-@pytest.mark.parametrize("name", ["gradient", "dipole"])
+@pytest.mark.parametrize("name", ["gradient", "dipole", "moving dipole"])
 def test_closed_forms(name):
     """Have the derivatives that autograd finds."""
     field = FIELDS[name]()
@@ -60,6 +60,20 @@ def test_dipole():
     assert (gradient - gradient.mT).abs().max() < 1e-14 * size
 
 
+def test_moving_dipole():
+    """Be a dipole at each time: at rows, halfway between them, and where it is held; of each robot its own."""
+    moments = torch.tensor([[0.0, 0, 5.0], [3.0, 0, 4.0]], dtype=torch.float64)
+    centers = torch.tensor([[0.0, 0, 0], [0.1, 0.2, 0]], dtype=torch.float64)
+    places = torch.randn(1, 4, 3, dtype=torch.float64) + 1.0
+    field = magnetics.MovingDipole([1.0, 2.0], moments, centers)
+    for time, share in ((0.0, 0.0), (1.0, 0.0), (1.5, 0.5), (2.0, 1.0), (7.0, 1.0)):
+        magnet = magnetics.Dipole(*(rows[0] + share * (rows[1] - rows[0]) for rows in (moments, centers)))
+        torch.testing.assert_close(field(places, times(time)), magnet(places, times(time)), rtol=1e-14, atol=0)
+    each = magnetics.MovingDipole([1.0, 2.0], torch.stack([moments, 2 * moments], 1), torch.stack([centers] * 2, 1))
+    found = each(places.expand(2, -1, -1), times(1.3, 1.3))
+    torch.testing.assert_close(found[1], 2 * found[0], rtol=1e-14, atol=0)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -69,6 +83,14 @@ def test_dipole():
         (lambda: magnetics.Rotating((1.0, 2.0), 2.0), "Rotating.amplitude: expected one number"),
         (lambda: magnetics.Table([0.0, 0.0], torch.zeros(2, 3)), "rising"),
         (lambda: magnetics.Table([0.0, 1.0], torch.zeros(3, 3)), r"expected \(2, 3\) or \(2, B, 3\)"),
+        (
+            lambda: magnetics.MovingDipole([1.0, 0.0], torch.zeros(2, 3), torch.zeros(2, 3)),
+            "MovingDipole.times: .*rising",
+        ),
+        (
+            lambda: magnetics.MovingDipole([0.0, 1.0], torch.zeros(2, 3), torch.zeros(3)),
+            "MovingDipole.centers: expected",
+        ),
         (lambda: magnetics.Gradient((0, 0, 1), torch.zeros(3)), "Gradient.gradient"),
         (lambda: magnetics.Dipole((0, 0, 1), (0, 0)), "Dipole.center"),
         (lambda: magnetics.Field().at(times(0.0)), "has to define at"),

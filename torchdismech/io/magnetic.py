@@ -15,7 +15,7 @@ from torchdismech.io import schema_magnetic as schema
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.schema_robot import Magnetisable
-from torchdismech.io.tables import read_rows, read_time_table
+from torchdismech.io.tables import TimeTable, read_rows, read_time_table
 from torchdismech.io.users_code import line_in, named_in_code
 from torchdismech.magnetics.fields import field_of
 
@@ -89,19 +89,28 @@ def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
         return magnetics.Rotating(amplitude, frequency, first, second, phase)
     for name, kind in (("gradient", magnetics.Gradient), ("dipole", magnetics.Dipole)):
         inside = getattr(table, name)
+        if name == "dipole" and inside is not None and inside.file is not None:
+            rows = _rows_in_time(scene, "magnetic.dipole.file", inside.file, {6: "x, y, z, moment x, y, z"})
+            return magnetics.MovingDipole(rows.times, rows.values[:, 3:], rows.values[:, :3])
         if inside is not None:
             given = {key: numbers.vector(("magnetic", name, key), getattr(inside, key)) for key in VECTORS[name]}
             matrix = {"gradient": inside.gradient} if name == "gradient" else {}
             return kind(**given, **matrix)
     assert table.file is not None
-    with reading(scene.path, "magnetic.file", table.file) as path:
-        rows = read_time_table(path, {3: "Bx, By, Bz"})
-    if scene.document.simulation.integrator == "static" and len(rows.times) > 1:
-        problem = f'{table.file} has {len(rows.times)} rows: integrator = "static" has no time; expected one row'
-        raise SceneError(scene.path, "magnetic.file", problem)
+    rows = _rows_in_time(scene, "magnetic.file", table.file, {3: "Bx, By, Bz"})
     scale = numbers.scalar(("magnetic", "scale"), table.scale)
     each = rows.values.unsqueeze(1) * scale if isinstance(scale, Tensor) else rows.values * scale
     return magnetics.Table(rows.times, each)
+
+
+def _rows_in_time(scene: Scene, key: str, file: str, columns: dict[int, str]) -> TimeTable:
+    """Return the rows of a file; refuse several where there is no time."""
+    with reading(scene.path, key, file) as path:
+        rows = read_time_table(path, columns)
+    if scene.document.simulation.integrator == "static" and len(rows.times) > 1:
+        problem = f'{file} has {len(rows.times)} rows: integrator = "static" has no time; expected one row'
+        raise SceneError(scene.path, key, problem)
+    return rows
 
 
 def _field_of_code(scene: Scene, name: str) -> magnetics.Field:

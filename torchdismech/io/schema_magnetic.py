@@ -33,15 +33,25 @@ class Gradient(Table):
 
 
 class Dipole(Table):
-    """The field of a small magnet."""
+    """The field of a small magnet, at rest or moved."""
 
-    moment: Annotated[Vector, PER_ROBOT] = Field(description="magnetic moment [x, y, z] in A m^2")
-    center: Annotated[Vector, PER_ROBOT] = Field(description="where the magnet is [x, y, z] in m")
+    moment: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="magnetic moment [x, y, z] in A m^2")
+    center: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="where the magnet is [x, y, z] in m")
+    file: FileName | None = Field(default=None, description="name of a table: time, its center x, y, z, moment x, y, z")
 
     @field_validator("moment")
     @classmethod
-    def _direction(cls, moment: list[float]) -> list[float]:
-        return nonzero(moment)
+    def _direction(cls, moment: list[float] | None) -> list[float] | None:
+        return None if moment is None else nonzero(moment)
+
+    @model_validator(mode="after")
+    def _at_rest_or_moved(self) -> Dipole:
+        given = [name for name in ("moment", "center", "file") if getattr(self, name) is not None]
+        if given not in (["moment", "center"], ["file"]):
+            raise ValueError(
+                f"expected moment and center, or a file of a magnet that moves; got {', '.join(given) or 'none'}"
+            )
+        return self
 
 
 class Magnetic(Table):
@@ -50,7 +60,7 @@ class Magnetic(Table):
     constant: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="field [x, y, z] in T")
     rotating: Rotating | None = Field(default=None, description="{amplitude = .., frequency = .., plane = ..}")
     gradient: Gradient | None = Field(default=None, description="{value = [..], gradient = [..], center = [..]}")
-    dipole: Dipole | None = Field(default=None, description="{moment = [..], center = [..]}")
+    dipole: Dipole | None = Field(default=None, description='{moment = [..], center = [..]} or {file = ".."}')
     file: FileName | None = Field(default=None, description="name of a table: time, Bx, By, Bz")
     scale: Annotated[float, PER_ROBOT] = Field(default=1.0, description="factor of the field in the file")
     python: FileName | None = Field(default=None, description='"file.py:function"')

@@ -1,6 +1,16 @@
 """Magnetised rods and shells in magnetic fields."""
 
-from torchdismech.magnetics.fields import Constant, Dipole, Field, Gradient, Learned, Rotating, Table, Timed
+from torchdismech.magnetics.fields import (
+    Constant,
+    Dipole,
+    Field,
+    Gradient,
+    Learned,
+    MovingDipole,
+    Rotating,
+    Table,
+    Timed,
+)
 from torchdismech.magnetics.force import Magnetic, MagneticShells
 
 __all__ = [
@@ -11,6 +21,7 @@ __all__ = [
     "Learned",
     "Magnetic",
     "MagneticShells",
+    "MovingDipole",
     "Rotating",
     "Table",
     "Timed",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,7 +17,18 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError
 from torchdismech.forces.base import number, scalar, vector
 
-__all__ = ["Constant", "Dipole", "Field", "Gradient", "Learned", "Rotating", "Table", "Timed", "field_of"]
+__all__ = [
+    "Constant",
+    "Dipole",
+    "Field",
+    "Gradient",
+    "Learned",
+    "MovingDipole",
+    "Rotating",
+    "Table",
+    "Timed",
+    "field_of",
+]
 
 FieldDerivatives = tuple[Tensor, Tensor, Tensor | None]
 
@@ -168,25 +180,14 @@ class Table(Uniform):
 
     def __init__(self, times, values):
         super().__init__()
-        times, values = number(times, "Table.times"), number(values, "Table.values")
-        if times.dim() != 1 or not len(times) or not bool((times.diff() > 0).all()):
-            raise InputError(f"Table.times: expected rising numbers (T,), got {times.tolist()}")
-        if values.dim() not in (2, 3) or len(values) != len(times) or values.shape[-1] != 3:
-            expected = f"({len(times)}, 3) or ({len(times)}, B, 3)"
-            raise InputError(f"Table.values: expected {expected}, got {tuple(values.shape)}")
+        times = _rising(times, "Table.times")
+        values = _of_times(values, len(times), "Table.values")
         self.register_buffer("times", times)
         self.rows = nn.Parameter(values, requires_grad=False)
 
     def at(self, time: Tensor) -> Tensor:
         """Return the field (B, 3)."""
-        whole = self.rows if self.rows.dim() == 3 else self.rows.unsqueeze(1)
-        row = torch.arange(len(time), device=time.device) % whole.shape[1]
-        last = len(self.times) - 1
-        after = torch.searchsorted(self.times, time.detach().contiguous()).clamp(min(1, last), last)
-        before = (after - 1).clamp_min(0)
-        span = torch.where(after > before, self.times[after] - self.times[before], 1.0)
-        share = ((time - self.times[before]) / span).clamp(0, 1)
-        return torch.lerp(whole[before, row], whole[after, row], share.unsqueeze(1))
+        return _between(self.times, self.rows, time)
 
 
 class Timed(Uniform):
@@ -246,27 +247,20 @@ class Gradient(Field):
         return field, gradient, None if moment is None else torch.zeros_like(gradient)
 
 
-class Dipole(Field):
-    r"""The field of a small magnet: B = mu0 / (4 pi r^3) (3 (m . n) n - m), n = (x - center) / r.
-
-    Parameters
-    ----------
-    moment : m, (3,) or (B, 3) [A m^2].
-    center : where the magnet is, (3,) or (B, 3) [m].
-    """
+class _Magnet(Field):
+    r"""The field of a small magnet: B = mu0 / (4 pi r^3) (3 (m . n) n - m), n = (x - center) / r."""
 
     closed_form = True
-    per_robot = ("moment", "center")
     MU0_OVER_4_PI = 1e-7  # T m/A
 
-    def __init__(self, moment, center):
-        super().__init__()
-        self.moment = nn.Parameter(vector(moment, "Dipole.moment"), requires_grad=False)
-        self.center = nn.Parameter(vector(center, "Dipole.center"), requires_grad=False)
+    @property
+    @abstractmethod
+    def places(self) -> Tensor:
+        """Where the magnet is, at any time, (.., 3) [m]."""
 
     def forward(self, position: Tensor, time: Tensor) -> Tensor:
         """Return the field (B, E, 3)."""
-        n, m, over, scale = self._local(position)
+        n, m, over, scale = self._local(position, time)
         return scale * (3 * _dot(m, n) * n - m)
 
     def derivatives(self, position: Tensor, time: Tensor, moment: Tensor | None = None) -> FieldDerivatives:
@@ -276,7 +270,7 @@ class Dipole(Field):
         r dB / scale = 3 (m n) + 3 mn (I - 5 n n^T),
         r^2 d2(p . B) / scale = 3 (m p) - 15 [pn (m n) + mn (p n) + mp n n^T] + 105 mn pn n n^T + (3 mp - 15 mn pn) I.
         """
-        n, m, over, scale = self._local(position)
+        n, m, over, scale = self._local(position, time)
         mn = _dot(m, n)
         eye = torch.eye(3, dtype=n.dtype, device=n.device)
         along = _outer(n, n)
@@ -293,24 +287,91 @@ class Dipole(Field):
 
     def warn_of_near(self, position: Tensor, size: Tensor, what: str) -> None:
         """Warn of elements that are nearer than they are long: the field along one is 1.8 times that of its middle."""
-        distance = torch.linalg.vector_norm(position - self.center.detach().reshape(-1, 1, 3), dim=-1)
+        distance = torch.linalg.vector_norm(position - self.places.detach().reshape(-1, 1, 3), dim=-1)
         near = distance / size
         if bool((near < 1).any()):
-            robot, element = divmod(int(near.argmin()), len(position))
+            place, element = divmod(int(near.argmin()), len(position))
             warnings.warn(
-                f"Dipole: the magnet is {distance[robot, element].item():.3g} m from the middle of a magnetised {what} "
-                f"that is {size[element].item():.3g} m long: there the field of a point, which each {what} reads at "
-                "its middle, is far off, and without bounds in the magnet itself: move the magnet away, or take more "
-                "and shorter ones",
+                f"{type(self).__name__}: the magnet is {distance[place, element].item():.3g} m from the middle of a "
+                f"magnetised {what} that is {size[element].item():.3g} m long: there the field of a point, which each "
+                f"{what} reads at its middle, is far off, and without bounds in the magnet itself: move it away, or "
+                "take more and shorter ones",
                 stacklevel=2,
             )
 
-    def _local(self, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    @abstractmethod
+    def magnet(self, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Return moment and center, each (3,) or (B, 3), at the times (B,)."""
+
+    def _local(self, position: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return directions n (B, E, 3), the moment (.., 1 or E, 3), 1 / r and mu0 / (4 pi r^3), each (B, E, 1)."""
-        arm = position - self.center.unsqueeze(-2)
+        moment, center = self.magnet(time)
+        arm = position - center.unsqueeze(-2)
         over = 1 / torch.linalg.vector_norm(arm, dim=-1, keepdim=True)
         n = arm * over
-        return n, self.moment.unsqueeze(-2).expand_as(n), over, self.MU0_OVER_4_PI * over**3
+        return n, moment.unsqueeze(-2).expand_as(n), over, self.MU0_OVER_4_PI * over**3
+
+
+class Dipole(_Magnet):
+    r"""The field of a small magnet: B = mu0 / (4 pi r^3) (3 (m . n) n - m), n = (x - center) / r.
+
+    Parameters
+    ----------
+    moment : m, (3,) or (B, 3) [A m^2].
+    center : where the magnet is, (3,) or (B, 3) [m].
+    """
+
+    per_robot = ("moment", "center")
+
+    def __init__(self, moment, center):
+        super().__init__()
+        self.moment = nn.Parameter(vector(moment, "Dipole.moment"), requires_grad=False)
+        self.center = nn.Parameter(vector(center, "Dipole.center"), requires_grad=False)
+
+    @property
+    def places(self) -> Tensor:
+        """Where the magnet is, (3,) or (B, 3) [m]."""
+        return self.center
+
+    def magnet(self, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Return moment and center."""
+        return self.moment, self.center
+
+
+class MovingDipole(_Magnet):
+    """The field of a small magnet that is moved and turned: of a `Dipole`, at each time.
+
+    Moment and center are linear in time between rows, and held before the first and after the last. A magnet that
+    turns takes rows close to each other: between two that are apart by an angle a it is weaker, by cos(a / 2) halfway.
+
+    Parameters
+    ----------
+    times : (T,) rising [s].
+    moments : (T, 3), or (T, B, 3) for one of each robot [A m^2].
+    centers : where the magnet is, (T, 3) or (T, B, 3) [m].
+    """
+
+    per_robot = ("moments", "centers")
+    robot_dimension = 1
+    times: Tensor
+    moments: Tensor
+    centers: Tensor
+
+    def __init__(self, times, moments, centers):
+        super().__init__()
+        self.register_buffer("times", _rising(times, "MovingDipole.times"))
+        for name, rows in (("moments", moments), ("centers", centers)):
+            given = _of_times(rows, len(self.times), f"MovingDipole.{name}")
+            setattr(self, name, nn.Parameter(given, requires_grad=False))
+
+    @property
+    def places(self) -> Tensor:
+        """Where the magnet is at the times of its rows, (T, 3) or (T, B, 3) [m]."""
+        return self.centers
+
+    def magnet(self, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Return moment and center (B, 3) at the times (B,)."""
+        return _between(self.times, self.moments, time), _between(self.times, self.centers, time)
 
 
 class Learned(Field):
@@ -329,6 +390,34 @@ class Learned(Field):
                 f"{tuple(found.shape)}"
             )
         return found
+
+
+def _rising(times, what: str) -> Tensor:
+    """Return the times (T,) of rows; refuse others than rising ones."""
+    times = number(times, what)
+    if times.dim() != 1 or not len(times) or not bool((times.diff() > 0).all()):
+        raise InputError(f"{what}: expected rising numbers (T,), got {times.tolist()}")
+    return times
+
+
+def _of_times(rows, count: int, what: str) -> Tensor:
+    """Return vectors at so many times, (T, 3) or (T, B, 3)."""
+    rows = number(rows, what)
+    if rows.dim() not in (2, 3) or len(rows) != count or rows.shape[-1] != 3:
+        raise InputError(f"{what}: expected ({count}, 3) or ({count}, B, 3), got {tuple(rows.shape)}")
+    return rows
+
+
+def _between(times: Tensor, rows: Tensor, time: Tensor) -> Tensor:
+    """Return vectors (B, 3) at times (B,), linear between rows (T, 3) or (T, B, 3) and held at their ends."""
+    whole = rows if rows.dim() == 3 else rows.unsqueeze(1)
+    robot = torch.arange(len(time), device=time.device) % whole.shape[1]
+    last = len(times) - 1
+    after = torch.searchsorted(times, time.detach().contiguous()).clamp(min(1, last), last)
+    before = (after - 1).clamp_min(0)
+    span = torch.where(after > before, times[after] - times[before], 1.0)
+    share = ((time - times[before]) / span).clamp(0, 1)
+    return torch.lerp(whole[before, robot], whole[after, robot], share.unsqueeze(1))
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
