@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from tests.magnetics.robots import FIELDS
+from tests.magnetics.robots import FIELDS, coil
 from torchdismech import Circle, InputError, Material, RobotBuilder, magnetics, meshes, straight
 
 
@@ -136,3 +136,15 @@ def test_what_is_not_magnetised_may_be_beside_a_magnet():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         beside_a_magnet((0.055, 0.0, 1e-3), magnetisation=magnetisation)
+
+
+@pytest.mark.parametrize("given", [lambda x: x[..., :2], lambda x: x[0, 0], lambda x: None])
+def test_fields_that_give_no_vectors_are_refused(given):
+    """Name a user's class and what its field returned, when the robot is built."""
+
+    class Odd(magnetics.Field):
+        def forward(self, position, time):
+            return given(position)
+
+    with pytest.raises(InputError, match=r"Odd: forward\(position, time\) has to return \(B, E, 3\).*, got "):
+        coil(Odd())

@@ -19,6 +19,7 @@ from torchdismech.elastic.term import TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.fused import is_own
 from torchdismech.geometry.frames import unit
 from torchdismech.magnetics.fields import Field, field_of
 from torchdismech.magnetics.shells import MagneticShellStencil, plane_coordinates
@@ -69,6 +70,7 @@ class Magnetised(Force):
             )
         corners = body.nodes[torch.as_tensor(nodes)].detach()  # (E, k, 3)
         size = torch.linalg.vector_norm(corners - corners.roll(1, 1), dim=-1).amax(1)
+        _refuse_odd_field(self.field, corners.mean(1))
         magnets = (self.magnetisation != 0).any(0).any(-1).expand(len(corners))
         self.field.warn_of_near(corners.mean(1)[magnets], size[magnets], what.removesuffix("s"))
         self.register_buffer("_turns", frames, persistent=False)
@@ -182,6 +184,18 @@ class Magnetic(Magnetised):
         start, end = (3 * node[:, None] + np.arange(3) for node in self.body.rod_edges.T)
         angle = 3 * self.body.n_nodes + np.arange(self.body.n_edges)[:, None]
         return np.concatenate([start, end, angle], axis=1)
+
+
+@torch.no_grad()
+def _refuse_odd_field(field: Field, position: Tensor) -> None:
+    """Refuse a user's field in space that gives no vectors at positions (E, 3)."""
+    if field.uniform or is_own(field):
+        return
+    found = field(position[None], position.new_zeros(1))
+    if not isinstance(found, Tensor) or found.shape[1:] != position.shape:
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        expected = f"(B, E, 3), such as {(1, *position.shape)}"
+        raise InputError(f"{type(field).__name__}: forward(position, time) has to return {expected}, got {got}")
 
 
 class MagneticShells(Magnetised):
