@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_trained
+from torchdismech.values import real
 
 __all__ = ["Circle", "Material", "Number", "Rectangle", "positive", "refuse_unlike_shapes"]
 
@@ -20,7 +21,7 @@ Number = float | Tensor
 def positive(value: Number, name: str) -> Tensor:
     """Return the value as a tensor (numbers in float64), refusing what is not finite and above 0, or is trained."""
     refuse_trained(value, name)
-    tensor = torch.as_tensor(value, dtype=torch.float64 if not isinstance(value, Tensor) else None)
+    tensor = real(value)
     if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
         raise InputError(f"{name}: expected a finite number above 0, got {value}")
     return tensor

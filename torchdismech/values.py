@@ -32,6 +32,7 @@ __all__ = [
     "every_module",
     "leading",
     "per_robot",
+    "real",
     "refuse_unfitting",
     "requiring_gradients",
     "robots",
@@ -165,6 +166,20 @@ def _without_parametrizations(module: nn.Module, tensors: Mapping[Place, Tensor]
         module.__dict__.update(held)
 
     return take_back
+
+
+def real(value: Any) -> Tensor:
+    """Return a number as a tensor: one of floats as it is, all others in float64.
+
+    Whole numbers would stay whole in a model, whose compiled loops take their bits for those of floats.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError : the value is no number and no list of numbers.
+    """
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value
+    return torch.as_tensor(value, dtype=torch.float64)
 
 
 def _set_kind(module: nn.Module, kind: type) -> None:

@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -295,3 +296,23 @@ def test_loads_alone_are_as_torch_finds_them(written):
     assert written == [("magnetic", True)]
     expected = next(force for force in mechanics.forces if isinstance(force, Magnetic))(state, Control())
     assert_same([found], [expected])
+
+
+def test_whole_numbers_count_as_what_they_are():
+    """Take constants that are tensors of whole numbers for their values, however they came into a model."""
+
+    def hanging(material):
+        points = straight((0, 0, 0), (0.5, 0, 0), 7)
+        return rod_through(points, Circle(5e-3), material, [forces.Gravity((0, 0, -9.81))]).finalize()
+
+    model, expected = hanging(Material(torch.tensor(1_000_000), torch.tensor(1000))), hanging(Material(1e6, 1000.0))
+    steps, start = ImplicitEuler(0.01), model.initial_state(2)
+    found, _ = steps.step(model, start)
+    assert torch.equal(found.q, steps.step(expected, start)[0].q)
+    assert LinearElastic({"k": torch.tensor(5)}).k.dtype == torch.float64
+    for one, number in ((model, torch.tensor(79)), (expected, torch.tensor(79.0, dtype=torch.float64))):
+        one.term("stretch").energy.EA.data = number
+    found, info = steps.step(model, start)
+    assert info.converged.all()
+    # torch evaluates it in place of a loop, and rounds otherwise
+    torch.testing.assert_close(found.q, steps.step(expected, start)[0].q, rtol=0, atol=1e-12)

@@ -22,7 +22,7 @@ from torchdismech.forces.base import scalar, vector
 from torchdismech.fused import Fused
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.values import robots
+from torchdismech.values import real, robots
 
 __all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar", "rounding", "square"]
 
@@ -374,9 +374,8 @@ def _across(axis: Tensor) -> Tensor:
 
 def _parameter(kind, value, what: str) -> nn.Parameter:
     """Return a checked parameter, `kind` being `scalar` or `vector`; a copy, so that no two shapes share one."""
-    real = isinstance(value, Tensor) and value.dtype.is_floating_point
     try:
-        tensor = value if real else torch.as_tensor(value, dtype=torch.float64)
+        tensor = real(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{what}: expected numbers, got {value!r}") from error
     if not torch.isfinite(tensor).all():

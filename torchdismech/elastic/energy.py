@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError, refuse_trained
+from torchdismech.values import real
 
 __all__ = [
     "OWN",
@@ -88,8 +89,7 @@ class LinearElastic(Energy):
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
             refuse_trained(value, f"LinearElastic.{name}")
-            tensor = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
-            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+            self.register_parameter(name, nn.Parameter(real(value), requires_grad=False))
 
     def density(self, strain: Strain) -> Tensor:
         """Return sum_i k_i strain_i^2 / 2."""

@@ -179,7 +179,7 @@ def _recorded(
         return nothing
     found = ((place, leaves[place]) for place in program.places)
     read = [(place, t.dim(), t.dtype) for place, t in found if t is not None]
-    if any(dtype not in (q.dtype, torch.int64) for _, _, dtype in read):
+    if any(dtype != q.dtype for place, _, dtype in read if place in program.numbers):
         return nothing
     return dataclasses.replace(nothing, program=program, read=read, names=tuple(names))
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torchdismech.elastic.energy import Strain, batch_last, derivatives_by_autograd, slopes_by_autograd
 from torchdismech.errors import InputError, refuse_trained
 from torchdismech.state import State
+from torchdismech.values import real
 
 __all__ = [
     "FOREVER",
@@ -166,7 +167,7 @@ class _Springs(Inelastic):
 
     def _constant(self, name: str, value: Any) -> None:
         refuse_trained(value, f"{type(self).__name__}.{name}")
-        tensor = value.clone() if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
+        tensor = real(value).clone()
         if hasattr(self, name) or not name.isidentifier():
             raise InputError(f"{type(self).__name__}: {name!r} cannot be the name of a stiffness; choose another name")
         if not bool((tensor >= 0).all()):

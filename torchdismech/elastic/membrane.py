@@ -17,6 +17,7 @@ from torchdismech.errors import InputError, refuse_trained
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Number, positive
 from torchdismech.state import Control
+from torchdismech.values import real
 
 __all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff", "rest_metric"]
 
@@ -122,7 +123,7 @@ class MooneyRivlin(Energy):
         super().__init__()
         for name, value in (("c1", c1), ("c2", c2)):
             refuse_trained(value, f"{type(self).__name__}.{name}")
-            given = torch.as_tensor(value, dtype=torch.float64) if not isinstance(value, Tensor) else value
+            given = real(value)
             if not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
                 raise InputError(f"{type(self).__name__}.{name}: expected numbers from 0 on, got {value}")
             self.register_parameter(name, nn.Parameter(given, requires_grad=False))

@@ -9,6 +9,7 @@ from torchdismech.body import Body
 from torchdismech.errors import InputError, refuse_trained
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.state import Control, State
+from torchdismech.values import real
 
 __all__ = ["Force", "acting", "check_interval", "number", "refuse_below_zero", "refuse_no_rods", "scalar", "vector"]
 
@@ -128,10 +129,8 @@ def number(value, what: str) -> Tensor:
     Refused is what is trained, not finite, or no numbers.
     """
     refuse_trained(value, what)
-    # whole numbers would stay whole in the model, whose compiled loops take their bits for those of floats
-    real = isinstance(value, Tensor) and value.is_floating_point()
     try:
-        tensor = value if real else torch.as_tensor(value, dtype=torch.float64)
+        tensor = real(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{what}: expected numbers, got {value!r}") from error
     if not torch.isfinite(tensor).all():

@@ -90,7 +90,11 @@ class Fused:
                 return None  # torch finds a common one
             try:
                 shapes = [tuple(tensor.shape) for tensor in tensors]
-                program = recorded(lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype)
+                program: Program | None = recorded(
+                    lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype
+                )
+                if program and any(tensors[place].dtype != program.dtype for place in program.numbers):
+                    program = None  # whole numbers that are no indices: of these, too
             except Unavailable as error:
                 program = None
                 warn_if_broken(self.name, error)

@@ -39,6 +39,7 @@ class Program:
     Attributes
     ----------
     places : the tensors that are read, by their places among those that the function is given.
+    numbers : those of them whose numbers count, of the program's dtype; others are indices.
     counts : number of values in each list.
     lanes : numbers in a vector.
     number : of the program, in this process.
@@ -50,7 +51,7 @@ class Program:
         self.code, self.dtype, self.operations = code, dtype, len(record.operations)
         numbers = [i.place for i in record.inputs]
         rows = [i.rows[0] for i in record.inputs if i.rows is not None]
-        self.places = sorted({*numbers, *rows})
+        self.places, self.numbers = sorted({*numbers, *rows}), sorted({*numbers})
         at = {place: k for k, place in enumerate(self.places)}
         self._plan = [
             (at[i.place], i.chosen, i.spring, i.robot, None if i.rows is None else (at[i.rows[0]], *i.rows[1:]))
