@@ -48,12 +48,14 @@ class RecordedEnergies:
 
         Parameters
         ----------
-        seen : the model's snapshot now, with the values of a control in their places.
+        seen : the model's snapshot; no values of a control stand in the model.
         """
-        given = [*state.fields(), *control.tensors().values()]
+        controls = control.tensors()
+        given = [*state.fields(), *controls.values()]
+        self._forget_other_models(seen)
         if not self._may_be_recorded(given, seen):
             return None
-        kind = (state.kind, *((name, value.shape) for name, value in control.tensors().items()))
+        kind = (state.kind, *((name, value.shape) for name, value in controls.items()))
         if kind not in self._tapes:
             self._asked[kind] = self._asked.get(kind, 0) + 1
             if self._asked[kind] < ASKED or len(self._tapes) == KEPT:
@@ -62,12 +64,16 @@ class RecordedEnergies:
         tape = self._tapes[kind]
         return None if tape is None else tape.found(given)
 
+    def _forget_other_models(self, seen: Snapshot) -> None:
+        """Let recordings go of a model that is another one now."""
+        if seen is self._seen:
+            return
+        evaluated = [*self._mechanics.terms, *(f for f in self._mechanics.forces if isinstance(f, Obstacle))]
+        self._own = all(is_own(module) for owner in evaluated for module in owner.modules())
+        self._seen, self._asked, self._tapes = seen, {}, {}
+
     def _may_be_recorded(self, given: Sequence[Tensor], seen: Snapshot) -> bool:
-        """Return whether a recording may serve, and forget those of another model."""
-        if seen is not self._seen:
-            evaluated = [*self._mechanics.terms, *(f for f in self._mechanics.forces if isinstance(f, Obstacle))]
-            self._own = all(is_own(module) for owner in evaluated for module in owner.modules())
-            self._seen, self._asked, self._tapes = seen, {}, {}
+        """Return whether a recording may serve: for numbers on a CPU, of which no gradients are taken."""
         differentiated = torch.is_grad_enabled() and seen.requires_gradients
         q = given[0]
         return (

@@ -9,11 +9,22 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
-from torchdismech.builder.elements import broadcastable, refuse_lost
+from torchdismech.builder.elements import broadcastable
+from torchdismech.builder.given import (
+    STRAINS,
+    check_choice,
+    check_density,
+    check_device,
+    check_name,
+    check_part,
+    check_term,
+    corners_of,
+    refuse_lost_stiffness,
+)
 from torchdismech.builder.parts import in_one_place, nearest, warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
     refuse_moments_out_of_plane,
@@ -43,7 +54,7 @@ from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.elastic.energy import OWN
-from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind, shown
+from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
@@ -54,7 +65,6 @@ from torchdismech.solve import linear
 __all__ = ["RobotBuilder"]
 
 NATURAL = {"rod": ("initial", "straight"), "shell": ("initial", "flat")}
-STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
 RESIDUAL = "residual"  # an energy that is added without a name
 
 
@@ -90,10 +100,10 @@ class RobotBuilder:
         mass: str = "lumped",
         clamp_rule: str = "trapezoidal",
     ):
-        _check_choice("joints", joints, ("stiff", "pinned"))
-        _check_choice("curvature", curvature, ("half-way", "averaged"))
-        _check_choice("mass", mass, ("lumped", "consistent"))
-        _check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
+        check_choice("joints", joints, ("stiff", "pinned"))
+        check_choice("curvature", curvature, ("half-way", "averaged"))
+        check_choice("mass", mass, ("lumped", "consistent"))
+        check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
         if not (isinstance(join_distance, int | float | np.number) and 0 <= join_distance < math.inf):
             raise InputError(f"join_distance: expected a finite length from 0 up [m], got {join_distance!r}")
         self.planar = planar
@@ -171,8 +181,8 @@ class RobotBuilder:
         """
         points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
-        _check_choice("natural", natural, NATURAL["rod"])
-        _check_name(name)
+        check_choice("natural", natural, NATURAL["rod"])
+        check_name(name)
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
         if self.planar:
             refuse_stiffness_out_of_plane("stiffness.", stiffness or {}, turned=directors is not None)
@@ -215,11 +225,11 @@ class RobotBuilder:
         name : what `SelfContact(between=...)` calls it; several rods and shells may have the same.
         """
         points, faces = check_triangles(nodes, triangles, where="shell")
-        _check_choice("bending", bending, BENDING)
+        check_choice("bending", bending, BENDING)
         membrane = USUAL_MEMBRANE[bending] if membrane is None else membrane
-        _check_choice("membrane", membrane, MEMBRANE)
-        _check_choice("natural", natural, NATURAL["shell"])
-        _check_name(name)
+        check_choice("membrane", membrane, MEMBRANE)
+        check_choice("natural", natural, NATURAL["shell"])
+        check_name(name)
         constants = face_constants(thickness, material, stiffness or {}, membrane, bending, len(faces))
         index = self._join(points, where="shell")
         self._shells.append(ShellGroup(index[faces], constants, membrane, bending, natural, name))
@@ -258,7 +268,7 @@ class RobotBuilder:
             raise InputError("clamp: give either nodes or box")
         held = held_directions(axes, along, normal, self.planar)
         if nodes is None:
-            low, high = _corners(box)
+            low, high = corners_of(box)
             selected = np.flatnonzero(((self._nodes >= low) & (self._nodes <= high)).all(1))
             if not len(selected):
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
@@ -335,26 +345,26 @@ class RobotBuilder:
         part : what reports call this energy; by default "residual", or where several are given no name
             "stretch_residual", "bend_twist_residual", ...
         """
-        _check_term("add_energy", name)
-        _check_density("add_energy", energy)
+        check_term("add_energy", name)
+        check_density("add_energy", energy)
         if part is not None:
-            _check_part("add_energy", part)
+            check_part("add_energy", part)
         if part == OWN:
             raise InputError(f"add_energy: {OWN!r} is the name of the term's own energy; choose another name")
         self._energies.append((name, part, energy))
 
     def replace_energy(self, name: str, energy: Energy) -> None:
         """Put an energy density in place of the linear one of a term (see `add_energy`); what is added stays."""
-        _check_term("replace_energy", name)
-        _check_density("replace_energy", energy)
+        check_term("replace_energy", name)
+        check_density("replace_energy", energy)
         if name in self._replacements:
             raise InputError(f"replace_energy: the energy of {name} is replaced already; add the second by add_energy")
         self._replacements[name] = energy
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
         """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
-        _check_term("add_dissipation", name)
-        _check_density("add_dissipation", dissipation)
+        check_term("add_dissipation", name)
+        check_density("add_dissipation", dissipation)
         if name == "bend_twist":
             self._refuse_out_of_plane("add_dissipation: ", stiffnesses_in(dissipation))
         self._dissipations.append((name, dissipation))
@@ -368,12 +378,12 @@ class RobotBuilder:
         ----------
         part : what constants and reports call the law; by default its class in small letters.
         """
-        _check_term("add_inelastic", name)
+        check_term("add_inelastic", name)
         refuse_other_kind("add_inelastic", law, Inelastic, "a law (elastic.Inelastic)")
         if name == "bend_twist":
             self._refuse_out_of_plane("add_inelastic: ", stiffnesses_in(law))
         part = type(law).__name__.lower() if part is None else part
-        _check_part("add_inelastic", part)
+        check_part("add_inelastic", part)
         if any((name, part) == (of, taken) for of, taken, _ in self._inelastic):
             raise InputError(f"add_inelastic: {name} has a law called {part!r} already; choose another name")
         self._inelastic.append((name, part, law))
@@ -403,7 +413,7 @@ class RobotBuilder:
             together: the message names them.
         """
         refuse_other_dtype("dtype", dtype)
-        _check_device(device)
+        check_device(device)
         if not (self._rods or self._shells):
             raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
         self._check_planar()
@@ -424,7 +434,7 @@ class RobotBuilder:
             *self._terms,
         ]
         for term in terms[: len(terms) - len(self._terms)]:
-            _refuse_lost_stiffness(term, dtype)
+            refuse_lost_stiffness(term, dtype)
         self._add_residuals({t.name: t for t in terms})
         free, slides = free_dofs(body, self._clamps, self.planar)
         terms = [t.to(dtype) for t in terms]
@@ -494,55 +504,3 @@ class RobotBuilder:
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])
         return np.where(fresh, numbers, index)
-
-
-def _refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
-    """Refuse stiffnesses that the model's dtype does not hold."""
-    for name, value in term.energy.named_parameters():
-        if name != "poisson":
-            refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
-
-
-def _corners(box: object) -> np.ndarray:
-    """Return the corners (2, 3) of a box that nodes lie in."""
-    try:
-        corners = np.asarray(box, dtype=float)
-    except (TypeError, ValueError):
-        corners = np.zeros(0)
-    if corners.shape != (2, 3):
-        raise InputError(f"clamp.box: expected its two corners (min, max), (3,) each, got {shown(box)}")
-    return corners
-
-
-def _check_device(device: object) -> None:
-    """Refuse a device that torch does not know, or that is not there."""
-    try:
-        torch.empty(0, device=device)  # type: ignore[call-overload]
-    except (AssertionError, RuntimeError, TypeError) as error:
-        raise InputError(f"device: expected one that is there, such as 'cpu' or 'cuda', got {device!r}") from error
-
-
-def _check_density(method: str, density: object) -> None:
-    """Refuse what is no density of energy or power; `method` is what was called with it."""
-    refuse_other_kind(method, density, Energy, "a density (elastic.Energy, from which those of your own derive)")
-
-
-def _check_name(name: str | None) -> None:
-    if name is not None and (not isinstance(name, str) or not name or "/" in name):
-        raise InputError(f"name: expected a name without '/', got {name!r}")
-
-
-def _check_part(method: str, part: str) -> None:
-    """Refuse what cannot name a module among others; `method` is what was called with it."""
-    if not part.isidentifier() or hasattr(nn.ModuleDict, part):
-        raise InputError(f"{method}: {part!r} cannot be the name of a part; choose one of letters, digits and _")
-
-
-def _check_term(method: str, name: str) -> None:
-    """Refuse a name that no term of the builder's own has; `method` is what was called with it."""
-    _check_choice(f"{method}: name", name, STRAINS)
-
-
-def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {given!r}")

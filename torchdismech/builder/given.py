@@ -1,0 +1,79 @@
+"""What is given to a builder, checked: names, parts, choices, devices, densities, boxes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from torchdismech.builder.elements import refuse_lost
+from torchdismech.elastic import ElasticTerm, Energy
+from torchdismech.errors import InputError, refuse_other_kind, shown
+
+__all__ = [
+    "STRAINS",
+    "check_choice",
+    "check_density",
+    "check_device",
+    "check_name",
+    "check_part",
+    "check_term",
+    "corners_of",
+    "refuse_lost_stiffness",
+]
+
+STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
+
+
+def refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
+    """Refuse stiffnesses that the model's dtype does not hold."""
+    for name, value in term.energy.named_parameters():
+        if name != "poisson":
+            refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
+
+
+def corners_of(box: object) -> np.ndarray:
+    """Return the corners (2, 3) of a box that nodes lie in."""
+    try:
+        corners = np.asarray(box, dtype=float)
+    except (TypeError, ValueError):
+        corners = np.zeros(0)
+    if corners.shape != (2, 3):
+        raise InputError(f"clamp.box: expected its two corners (min, max), (3,) each, got {shown(box)}")
+    return corners
+
+
+def check_device(device: object) -> None:
+    """Refuse a device that torch does not know, or that is not there."""
+    try:
+        torch.empty(0, device=device)  # type: ignore[call-overload]
+    except (AssertionError, RuntimeError, TypeError) as error:
+        raise InputError(f"device: expected one that is there, such as 'cpu' or 'cuda', got {device!r}") from error
+
+
+def check_density(method: str, density: object) -> None:
+    """Refuse what is no density of energy or power; `method` is what was called with it."""
+    refuse_other_kind(method, density, Energy, "a density (elastic.Energy, from which those of your own derive)")
+
+
+def check_name(name: str | None) -> None:
+    """Refuse what cannot name a part of a robot; None is none."""
+    if name is not None and (not isinstance(name, str) or not name or "/" in name):
+        raise InputError(f"name: expected a name without '/', got {name!r}")
+
+
+def check_part(method: str, part: str) -> None:
+    """Refuse what cannot name a module among others; `method` is what was called with it."""
+    if not part.isidentifier() or hasattr(nn.ModuleDict, part):
+        raise InputError(f"{method}: {part!r} cannot be the name of a part; choose one of letters, digits and _")
+
+
+def check_term(method: str, name: str) -> None:
+    """Refuse a name that no term of the builder's own has; `method` is what was called with it."""
+    check_choice(f"{method}: name", name, STRAINS)
+
+
+def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
+    """Refuse a choice that there is not."""
+    if given not in choices:
+        raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {given!r}")
