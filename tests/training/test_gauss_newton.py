@@ -89,7 +89,7 @@ def test_prior_counts_as_its_share_of_what_was_measured(data, tmp_path):
     for _ in range(4):
         trainer._by_gauss_newton(trainer.config.stages[0], 20)
     window = trainer._window(every.recording, every.first, 20)  # all of them: the stage's batch is as large
-    loss = trainer._rows(system.predict(window), window).mean()
+    loss = trainer._rows(system.predict(window), window, trainer._counting(window)).mean()
     penalty = system.penalty()
     assert len(every) == 4 and penalty is not None
     (slope,) = torch.autograd.grad(loss, [drag])
