@@ -7,8 +7,6 @@ the same calls compile at the same step on every machine.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.telling import tell
 
 __all__ = ["THRESHOLD", "Compilation", "Cost", "Setting", "check_setting"]
 
@@ -186,14 +185,14 @@ class Compilation:
     def _begin(self, kind: Kind) -> None:
         self._compiled.add(kind)
         robots = "one robot" if kind[0] == 1 else f"{kind[0]} robots at a time"
-        _say(
+        tell(
             f"compiling what a step of {robots} evaluates, as the work is long: about a minute, once, then from "
             "the cache on disk; compile=False (--no-compile) turns it off"
         )
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
-        _say(f"the work is long, but what steps evaluate is not compiled: {reason}")
+        tell(f"the work is long, but what steps evaluate is not compiled: {reason}")
 
     # ---- for runs that go on in another process ------------------------------------------------------------------
 
@@ -251,11 +250,3 @@ def _is_of_compiler(error: RuntimeError) -> bool:
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-def _say(text: str) -> None:
-    """Tell the user, once for all processes, without tearing a progress bar."""
-    from tqdm import tqdm
-
-    if os.environ.get("RANK", "0") == "0":
-        tqdm.write(f"torchdismech: {text}", file=sys.stderr)

@@ -76,6 +76,16 @@ class TestCompiling:
             pattern = chain(symmetric=kind == "definite")
             assert_solves(pattern, random_values(pattern, kind, 11))
 
+    def test_a_file_that_cannot_be_compiled(self, cache, monkeypatch, tmp_path):
+        """Say what the compiler says of it, though the other files, beside it, are compiled well."""
+        real = shutil.which(native.compiler()[0])
+        script = f'case "$*" in *" -c "*/3.cpp*) echo "3.cpp: error: odd" >&2; exit 1;; esac\nexec {real} "$@"'
+        monkeypatch.setenv("CXX", executable(tmp_path / "strict-c++", script))
+        monkeypatch.setattr(native, "SOURCES", native.SOURCES[:4])
+        with pytest.raises(InputError, match="strict-c\\+\\+ fails on .*native: 3.cpp: error: odd"):
+            native.library()
+        assert not [*cache.iterdir()]
+
     def test_file_that_is_no_library(self, cache, monkeypatch, tmp_path):
         """Name the file that a compiler left and that cannot be loaded."""
         script = 'for word; do case "$before" in -o) echo "not a library" > "$word";; esac; before=$word; done'
@@ -125,6 +135,13 @@ class TestHostileCache:
         monkeypatch.setattr(native, "_found", None)
         (path,) = cache.iterdir()
         return path
+
+    def test_compiling_is_told(self, cache, capsys):
+        """Tell that something takes long, once."""
+        native.library()
+        assert capsys.readouterr().err.count("compiling its own code for this machine") == 1
+        native.library()
+        assert not capsys.readouterr().err
 
     @pytest.mark.parametrize("length", [0, 1000, -1])
     def test_truncated(self, cache, monkeypatch, loaded, length):

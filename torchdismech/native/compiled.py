@@ -1,7 +1,7 @@
 """Compiled code for what torch has no fast operation for: the C++ files beside this one.
 
-It is compiled at its first use for the machine's own instructions, which takes some seconds, and kept in the user's
-cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
+It is compiled at its first use for the machine's own instructions, which takes some ten seconds on two cores, and kept
+in the user's cache directory (`cache.py`). It needs a C++ compiler, GCC or clang.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.native import cache
 from torchdismech.native.taping import taped
+from torchdismech.telling import tell
 
 __all__ = ["Library", "Unavailable", "compiler", "function_of", "in_threads", "library", "made"]
 
@@ -133,6 +134,8 @@ def _code(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> t
     danger = cache.danger(directory)
     if danger is None:
         found = cache.find(directory, key)
+        if found is None and len(sources) > 1:
+            tell("compiling its own code for this machine: about ten seconds, once, then from the cache on disk")
         return _loaded(found or _made(command, flags, directory, key, sources, name)), flags
     warnings.warn(
         f"compiled code is made for this process alone, which takes seconds each time, as {danger}; set "
@@ -235,7 +238,7 @@ def _made(
         for file, text in (files | _headers()).items():
             (own / file).write_bytes(text)
         made = own / "native.so"
-        done = _run([*compiler, *flags, *(str(own / file) for file in files), "-o", str(made)])
+        done = _built([*compiler, *flags], [own / file for file in files], made)
         if done.returncode != 0:
             raise Unavailable(
                 f"the C++ compiler {shlex.join(compiler)} fails on {name}: {_complaint(done)}; set CXX to "
@@ -245,6 +248,18 @@ def _made(
             return cache.keep(made, directory, key)
         except OSError as error:
             raise _unwritable(directory, error) from error
+
+
+def _built(command: list[str], files: list[Path], made: Path) -> subprocess.CompletedProcess[bytes]:
+    """Compile files to a library, several side by side; return how it went: of the first that failed, if one did."""
+    if len(files) == 1:
+        return _run([*command, str(files[0]), "-o", str(made)])
+    objects = [file.with_suffix(".o") for file in files]
+    largest_first = sorted(zip(files, objects, strict=True), key=lambda pair: -pair[0].stat().st_size)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiling = [pool.submit(_run, [*command, "-c", str(file), "-o", str(to)]) for file, to in largest_first]
+    failed = next((done for each in compiling if (done := each.result()).returncode), None)
+    return failed or _run([*command, *map(str, objects), "-o", str(made)])
 
 
 @contextmanager
