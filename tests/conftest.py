@@ -1,8 +1,11 @@
-"""Which cases are slow, besides the tests that are marked so where they stand; the scene of a test module as a file."""
+"""Which cases are slow, besides tests that are marked so; compiled code; the scene of a test module as a file."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from torchdismech.native import compiled as native
 
 SLOW_CASES = Path(__file__).parent / "slow_cases.txt"
 
@@ -13,6 +16,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_code() -> None:
+    """Compile the library's C++ before the first test: that it takes long is said on the streams that tests read."""
+    with suppress(native.Unavailable):
+        native.library()
 
 
 @pytest.fixture
