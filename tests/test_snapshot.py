@@ -6,9 +6,20 @@ import pytest
 import torch
 from torch import nn
 
-from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, straight, trainable
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    Model,
+    RobotBuilder,
+    State,
+    straight,
+    trainable,
+    unroll,
+)
 from torchdismech.errors import InputError
-from torchdismech.forces import Gravity
+from torchdismech.forces import Force, Gravity
 from torchdismech.snapshot import Snapshot
 
 
@@ -152,6 +163,37 @@ def test_what_is_trained_is_known():
     model = rod()
     trainable.scaled(model, ["bend_twist.EI1"])
     assert model.seen().requires_gradients and model.seen().parametrized
+
+
+class Drag(Force):
+    """A drag whose one parameter has a private name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._factor = nn.Parameter(torch.tensor(0.1, dtype=torch.float64))
+
+    def forward(self, state: State, control: Control) -> torch.Tensor:  # noqa: D102
+        return -self._factor * state.velocity
+
+
+def test_parameters_with_private_names_are_trained():
+    """Differentiate by a parameter whatever its name: alone it was taken for none."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 5), Circle(1e-2), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(Gravity((0.0, 0.0, -9.81)))
+    drag = Drag()
+    builder.add_force(drag)
+    model = builder.finalize()
+    start = model.initial_state().detach()
+
+    def tip() -> torch.Tensor:
+        return unroll(model, start, ImplicitEuler(1e-2), 3).positions[-1, 0, -1, 2]
+
+    (gradient,) = torch.autograd.grad(tip(), [drag._factor])
+    with torch.no_grad():
+        higher, lower = (tip() for drag._factor.data in (torch.tensor(0.101).double(), torch.tensor(0.099).double()))
+    torch.testing.assert_close(gradient, (higher - lower) / 0.002, rtol=1e-3, atol=0)  # error of the difference
 
 
 def test_a_model_for_another_number_of_robots_is_refused_after_steps():

@@ -11,7 +11,7 @@ from weakref import ref
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchdismech.values import Place, every_module
+from torchdismech.values import Place, Values, every_module
 
 __all__ = ["HOOKS", "Snapshot", "own_tensors"]
 
@@ -29,7 +29,7 @@ class Snapshot:
     which is made anew when `shows` says so. Seen are other objects in attributes, parameters, buffers and modules, and
     that a tensor of real numbers has got other memory, another shape or another `requires_grad`, and that the first
     hook is put on a module of the library, or the last one removed. Not seen are the numbers in a tensor (but see
-    `versions`), what changes within a list or another object, and what becomes of a private tensor, whose name begins
+    `versions`), what changes within a list or another object, and what becomes of a private buffer, whose name begins
     with "_", as long as it is the same object.
 
     Parameters
@@ -40,8 +40,9 @@ class Snapshot:
     Attributes
     ----------
     others : the modules in the root, each once.
-    parametrized : whether some tensors are made by parametrizations.
+    parametrized : the modules of which some tensors are made by parametrizations.
     requires_gradients : whether some tensors do; of those that are made, what they are made of.
+    trained : those that do, but for what others are made of, by their places.
     hooked : whether something is to be called before or after a module of the library is.
     fitting : what has been found to fit the root, such as shapes of states.
     """
@@ -57,11 +58,9 @@ class Snapshot:
         ]
         self._dicts, self._empty = [of for of in held if of], [of for of in held if not of]
         self._objects = self._objects_of([*map(vars, modules)])
-        own = chain.from_iterable(tensors.items() for module in modules for tensors in own_tensors(module))
-        public = [tensor for name, tensor in own if tensor is not None and not name.startswith("_")]
-        self._tensors = [tensor for tensor in public if tensor.is_floating_point() or tensor.is_complex()]
+        self._tensors = [tensor for module in modules for tensor in _looked_at(module) if _is_real(tensor)]
         self._places = _places(self._tensors)
-        self.parametrized = any("parametrizations" in module._modules for module in modules)
+        self.parametrized = [module for module in modules if "parametrizations" in module._modules]
         self.requires_gradients = any(tensor.requires_grad for tensor in self._tensors)
         self.fitting: set[Hashable] = set()
         made_by = {id(other) for module in modules for other in _parametrizations(module)}
@@ -70,6 +69,7 @@ class Snapshot:
         self.hooked = any(self._hooks)
         seen = {*map(id, self._tensors)}
         places = [(m, name, t) for m in read for own in own_tensors(m) for name, t in own.items() if id(t) in seen]
+        self.trained = Values({(module, name): tensor for module, name, tensor in places if tensor.requires_grad})
         self._constants = [tensor for _, _, tensor in places if not tensor.is_inference()]
         self._names = [f"{type(module).__name__}.{name}" for module, name, t in places if not t.is_inference()]
         self._root, self._numbers = ref(root), [(place, _numbers_of(module)) for place, module in enumerate(modules)]
@@ -139,6 +139,17 @@ def _numbers_of(module: nn.Module) -> dict[str, Any]:
             elif type(value) in kinds:
                 found[name] = value
     return found
+
+
+def _looked_at(module: nn.Module) -> list[Tensor]:
+    """Return a module's own parameters and its public buffers, those that are set."""
+    parameters, buffers = own_tensors(module)
+    public = [tensor for name, tensor in buffers.items() if not name.startswith("_")]
+    return [tensor for tensor in (*parameters.values(), *public) if tensor is not None]
+
+
+def _is_real(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _names(module: nn.Module, kept_as: str) -> list[str]:

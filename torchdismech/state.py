@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Self
 
 import torch
@@ -92,6 +93,7 @@ def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
 
 
 STATES = "a state, such as model.initial_state()"
+SHAPE, DTYPE, DEVICE = attrgetter("shape"), attrgetter("dtype"), attrgetter("device")
 
 
 def running_robots(state: BatchState, given: Tensor | None) -> Tensor:
@@ -191,20 +193,9 @@ class State(BatchState):
 
     @property
     def kind(self) -> tuple:
-        """What models look at to tell whether a state is one of theirs: shapes, dtypes, devices, asked in each step."""
-        return (
-            self.q.shape,
-            None if self.internal is None else (self.internal.shape, self.internal.dtype),
-            self.q.dtype,
-            self.velocity.dtype,
-            self.acceleration.dtype,
-            self.director.dtype,
-            self.tangent.dtype,
-            self.reference_twist.dtype,
-            self.time.dtype,
-            self.q.device,
-            self.velocity.device,
-        )
+        """What tells whether two states are alike: class, shapes, dtypes, devices; models ask in each step."""
+        tensors = self.fields()
+        return type(self), *map(SHAPE, tensors), *map(DTYPE, tensors), *map(DEVICE, tensors)
 
     @torch.no_grad()
     def finite(self) -> Tensor:

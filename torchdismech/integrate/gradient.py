@@ -39,7 +39,7 @@ from torchdismech.integrate.step import solved_step
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
-from torchdismech.values import Values, evaluated, every_module, per_robot, requiring_gradients, where_rows
+from torchdismech.values import every_module, per_robot, where_rows
 
 __all__ = ["differentiable_step"]
 
@@ -62,13 +62,12 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     """
     model, recording = problem.model, torch.is_grad_enabled()
     parts = parts_of(problem.state.batch, problem.state.batch if size is None else size)
-    # numbers that are made of others are made once; torch.compile knows modules as they are
-    made = Values() if model.compilation.active or not problem.parametrized else evaluated(every_module(model))
+    made = problem.made()  # once
     held = problem.values | made
     with made.in_place():
         if len(parts) > 1 and model.batch is not None:
             held = held | per_robot(model)
-        values = held | requiring_gradients(every_module(model)) if recording and problem.requires_gradients else held
+        values = problem.trained() | held if recording else held
         tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
         recorded = recording and any(tensor.requires_grad for tensor in tensors)
         form = Form.of(problem, values) if recorded else None
@@ -176,8 +175,9 @@ class _Gradient(torch.autograd.Function):
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         every = on_cpu and bool(accepted.all())
-        _refuse_lost_places(form)
         _refuse_changed_constants(form)
+        if not form.unchanged:
+            _refuse_lost_places(form)
         sums, fitting, recorded = _Sums(needed, form.axes()), None, None
         for solved in form.parts:
             part = solved.part
@@ -215,6 +215,11 @@ class _Sums:
 
     def add(self, part: Part, gradients: Sequence[Tensor | None] | None) -> None:
         """Take the gradients of a part by the inputs that need one; None is zero. They are copied."""
+        if part.whole:
+            for (k, _), gradient in zip(self._wanted, gradients or [], strict=gradients is not None):
+                if gradient is not None:
+                    self._totals[k] = gradient.clone(memory_format=torch.contiguous_format)
+            return
         places, pieces = [], []
         for number, (k, axis) in enumerate(self._wanted):
             gradient, total = None if gradients is None else gradients[number], self._totals[k]

@@ -66,6 +66,7 @@ class StepKind:
         for module, names in zip(self._modules, movable, strict=True):
             held += [name not in names for own in own_tensors(module) for name in own]
         self._held = held
+        self._settings = [name for name, _ in _plain(problem.method) if name not in NOT_HELD]
         self._objects, self._traits = self._objects_of(problem), self._traits_of_model(problem.model)
         self._step = self._traits_of_step(problem)
         # of the model, when it was last found to be of this kind; the tensors in the movable places, where no values
@@ -161,19 +162,18 @@ class StepKind:
 
     def _traits_of_step(self, problem: StepProblem) -> list[Any]:
         """Return what compares by its value of all that a step is given beside the model; the solver is the last."""
-        model, method, controls = problem.model, problem.method, self.controls(problem.control)
-        given = (*problem.state.fields(), *controls.values())
+        model, method, state, controls = problem.model, problem.method, problem.state, self.controls(problem.control)
+        own = vars(method)
         return [
             type(method),
             method.scheme,
-            *_held_numbers(method),
-            len(vars(method)),
-            type(problem.state),
+            *map(own.get, self._settings),
+            len(own),
+            state.kind,
             *controls,
-            model.compilation.runs_compiled(problem.state.batch, problem.state.q),
-            *[tensor.shape for tensor in given],
-            *[tensor.dtype for tensor in given],
-            model.solvers.of(problem.state.batch),
+            *[(tensor.shape, tensor.dtype) for tensor in controls.values()],
+            model.compilation.runs_compiled(state.batch, state.q),
+            model.solvers.of(state.batch),
         ]
 
     def _traits_of_model(self, model: Model) -> list[Any]:
@@ -204,10 +204,6 @@ def _shaped(tensors: Iterable[Tensor]) -> list[tuple]:
 def odd(method: Method) -> bool:
     """Return whether a method holds more than its scheme and plain numbers, which no recording would see change."""
     return not all(isinstance(value, PLAIN) for name, value in vars(method).items() if name != "scheme")
-
-
-def _held_numbers(method: Method) -> list[tuple[str, Any]]:
-    return [item for item in _plain(method) if item[0] not in NOT_HELD]
 
 
 def _plain(owner: Any) -> list[tuple[str, Any]]:

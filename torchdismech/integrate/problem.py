@@ -18,7 +18,7 @@ from torchdismech.model import Model
 from torchdismech.records import replaced
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
-from torchdismech.values import Values
+from torchdismech.values import Values, evaluated, every_module, requiring_gradients
 
 __all__ = ["Method", "StepProblem", "Take"]
 
@@ -82,15 +82,17 @@ class StepProblem:
         """Return a copy with some fields changed."""
         return replaced(self, **changes)
 
-    @property
-    def parametrized(self) -> bool:
-        """Whether some of the model's tensors may be made by parametrizations."""
-        return self.seen is None or self.seen.parametrized
+    def made(self) -> Values:
+        """Return the model's tensors that parametrizations make, as they are now; torch.compile makes them itself."""
+        if self.model.compilation.active:
+            return Values()
+        return evaluated(every_module(self.model) if self.seen is None else self.seen.parametrized)
 
-    @property
-    def requires_gradients(self) -> bool:
-        """Whether some of the model's tensors may require gradients."""
-        return self.seen is None or len(self.values) > 0 or self.seen.requires_gradients
+    def trained(self) -> Values:
+        """Return the model's own tensors that require gradients, while those that are `made` stand in it."""
+        if self.seen is None or self.values or self.model.compilation.active:  # tensors stand elsewhere, or others do
+            return requiring_gradients(every_module(self.model))
+        return self.seen.trained
 
     @property
     def elapsed(self) -> float | Tensor | None:
