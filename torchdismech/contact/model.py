@@ -124,8 +124,8 @@ class ContactModel:
         return StepPairs(self.self_contacts.pairs(x0, x1, slack), self._couplings)
 
     def touching(self, q: Tensor) -> StepPairs | None:
-        """Return the parts that touch at q (B, n)."""
-        return self.may_touch(q, q, q.new_zeros(len(q)))
+        """Return the parts that touch at q (B, n); None where nothing can."""
+        return self.may_touch(q, q, q.new_zeros(len(q))) if len(self.self_contacts) else None
 
     def report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
