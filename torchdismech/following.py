@@ -25,6 +25,7 @@ from torchdismech.clamps import posed
 from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.static import Static, ramped
 from torchdismech.integrate.supports import refuse_unheld
@@ -110,8 +111,8 @@ def follow(
     steps: int = 100,
     length: float = 0.05,
     max_iterations: int = 10,
-    force_tolerance: float = 1e-8,
-    relative_tolerance: float = 1e-8,
+    force_tolerance: float = FORCE_TOLERANCE,
+    relative_tolerance: float = RELATIVE_TOLERANCE,
 ) -> EquilibriumPath:
     """Return the path of equilibria of each robot from no load towards `last` times its loads.
 

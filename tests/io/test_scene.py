@@ -45,7 +45,9 @@ def test_defaults_are_those_of_the_documentation(load):
     assert scene.batch == 1 and scene.steps == 5 and scene.document.output.every == 10
     integrator = scene.build().integrator
     assert isinstance(integrator, ImplicitEuler)
-    assert (integrator.dt, integrator.force_tolerance, integrator.relative_tolerance) == (0.01, 1e-8, 1e-8)
+    assert (integrator.dt, integrator.force_tolerance, integrator.relative_tolerance) == (0.01, 1e-12, 1e-8)
+    of_classes = [ImplicitEuler(0.01), Static()]
+    assert {(method.force_tolerance, method.relative_tolerance) for method in of_classes} == {(1e-12, 1e-8)}
     assert (integrator.max_iterations, integrator.line_search, integrator.max_substeps) == (50, True, 0)
 
 

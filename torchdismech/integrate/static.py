@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, Status, listed, whole_number
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.integrator import Solver, StepInfo
+from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, Solver, StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.settling import settled_step
@@ -60,8 +60,8 @@ class Static(Solver):
     def __init__(
         self,
         load_steps: int = 1,
-        force_tolerance: float = 1e-8,
-        relative_tolerance: float = 1e-8,
+        force_tolerance: float = FORCE_TOLERANCE,
+        relative_tolerance: float = RELATIVE_TOLERANCE,
         max_iterations: int = 200,
         line_search: bool = True,
         chunk: int | str | None = "auto",

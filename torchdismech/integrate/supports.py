@@ -13,7 +13,7 @@ from torchdismech.state import Control, State
 
 __all__ = ["refuse_unheld"]
 
-ROUNDING = 1e-12  # of sums of weights, which are about 1
+ROUNDING = 1e-12  # of sums of weights, which are about 1, and of loads, as a part of what is summed
 HOLDS = 1e-9  # beyond, the sum of projections across what nodes slide along holds a part
 
 
@@ -39,7 +39,8 @@ def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, to
     nodes = load[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
     total = load.new_zeros(state.batch, loose.shape[1], 3).index_add(1, torch.as_tensor(parts).to(load.device), nodes)
     pull = (torch.as_tensor(loose).to(total) @ total.unsqueeze(-1)).squeeze(-1)
-    falls = (pull.abs() > tolerance) & rows[:, None, None]
+    rounding = ROUNDING * nodes.abs().sum((1, 2))
+    falls = (pull.abs() > tolerance + rounding[:, None, None]) & rows[:, None, None]
     if bool(falls.any()):
         robot, part, way = falls.nonzero()[0].tolist()
         node = int(np.flatnonzero(parts == part)[0])

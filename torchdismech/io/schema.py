@@ -201,7 +201,7 @@ class Simulation(Table):
     )
     beta: Annotated[float, Field(gt=0, le=0.5)] | None = Field(default=None, description="Newmark's beta")
     gamma: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="Newmark's gamma")
-    force_tolerance: Positive = Field(default=1e-8, description="absolute tolerance of the residual [N]")
+    force_tolerance: Positive = Field(default=1e-12, description="absolute tolerance of the residual [N]")
     relative_tolerance: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=1e-8, description="tolerance relative to the step's force scale"
     )
