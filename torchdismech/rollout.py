@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,10 +17,13 @@ from torch.utils.checkpoint import checkpoint
 from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept
 from torchdismech.errors import InputError, SimulationError, Status, refuse_other_kind, whole_number
+from torchdismech.integrate.info import SeveralSteps
 from torchdismech.state import BatchState, Control, State, running_robots
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
 __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
+
+LONGEST = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
 
 S = TypeVar("S", bound=BatchState)
 S_contra = TypeVar("S_contra", bound=BatchState, contravariant=True)
@@ -59,6 +62,15 @@ class Stepper(Protocol[M_contra, S]):
     def step(  # noqa: D102
         self, model: M_contra, state: S, control: Control | None = None, running: Tensor | None = None
     ) -> tuple[S, Any]: ...
+
+
+@runtime_checkable
+class StepperOfMany(Protocol):
+    """What takes several steps at once, if nothing is asked between them."""
+
+    def steps(  # noqa: D102
+        self, model: Any, state: Any, count: int, control: Control | None = None, running: Tensor | None = None
+    ) -> tuple[Any, SeveralSteps]: ...
 
 
 class Observe(Protocol[S_contra]):
@@ -188,23 +200,27 @@ def frames(
     )
     strained: Mapping[str, Tensor] = {}
     exerted: Mapping[str, Tensor] = {}
-    total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
-    for step in range(1, steps + 1):
+    at_once = LONGEST if schedule is None and controller is None and not reactions else 1
+    step, none = 0, SeveralSteps.none(state.q)
+    went = none  # since the frame before
+    while step < steps:
         scheduled = _scheduled(model, state, integrator, schedule)
         control, after = answered(controller, state, memory, scheduled, model)
-        before = state
-        state, info = integrator.step(model, before, control, running)
+        before, count = state, min(every - step % every, steps - step, at_once)
+        if count > 1 and isinstance(integrator, StepperOfMany):
+            state, info = integrator.steps(model, before, count, control, running)
+        else:
+            count = 1
+            state, info = integrator.step(model, before, control, running)
+        step += count
         status = torch.where(running, info.status, status)
         if throw and not bool(info.converged.all()):
-            raise SimulationError.from_status(info.status, f"step {step}")
-        total, most = total + info.iterations, torch.maximum(most, info.iterations)
-        residual = torch.maximum(residual, torch.where(running, info.residual, 0.0))
-        contact = dict(info.contact)
-        if contact:
-            deepest = contact["penetration"] = torch.maximum(deepest, contact["penetration"])
+            of = f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"
+            raise SimulationError.from_status(info.status, of)
+        went = went.followed_by(info, running)
         running = running & info.converged
         memory = kept(memory, after, running)
-        _advance(bar, running, info)
+        _advance(bar, count, running, info)
         if step % every == 0 or step == steps:
             energies = model.energies(state, control)
             if strains:
@@ -212,9 +228,9 @@ def frames(
             if reactions:
                 known = running & (info.substeps == 1)
                 exerted = _by_clamp(integrator.reactions(model, before, state, control), known)  # type: ignore[attr-defined]
-            at = cast(State, state)
-            yield Frame(step, at, total, most, residual, status, energies, contact, memory, strained, exerted)
-            total, most, residual, deepest = zero, zero, zero.to(state.q.dtype), zero.to(state.q.dtype)
+            how = (went.iterations, went.iterations_max, went.residual, status)
+            yield Frame(step, cast(State, state), *how, energies, went.contact, memory, strained, exerted)
+            went = none
 
 
 @dataclass(frozen=True)
@@ -431,10 +447,11 @@ def _progress_bar(steps: int, batch: int):
     return tqdm(total=steps, unit="step", desc=f"{batch} robots" if batch > 1 else "1 robot")
 
 
-def _advance(bar, running: Tensor, info) -> None:
+def _advance(bar, count: int, running: Tensor, info) -> None:
+    """Show so many steps more, and how they went."""
     if bar is None:
         return
-    bar.update(1)
-    if bar.n % 10 == 0 or bar.n == bar.total:
-        iterations = info.iterations[running].double().mean().item() if bool(running.any()) else 0.0
+    bar.update(count)
+    if count > 1 or bar.n % 10 == 0 or bar.n == bar.total:
+        iterations = info.iterations[running].double().mean().item() / count if bool(running.any()) else 0.0
         bar.set_postfix(running=int(running.sum()), iterations=f"{iterations:.1f}", refresh=False)

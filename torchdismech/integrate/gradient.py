@@ -86,7 +86,11 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
 
 
 def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State, StepInfo, list[SolvedPart]]:
-    """Return the states after a step, how it went, and how each part of the batch was solved."""
+    """Return the states after a step, how it went, and how each part of the batch was solved.
+
+    Of several steps, where a recording takes them, each part takes all before the next one begins: what it works on is
+    near the processor.
+    """
     whole, solved, kind = Whole(problem.state.batch), [], None
     given: list[Sequence[Tensor | None]] = []  # what a recording is given of each part
     for part in parts:
@@ -102,6 +106,8 @@ def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State
             if recorded and kind is not None and kind.all_forces and not part.whole:
                 inputs = kind.inputs(problem)
                 given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
+        if problem.count > 1 and recorded and kind is not None and kind.all_forces:
+            after, info = kind.recording.followed(after, info, problem.count)
         solved.append(SolvedPart(part, kind if recorded else None, candidates))
         if recorded or not part.whole:  # the next step writes the static buffers
             whole.write(part, [*after.fields(), *info.tensors()])

@@ -1,19 +1,21 @@
-"""StepInfo: how the step of each robot went."""
+"""StepInfo: how the step of each robot went. SeveralSteps: how several of them did."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from torchdismech.contact.report import Report
 from torchdismech.errors import Status
+from torchdismech.records import replaced
 from torchdismech.solve.search import Root
 from torchdismech.values import where_rows
 
-__all__ = ["StepInfo"]
+__all__ = ["SeveralSteps", "StepInfo"]
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,59 @@ class StepInfo:
         """Return all tensors, those of contact last."""
         return [*self._numbers().values(), *self.contact.values()]
 
-    def with_tensors(self, tensors: Iterable[Tensor]) -> StepInfo:
+    def with_tensors(self, tensors: Iterable[Tensor]) -> Self:
         """Return a report with other tensors, in the same order."""
         given = iter(tensors)
         own = {name: next(given) for name in self._numbers()}
-        return StepInfo(**own, contact={name: next(given) for name in self.contact})
+        return replaced(self, **own, contact={name: next(given) for name in self.contact})
 
     def _numbers(self) -> dict[str, Tensor]:
-        """Return the fields but contact, those that are not None."""
-        return {k: v for k, v in vars(self).items() if k != "contact" and v is not None}
+        """Return the fields but contact, those that are tensors."""
+        return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
+
+
+@dataclass(frozen=True)
+class SeveralSteps(StepInfo):
+    """How several steps of each robot went.
+
+    Attributes
+    ----------
+    status : CONVERGED, or why the first step failed that did: the robot stays where it was before that one.
+    iterations, iterations_max : Newton iterations, of all steps and of the step that took most.
+    residual, substeps : the most of one step.
+    contact : of the last step, but for "penetration", which is the largest in all.
+    count : how many steps these are.
+    Others are of the last step.
+    """
+
+    iterations_max: Tensor = field(kw_only=True)
+    count: int = field(kw_only=True)
+
+    @classmethod
+    def none(cls, like: Tensor) -> SeveralSteps:
+        """Return what to begin with, for the robots of a tensor of real numbers (B, ..)."""
+        zero = torch.zeros(len(like), dtype=torch.long, device=like.device)
+        real = zero.to(like.dtype)
+        return cls(zero, zero, real, real, real, zero, iterations_max=zero, count=0)
+
+    def followed_by(self, info: Any, running: Tensor) -> SeveralSteps:
+        """Return these and what came after them, of the robots (B,) that were running.
+
+        Parameters
+        ----------
+        info : of one step, of any kind of robots, or of several.
+        """
+        several = isinstance(info, SeveralSteps)
+        contact = dict(info.contact)
+        if contact and self.contact:
+            contact["penetration"] = torch.maximum(self.contact["penetration"], contact["penetration"])
+        return replaced(
+            self,
+            status=torch.where(running, info.status, self.status),
+            iterations=self.iterations + info.iterations,
+            iterations_max=torch.maximum(self.iterations_max, info.iterations_max if several else info.iterations),
+            residual=torch.maximum(self.residual, torch.where(running, info.residual, 0.0)),
+            substeps=torch.maximum(self.substeps, info.substeps),
+            contact=contact,
+            count=self.count + (info.count if several else 1),
+        )

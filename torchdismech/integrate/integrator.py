@@ -18,7 +18,7 @@ from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradient import differentiable_step
-from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import (
     apart_from_checkpoints,
     cause_in_hooks,
@@ -279,15 +279,17 @@ class Solver(ABC):
     # ---- inside ------------------------------------------------------------------------------------------------
 
     def _checked_step(
-        self, model: Model, state: State, control: Control, running: Tensor | None, throw: bool
+        self, model: Model, state: State, control: Control, running: Tensor | None, throw: bool, count: int = 1
     ) -> tuple[State, StepInfo]:
-        """Return what `step` does."""
+        """Return what `step` does; of up to `count` steps, if a recording takes them."""
         running = running_robots(state, running)
         seen = model.seen()
         self.check(model, state, control, seen)
         if model.has_user_hooks:
             with apart_from_checkpoints():
                 model.try_hooks_in_other_modes(seen)
+        if model.has_user_hooks or control.pose is not None:
+            count = 1  # each step is looked at, or has a target of its own
         if control.pose is not None:
             control = posed(model.body, state, control)
         values = model.values_of(control)
@@ -295,7 +297,7 @@ class Solver(ABC):
             if torch.is_grad_enabled():
                 refuse_hidden_tensors(model, state, control, seen)
             control_alone, dt = control.without_values(), self._step_length
-            problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
+            problem = StepProblem(model, self, state, control_alone, dt, running, values, count=count, seen=seen)
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
@@ -348,6 +350,34 @@ class Integrator(Solver):
         self.dt = float(dt)
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
+    def steps(
+        self,
+        model: Model,
+        state: State,
+        count: int,
+        control: Control | None = None,
+        running: Tensor | None = None,
+    ) -> tuple[State, SeveralSteps]:
+        """Return the states after `count` steps, to the bit those that as many calls of `step` lead to.
+
+        Nothing but the library runs between two of them, so the model is looked at once where steps are recorded as a
+        whole and no gradients are taken: one robot takes half the time, a batch nine tenths.
+
+        Parameters
+        ----------
+        control : of each step: where it holds clamped dofs is where they are at the end of the first.
+        running : (B,) bool, robots to step. A robot whose step fails is not stepped any more.
+        """
+        refuse_unstepped(self, model, Model)
+        count, running = whole_number(count, "steps: count"), running_robots(state, running)
+        control, went = control or Control(), SeveralSteps.none(state.q)
+        while went.count < count:
+            with model.turn:
+                refuse_transforms(model, state, control)
+                state, info = self._checked_step(model, state, control, running, False, count - went.count)
+            went, running = went.followed_by(info, running), running & info.converged
+        return state, went
+
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
         """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.
 
@@ -387,7 +417,8 @@ class Integrator(Solver):
             problem = problem.replace(state=started)
         if self.max_substeps < 2:
             return differentiable_step(problem, size)
-        return in_chunks(partial(with_retries, differentiable_step, most=self.max_substeps), problem, size)
+        taken_again = partial(with_retries, differentiable_step, most=self.max_substeps)
+        return in_chunks(taken_again, problem.replace(count=1), size)
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"

@@ -21,7 +21,7 @@ from torchdismech.contact.report import Report
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.primal_dual import first_met, judged_of, judged_step, moved
 from torchdismech.integrate.problem import StepProblem
@@ -83,6 +83,21 @@ class RecordedStep:
         """Set a step up; None stands for inputs that are those of the step before."""
         self._static.give(inputs, dt)
         self._setup.replay()
+
+    def followed(self, after: State, info: StepInfo, count: int) -> tuple[State, SeveralSteps]:
+        """Return the states after `count` steps, of which the first was taken, and how they went.
+
+        The others are given the same but for the state; a robot whose step fails is not stepped any more.
+        """
+        running = self._problem.running
+        went = SeveralSteps.none(info.residual).followed_by(info, running)
+        for _ in range(count - 1):
+            running = running & info.converged
+            self._static.go_on(after, running)
+            self._setup.replay()
+            after, info = self.taken()
+            went = went.followed_by(info, running)
+        return after, went
 
     def taken(self) -> tuple[State, StepInfo]:
         """Return the states after the step that was set up, and how it went; what is not recorded runs as without.

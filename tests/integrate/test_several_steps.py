@@ -1,0 +1,169 @@
+"""Several steps at once: to the bit what single steps do, whichever of them recordings take."""
+
+import functools
+
+import pytest
+import torch
+
+from tests.integrate.recordings import LOADS, rods_on_cpu
+from torchdismech import BDF2, Control, ImplicitEuler, Newmark, Status, forces, rollout, trainable
+from torchdismech.errors import InputError, SimulationError
+from torchdismech.integrate import recorded_step
+
+STEPS = 30
+EULER = functools.partial(ImplicitEuler, 2e-3)
+
+
+def one_by_one(integrator, model, state, control=None, running=None, steps=STEPS):
+    """Return the states after some steps, and how each of these went."""
+    running, infos = torch.ones(state.batch, dtype=torch.bool) if running is None else running, []
+    for _ in range(steps):
+        state, info = integrator.step(model, state, control, running)
+        infos.append((info, running))
+        running = running & info.converged
+    return state, infos
+
+
+def assert_same(found, expected):
+    """Check that states and reports are the same to the bit."""
+    (state, went), (stepped, infos) = found, expected
+    assert all(map(torch.equal, state.fields(), stepped.fields()))
+    status = torch.zeros_like(went.status)
+    for info, running in infos:
+        status = torch.where(running, info.status, status)
+    residuals = torch.stack([torch.where(running, info.residual, 0.0) for info, running in infos])
+    iterations = torch.stack([info.iterations for info, _ in infos])
+    assert went.count == len(infos) and torch.equal(went.status, status)
+    assert torch.equal(went.iterations, iterations.sum(0)) and torch.equal(went.residual, residuals.amax(0))
+    assert torch.equal(went.iterations_max, iterations.amax(0))
+    last = infos[-1][0].contact
+    assert went.contact.keys() == last.keys()
+    for name, value in went.contact.items():
+        deepest = torch.stack([info.contact[name] for info, _ in infos]).amax(0) if name == "penetration" else last[name]
+        assert torch.equal(value, deepest)
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Return how many steps recordings took, and in how many turns."""
+    counted = []
+    followed = recorded_step.RecordedStep.followed
+
+    def counting(self, after, info, count):
+        counted.append(count)
+        return followed(self, after, info, count)
+
+    monkeypatch.setattr(recorded_step.RecordedStep, "followed", counting)
+    return counted
+
+
+@pytest.mark.parametrize("load", [None, "resistive", "rough floor", "floor that moves", "magnet"])
+@pytest.mark.parametrize("method", [EULER, functools.partial(Newmark, 2e-3), functools.partial(BDF2, 2e-3)])
+def test_robots_go_the_same_way(load, method, looks):
+    """Take many at once, of one robot, after those that come before a recording."""
+    model = rods_on_cpu(1, None if load is None else LOADS[load]())
+    state, integrator = model.initial_state(), method()
+    expected = one_by_one(integrator, model, state)
+    model.recordings.clear()
+    assert_same(integrator.steps(model, state, STEPS), expected)
+    assert looks and looks[0] == STEPS - 12  # 12 steps come before a recording
+
+
+@pytest.mark.parametrize("chunk", [2, 3, "auto"])
+def test_parts_of_a_batch(chunk, looks):
+    """Take all steps of a part before those of the next; of five robots one is in two parts."""
+    model = rods_on_cpu(5)
+    control = Control(force=1e-3 * torch.ones(5, model.n_dofs, dtype=torch.float64))
+    state, integrator = model.initial_state(), EULER(chunk=chunk)
+    running = torch.tensor([True, True, False, True, True])
+    expected = one_by_one(integrator, model, state, control, running)
+    model.recordings.clear()
+    assert_same(integrator.steps(model, state, STEPS, control, running), expected)
+    assert len(looks) == {2: 3, 3: 2, "auto": 1}[chunk]
+
+
+@pytest.mark.parametrize("chunk", [2, "auto"])
+def test_a_robot_that_fails_stays(chunk, looks):
+    """Leave a robot where it was before the step that failed; the others go on."""
+    model = rods_on_cpu(3)
+    state = model.initial_state()
+    velocity = torch.zeros_like(state.velocity)
+    velocity[1, -8:] = 1e9  # a twist so fast that no step is solved
+    integrator = EULER(chunk=chunk, max_iterations=4)
+    one_by_one(integrator, model, state)  # records
+    state = model.initial_state(velocity=velocity)
+    expected = one_by_one(integrator, model, state)
+    found = integrator.steps(model, state, STEPS)
+    assert_same(found, expected)
+    assert looks and (found[1].status != Status.CONVERGED).tolist() == [False, True, False]
+
+
+OTHERS = {
+    "smaller parts": (rods_on_cpu, EULER(max_substeps=4), None),
+    "a user's force": (lambda: rods_on_cpu(1, Spring()), EULER(), None),
+    "values": (rods_on_cpu, EULER(), Control(values={"bend_twist.EI1": torch.tensor([[1e-5]], dtype=torch.float64)})),
+    "trained": (lambda: trained(), EULER(), None),
+}
+
+
+class Spring(forces.Force):
+    """A force of a user's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.stiffness = torch.nn.Parameter(torch.tensor(0.1, dtype=torch.float64))
+
+    def forward(self, state, control):
+        """Return a pull to where the robot is at rest."""
+        at_rest = torch.cat([self.body.nodes.flatten(), state.q.new_zeros(state.q.shape[1] - 3 * state.n_nodes)])
+        return -self.stiffness * (state.q - at_rest)
+
+
+def trained():
+    """Return a rod of which a stiffness is trained."""
+    model = rods_on_cpu()
+    trainable.scaled(model, ["bend_twist.EI1"])
+    return model
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_looked_at_step_by_step(name, gradients):
+    """Do the same where each step is taken alone, or numbers are made of others; gradients pass through all."""
+    make, integrator, control = OTHERS[name]
+    model = make()
+    with torch.set_grad_enabled(gradients):
+        start = model.initial_state().detach()
+        expected = one_by_one(integrator, model, start, control, steps=20)
+        found = integrator.steps(model, start, 20, control)
+    assert_same(found, expected)
+    assert found[0].q.requires_grad == (gradients and name in ("trained", "a user's force"))
+
+
+def test_runs_take_steps_at_once(looks):
+    """Give the same frames for each way to take the steps between two of them, with a schedule and without."""
+    model = rods_on_cpu(2, LOADS["rough floor"]())
+    state, integrator = model.initial_state(), EULER()
+    alone = rollout(model, state, integrator, 25, schedule=lambda time, model: Control(), every=10)
+    assert not looks
+    at_once = rollout(model, state, integrator, 25, every=10)
+    assert looks == [10, 10, 5]
+    for name in ("positions", "velocities", "iterations", "iterations_max", "residual", "status", "step"):
+        assert torch.equal(getattr(at_once, name), getattr(alone, name))
+    assert all(torch.equal(at_once.contact[name], alone.contact[name]) for name in alone.contact)
+
+
+def test_a_run_that_fails_says_in_which_steps():
+    """Name the steps that were taken at once."""
+    model = rods_on_cpu()
+    state = model.initial_state()
+    state = state.replace(velocity=torch.full_like(state.velocity, 1e9))
+    with pytest.raises(SimulationError, match="steps 1 to 5"):
+        rollout(model, state, EULER(max_iterations=2), 10, every=5, throw=True)
+
+
+def test_numbers_of_steps_are_whole():
+    """Refuse what is no number of steps."""
+    model = rods_on_cpu()
+    with pytest.raises(InputError, match="steps: count"):
+        EULER().steps(model, model.initial_state(), 0)
