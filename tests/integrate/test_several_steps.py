@@ -88,8 +88,8 @@ def test_a_robot_that_fails_stays(chunk, looks):
     model = rods_on_cpu(3)
     state = model.initial_state()
     velocity = torch.zeros_like(state.velocity)
-    velocity[1, -8:] = 1e9  # a twist so fast that no step is solved
-    integrator = EULER(chunk=chunk, max_iterations=4)
+    velocity[1, -8:] = 1e9  # a twist that grows until a step is not solved, the 25th
+    integrator = EULER(chunk=chunk, max_iterations=3)
     one_by_one(integrator, model, state)  # records
     state = model.initial_state(velocity=velocity)
     expected = one_by_one(integrator, model, state)
