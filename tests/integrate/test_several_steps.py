@@ -39,7 +39,9 @@ def assert_same(found, expected):
     last = infos[-1][0].contact
     assert went.contact.keys() == last.keys()
     for name, value in went.contact.items():
-        deepest = torch.stack([info.contact[name] for info, _ in infos]).amax(0) if name == "penetration" else last[name]
+        deepest = (
+            torch.stack([info.contact[name] for info, _ in infos]).amax(0) if name == "penetration" else last[name]
+        )
         assert torch.equal(value, deepest)
 
 

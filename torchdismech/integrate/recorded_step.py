@@ -36,6 +36,7 @@ from torchdismech.integrate.step import (
 )
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.native.tape import Tape
+from torchdismech.records import replaced
 from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resumed, tried
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import State
@@ -78,6 +79,7 @@ class RecordedStep:
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
         self._ended: tuple[State, StepInfo] | None = None
+        self._went: SeveralSteps | None = None
 
     def start(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
         """Set a step up; None stands for inputs that are those of the step before."""
@@ -89,15 +91,19 @@ class RecordedStep:
 
         The others are given the same but for the state; a robot whose step fails is not stepped any more.
         """
-        running = self._problem.running
-        went = SeveralSteps.none(info.residual).followed_by(info, running)
+        running = self._problem.running  # where each step reads it
+        went = self._kept(SeveralSteps.none(info.residual).followed_by(info, running))
+        going_on = running & info.converged
         for _ in range(count - 1):
-            running = running & info.converged
-            self._static.go_on(after, running)
+            self._static.go_on(after, going_on)
             self._setup.replay()
             after, info = self.taken()
-            went = went.followed_by(info, running)
-        return after, went
+            if self._ended is not None and info is self._ended[1]:
+                self._tally.replay()
+            else:
+                self._kept(went.followed_by(info, running))
+                going_on = going_on & info.converged
+        return after, replaced(went, count=count)
 
     def taken(self) -> tuple[State, StepInfo]:
         """Return the states after the step that was set up, and how it went; what is not recorded runs as without.
@@ -170,6 +176,24 @@ class RecordedStep:
         return after, StepInfo.of(root, status, scale, contact)
 
     # ---- inside ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _tally(self) -> Recording[SeveralSteps] | Tape[SeveralSteps]:
+        """Counts a step that ended well among those before it."""
+        assert self._ended is not None and self._went is not None
+        info, running, went = self._ended[1], self._problem.running, self._went
+        before = went.with_tensors(map(torch.clone, went.tensors()))  # to record it counts some steps
+        tally = recorded(lambda: self._kept(went.followed_by(info, running)), running.device, None)
+        self._kept(before)
+        return tally
+
+    def _kept(self, went: SeveralSteps) -> SeveralSteps:
+        """Return how several steps went, written to where all of them are counted."""
+        if self._went is None:
+            self._went = went.with_tensors(map(torch.clone, went.tensors()))
+        for own, found in zip(self._went.tensors(), went.tensors(), strict=True):
+            own.copy_(found)
+        return self._went
 
     @cached_property
     def _forms(self) -> dict[Callable, Callable]:
