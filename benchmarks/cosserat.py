@@ -44,7 +44,9 @@ from torchdismech import (
     Model,
     Newmark,
     RobotBuilder,
+    State,
     Status,
+    StepInfo,
     forces,
     helix,
     straight,
@@ -128,8 +130,8 @@ class Course:
     ----------
     track : nodes (T, N, 3) of the first one, after each `SAMPLE` [m].
     seconds : CPU time of all steps.
-    converged, residual, iterations : of ours: robots that converged in every step, the largest residual over its step's
-        force scale, and the mean number of Newton iterations.
+    converged, residual, iterations : of ours: robots that converged in every step, the largest residual over the force
+        scale of the last step before its sample, and the mean number of Newton iterations.
     """
 
     track: np.ndarray
@@ -242,21 +244,28 @@ def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
     integrator = INTEGRATORS[scheme](dt=SAMPLE / count, relative_tolerance=RELATIVE_TOLERANCE)
     state = model.initial_state(batch=batch)
 
-    def control() -> Control | None:
-        return integrator.sample(wave, state, model) if rod.snake else None
+    def stepped() -> tuple[State, list[StepInfo]]:
+        """Return the states at the next sample; a snake has another control in each step."""
+        if not rod.snake:
+            found, info = integrator.steps(model, state, count)
+            return found, [info]
+        found, infos = state, []
+        for _ in range(count):
+            found, info = integrator.step(model, found, integrator.sample(wave, found, model))
+            infos.append(info)
+        return found, infos
 
-    warm_up(integrator, model, state, control())
+    warm_up(integrator, model, state, integrator.sample(wave, state, model) if rod.snake else None)
     track, infos, began = [], [], now()
     for _ in range(rod.samples):
-        for _ in range(count):
-            state, info = integrator.step(model, state, control())
-            infos.append(info)
+        state, more = stepped()
+        infos += more
         track.append(state.positions[0])
     seconds = now() - began
     converged = torch.stack([info.status == int(Status.CONVERGED) for info in infos]).all(0)
     residual, scale = (torch.stack([getattr(info, name) for info in infos]) for name in ("residual", "force_scale"))
     worst = float((residual / scale)[scale > 0].max())  # nothing pulls at a snake before its wave begins: no scale
-    iterations = float(torch.stack([info.iterations for info in infos]).double().mean())
+    iterations = float(torch.stack([info.iterations for info in infos]).double().sum(0).mean()) / (rod.samples * count)
     return Course(torch.stack(track).numpy(), seconds, int(converged.sum()), worst, iterations)
 
 

@@ -122,6 +122,9 @@ class SeveralSteps(StepInfo):
         info : of one step, of any kind of robots, or of several.
         """
         several = isinstance(info, SeveralSteps)
+        if several and not self.count:
+            return info
+        last = info if isinstance(info, StepInfo) else self  # chains and arms do not tell
         contact = dict(info.contact)
         if contact and self.contact:
             contact["penetration"] = torch.maximum(self.contact["penetration"], contact["penetration"])
@@ -131,6 +134,8 @@ class SeveralSteps(StepInfo):
             iterations=self.iterations + info.iterations,
             iterations_max=torch.maximum(self.iterations_max, info.iterations_max if several else info.iterations),
             residual=torch.maximum(self.residual, torch.where(running, info.residual, 0.0)),
+            tolerance=last.tolerance,
+            force_scale=last.force_scale,
             substeps=torch.maximum(self.substeps, info.substeps),
             contact=contact,
             count=self.count + (info.count if several else 1),

@@ -91,18 +91,12 @@ class RecordedStep:
 
         The others are given the same but for the state; a robot whose step fails is not stepped any more.
         """
-        running = self._problem.running  # where each step reads it
-        went = self._kept(SeveralSteps.none(info.residual).followed_by(info, running))
-        going_on = running & info.converged
+        went = self._no_steps(info)
+        self._hand_on(after, info)
         for _ in range(count - 1):
-            self._static.go_on(after, going_on)
             self._setup.replay()
             after, info = self.taken()
-            if self._ended is not None and info is self._ended[1]:
-                self._tally.replay()
-            else:
-                self._kept(went.followed_by(info, running))
-                going_on = going_on & info.converged
+            self._hand_on(after, info)
         return after, replaced(went, count=count)
 
     def taken(self) -> tuple[State, StepInfo]:
@@ -177,22 +171,38 @@ class RecordedStep:
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _tally(self) -> Recording[SeveralSteps] | Tape[SeveralSteps]:
-        """Counts a step that ended well among those before it."""
-        assert self._ended is not None and self._went is not None
-        info, running, went = self._ended[1], self._problem.running, self._went
-        before = went.with_tensors(map(torch.clone, went.tensors()))  # to record it counts some steps
-        tally = recorded(lambda: self._kept(went.followed_by(info, running)), running.device, None)
-        self._kept(before)
-        return tally
+    def _hand_on(self, after: State, info: StepInfo) -> None:
+        """Give the next step what a step led to, and count that among those before it."""
+        if self._ended is not None and info is self._ended[1]:
+            self._handing_on.replay()
+        else:
+            self._count(after, info)
 
-    def _kept(self, went: SeveralSteps) -> SeveralSteps:
-        """Return how several steps went, written to where all of them are counted."""
+    @cached_property
+    def _handing_on(self) -> Recording[None] | Tape[None]:
+        """What `_hand_on` does of a step that the recording of its end has ended."""
+        assert self._ended is not None and self._went is not None
+        before = [tensor.clone() for tensor in self._went.tensors()]
+        recording = recorded(partial(self._count, *self._ended), self._running.device, None)  # it counts some steps
+        for own, tensor in zip(self._went.tensors(), before, strict=True):
+            own.copy_(tensor)
+        return recording
+
+    def _count(self, after: State, info: StepInfo) -> None:
+        assert self._went is not None
+        problem = self._problem
+        added = self._went.followed_by(info, problem.running)
+        given = (*problem.state.fields(), problem.running, *self._went.tensors())
+        new = (*after.fields(), problem.running & info.converged, *added.tensors())
+        for own, tensor in zip(given, new, strict=True):
+            own.copy_(tensor)
+
+    def _no_steps(self, like: StepInfo) -> SeveralSteps:
+        """Return where steps that report like this one are counted, with none in it."""
         if self._went is None:
-            self._went = went.with_tensors(map(torch.clone, went.tensors()))
-        for own, found in zip(self._went.tensors(), went.tensors(), strict=True):
-            own.copy_(found)
+            none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
+            self._went = none.with_tensors(map(torch.clone, none.tensors()))
+        torch._foreach_zero_(self._went.tensors())
         return self._went
 
     @cached_property

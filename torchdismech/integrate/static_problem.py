@@ -65,11 +65,6 @@ class StaticProblem:
             self._dt.fill_(dt)
             self._last_dt = dt
 
-    def go_on(self, state: State, running: Tensor) -> None:
-        """Write the state and the rows that run; all else is as the step before was given."""
-        given = [*state.fields(), running]
-        self._buffers.give([*given, *[None] * (len(self._buffers.tensors) - len(given))])
-
     def _expanded(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs, those expanded whose buffers have other shapes."""
         expanded = [*inputs]
