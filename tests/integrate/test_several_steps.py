@@ -51,9 +51,9 @@ def looks(monkeypatch):
     counted = []
     followed = recorded_step.RecordedStep.followed
 
-    def counting(self, after, info, count):
+    def counting(self, after, info, count, *rest):
         counted.append(count)
-        return followed(self, after, info, count)
+        return followed(self, after, info, count, *rest)
 
     monkeypatch.setattr(recorded_step.RecordedStep, "followed", counting)
     return counted
@@ -88,16 +88,29 @@ def test_parts_of_a_batch(chunk, looks):
 def test_a_robot_that_fails_stays(chunk, looks):
     """Leave a robot where it was before the step that failed; the others go on."""
     model = rods_on_cpu(3)
-    state = model.initial_state()
-    velocity = torch.zeros_like(state.velocity)
-    velocity[1, -8:] = 1e9  # a twist that grows until a step is not solved, the 25th
     integrator = EULER(chunk=chunk, max_iterations=3)
-    one_by_one(integrator, model, state)  # records
+    one_by_one(integrator, model, model.initial_state(batch=3))  # records
+    velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
+    velocity[1, -8:] = 1e9  # a twist that grows until a step is not solved, the 25th
     state = model.initial_state(velocity=velocity)
     expected = one_by_one(integrator, model, state)
     found = integrator.steps(model, state, STEPS)
     assert_same(found, expected)
-    assert looks and (found[1].status != Status.CONVERGED).tolist() == [False, True, False]
+    assert looks and (found[1].status == Status.CONVERGED).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("chunk", [2, "auto"])
+def test_steps_that_fail_are_taken_again(chunk, looks):
+    """Go on after a step that was taken in smaller parts, again and again."""
+    model = rods_on_cpu(3)
+    velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
+    velocity[1, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
+    state, integrator = model.initial_state(velocity=velocity), EULER(chunk=chunk, max_iterations=3, max_substeps=64)
+    expected = one_by_one(integrator, model, state)
+    found = integrator.steps(model, state, STEPS)
+    assert_same(found, expected)
+    parted = [int(info.substeps[1]) > 1 for info, _ in expected[1]]
+    assert looks and 2 < sum(parted) < 8 and not parted[-1] and bool(found[1].converged.all())
 
 
 OTHERS = {

@@ -107,7 +107,7 @@ def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State
                 inputs = kind.inputs(problem)
                 given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
         if problem.count > 1 and recorded and kind is not None and kind.all_forces:
-            after, info = kind.recording.followed(after, info, problem.count)
+            after, info = kind.recording.followed(after, info, problem.count, problem.divisible)
         solved.append(SolvedPart(part, kind if recorded else None, candidates))
         if recorded or not part.whole:  # the next step writes the static buffers
             whole.write(part, [*after.fields(), *info.tensors()])

@@ -64,16 +64,17 @@ class StepInfo:
         contact = {k: where_rows(take, other.contact[k], self.contact[k]) for k in self.contact if k in names}
         return StepInfo(**merged, contact=contact)
 
-    def rows(self, index) -> StepInfo:
+    def rows(self, index) -> Self:
         """Return how it went for the robots that `index` selects."""
         own = {k: v[index] for k, v in self._numbers().items()}
-        return StepInfo(**own, contact={k: v[index] for k, v in self.contact.items()})
+        return replaced(self, **own, contact={k: v[index] for k, v in self.contact.items()})
 
     @classmethod
     def joined(cls, parts: Sequence[StepInfo]) -> StepInfo:
         """Return how it went for parts of a batch as one."""
         own = {k: torch.cat([getattr(p, k) for p in parts]) for k in parts[0]._numbers()}
-        return cls(**own, contact={k: torch.cat([p.contact[k] for p in parts]) for k in parts[0].contact})
+        contact = {k: torch.cat([p.contact[k] for p in parts]) for k in parts[0].contact}
+        return replaced(parts[0], **own, contact=contact)
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors, those of contact last."""

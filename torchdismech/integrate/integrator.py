@@ -26,10 +26,10 @@ from torchdismech.integrate.inspection import (
     refuse_transforms,
 )
 from torchdismech.integrate.linearised import Linearised
-from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.integrate.recording import takes_tapes
 from torchdismech.integrate.scheme import Scheme
-from torchdismech.integrate.substeps import with_retries
+from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State, running_robots
@@ -417,8 +417,8 @@ class Integrator(Solver):
             problem = problem.replace(state=started)
         if self.max_substeps < 2:
             return differentiable_step(problem, size)
-        taken_again = partial(with_retries, differentiable_step, most=self.max_substeps)
-        return in_chunks(taken_again, problem.replace(count=1), size)
+        take: Take = partial(with_retries, differentiable_step, most=self.max_substeps)
+        return in_chunks(take if problem.count == 1 else partial(one_after_another, take), problem, size)
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"

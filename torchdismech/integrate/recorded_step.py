@@ -86,16 +86,25 @@ class RecordedStep:
         self._static.give(inputs, dt)
         self._setup.replay()
 
-    def followed(self, after: State, info: StepInfo, count: int) -> tuple[State, SeveralSteps]:
-        """Return the states after `count` steps, of which the first was taken, and how they went.
+    def followed(self, after: State, info: StepInfo, count: int, unless_failed: bool) -> tuple[State, StepInfo]:
+        """Return the states after up to `count` steps, of which the first was taken, and how they went.
 
         The others are given the same but for the state; a robot whose step fails is not stepped any more.
+
+        Parameters
+        ----------
+        after, info : of the first.
+        unless_failed : end before a step that some robot fails, for which it is to be taken in another way.
         """
+        if unless_failed and self._failed(info):
+            return after, info
         went = self._no_steps(info)
         self._hand_on(after, info)
-        for _ in range(count - 1):
+        for taken in range(1, count):
             self._setup.replay()
             after, info = self.taken()
+            if unless_failed and self._failed(info):
+                return self._problem.state, replaced(went, count=taken)
             self._hand_on(after, info)
         return after, replaced(went, count=count)
 
@@ -173,10 +182,17 @@ class RecordedStep:
 
     def _hand_on(self, after: State, info: StepInfo) -> None:
         """Give the next step what a step led to, and count that among those before it."""
-        if self._ended is not None and info is self._ended[1]:
+        if self._ended_well(info):
             self._handing_on.replay()
         else:
             self._count(after, info)
+
+    def _ended_well(self, info: StepInfo) -> bool:
+        """Return whether a step was ended by the recording of its end, as all robots were solved."""
+        return self._ended is not None and info is self._ended[1]
+
+    def _failed(self, info: StepInfo) -> bool:
+        return not (self._ended_well(info) or bool(info.converged.all()))
 
     @cached_property
     def _handing_on(self) -> Recording[None] | Tape[None]:

@@ -1,4 +1,4 @@
-"""Failed steps taken again, in parts."""
+"""Failed steps taken again, in parts; and steps one after another."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.state import State
 
-__all__ = ["with_retries"]
+__all__ = ["one_after_another", "with_retries"]
+
+
+def one_after_another(take: Take, problem: StepProblem) -> tuple[State, StepInfo]:
+    """Return the states after all steps of a problem, of which `take` takes some at a time, and how they went."""
+    state, running, went = problem.state, problem.running, SeveralSteps.none(problem.state.q)
+    while went.count < problem.count:
+        state, info = take(problem.replace(state=state, running=running, count=problem.count - went.count))
+        went, running = went.followed_by(info, running), running & info.converged
+    return state, went
 
 
 def with_retries(take: Take, problem: StepProblem, most: int) -> tuple[State, StepInfo]:
@@ -36,7 +45,7 @@ def _in_parts(
     for part in range(1, parts + 1):
         if target is not None:
             control = control.replace(clamped_q=start.q + (target - start.q) * (part / parts))
-        at, last = take(problem.replace(state=at, control=control, dt=problem.dt / parts, running=running))
+        at, last = take(problem.replace(state=at, control=control, dt=problem.dt / parts, running=running, count=1))
         iterations = iterations + torch.where(running, last.iterations, 0)
         running = running & last.converged
         if not bool(running.any()):
