@@ -6,7 +6,7 @@ from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.following import EquilibriumPath, follow
 from torchdismech.geometry import meshes
 from torchdismech.geometry.curves import arc, helix, straight
-from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static, StepInfo
+from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, SeveralSteps, Static, StepInfo
 from torchdismech.io.dismech import Geometry, read_dismech, write_dismech
 from torchdismech.io.meshes import read_mesh
 from torchdismech.materials import Circle, Material, Rectangle
@@ -31,6 +31,7 @@ __all__ = [
     "Newmark",
     "Rectangle",
     "RobotBuilder",
+    "SeveralSteps",
     "SimulationError",
     "State",
     "Static",
