@@ -6,14 +6,11 @@ import functools
 import importlib
 import math
 import sys
-import warnings
 
 import numpy as np
 import pytest
 import torch
 
-from tests.constant_curvature.arms import paper_arm
-from tests.rigid.chains import cable
 from tests.rods import rod_through
 from torchdismech import (
     Circle,
@@ -25,20 +22,16 @@ from torchdismech import (
     Rectangle,
     RobotBuilder,
     State,
-    Static,
-    follow,
     forces,
     magnetics,
-    modes,
     rollout,
     straight,
     trainable,
     unroll,
 )
-from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+from torchdismech.constant_curvature import PneumaticArm
 from torchdismech.contact import Friction, Penalty, Sphere
 from torchdismech.elastic import LinearElastic, Maxwell, NeoHookean
-from torchdismech.rigid import Radau
 
 MATERIAL = Material(1e6, 1000.0)
 TAPERED = torch.tensor([1e-3, 1e-3, 1e-200, 1e-3], dtype=torch.float64)
@@ -288,73 +281,6 @@ def test_each_tensor_of_a_state_has_the_dtype_of_the_model(field):
         integrator.step(model, odd)
 
 
-FOR_RODS = r"is for rods and shells \(Model\), got "
-ARM, CHAIN = (
-    "PneumaticArm; that takes constant_curvature.ArmIntegrator",
-    "RigidChain; that takes rigid.Radau or rigid.Sdirk2",
-)
-OTHER_KINDS = {
-    "euler on an arm": (lambda: ImplicitEuler(1e-3), paper_arm, f"ImplicitEuler {FOR_RODS}{ARM}"),
-    "static on a chain": (Static, lambda: cable(3), f"Static {FOR_RODS}{CHAIN}"),
-    "radau on a rod": (
-        lambda: Radau(1e-3),
-        lambda: rod(),
-        r"Radau is for chains of rigid elements \(RigidChain\), got Model; that takes ImplicitEuler, .* or Static",
-    ),
-    "arm's on a rod": (
-        lambda: ArmIntegrator(1e-3),
-        lambda: rod(),
-        r"ArmIntegrator is for pneumatic arms \(PneumaticArm",
-    ),
-    "arm's on a chain": (lambda: ArmIntegrator(1e-3), lambda: cable(3), CHAIN),
-}
-
-
-@pytest.mark.parametrize("name", OTHER_KINDS)
-def test_robots_of_another_kind_are_not_stepped(name):
-    """Say which robots an integrator steps, which came and what to take for them, in a step and in runs."""
-    integrator, make, message = OTHER_KINDS[name]
-    integrator, model = integrator(), make()
-    state = model.initial_state()
-    for run in (
-        lambda: integrator.step(model, state),
-        lambda: rollout(model, state, integrator, 1),
-        lambda: unroll(model, state, integrator, 1),
-    ):
-        with pytest.raises(InputError, match=message):
-            run()
-
-
-def test_robots_of_another_kind_have_no_modes_and_no_paths():
-    """Refuse arms and chains by name."""
-    arm, chain = paper_arm(), cable(3)
-    with pytest.raises(InputError, match=f"modes {FOR_RODS}PneumaticArm"):
-        modes(arm, arm.initial_state(), 2)
-    with pytest.raises(InputError, match=f"modes {FOR_RODS}RigidChain; chains have rigid.natural_frequencies"):
-        modes(chain, chain.initial_state(), 2)
-    with pytest.raises(InputError, match=f"follow {FOR_RODS}RigidChain"):
-        follow(chain, chain.initial_state())
-
-
-def test_positions_of_arms_come_from_the_model():
-    """Say of which states q are no positions."""
-    arm = paper_arm()
-    run = unroll(arm, arm.initial_state(), ArmIntegrator(1e-3), 1)
-    with pytest.raises(InputError, match="whose q holds positions, got ArmState: model.points"):
-        run.positions  # noqa: B018
-
-
-@pytest.mark.parametrize("kind", ["arm", "chain"])
-def test_states_of_arms_and_chains_have_the_dtype_of_the_model(kind):
-    """Name the state and both dtypes; torch named matrices m1 and m2."""
-    if kind == "arm":
-        model, integrator = paper_arm(), ArmIntegrator(dt=1e-3)
-    else:
-        model, integrator = cable(3), Radau(1e-2)
-    with pytest.raises(InputError, match="State.q: expected torch.float64, as the model is, got torch.float32"):
-        integrator.step(model, model.initial_state().to(torch.float32))
-
-
 TRAINED = {
     "Circle.radius": lambda x: Circle(x).constants(),
     "Rectangle.height": lambda x: Rectangle(2e-3, x).constants(),
@@ -478,56 +404,3 @@ def test_schedules_and_controllers_return_controls(run, integrator):
         run(schedule=Actuator())
     with pytest.raises(InputError, match="the controller Actuator has to .* got float"):
         run(schedule=lambda time, model: Control(), controller=Actuator())
-
-
-def test_loads_that_no_residual_counts_are_warned_of():
-    """Say that a fibre lighter than the force tolerance would float; with a smaller tolerance it falls."""
-    fibre = straight((0, 0, 0), (0.01, 0, 0), 5)
-    builder = RobotBuilder()
-    builder.add_rod(fibre, Circle(1e-8), Material(1e6, 1000.0))
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
-    model = builder.finalize()
-    with pytest.warns(RuntimeWarning, match="robot 0: its loads are .* below force_tolerance"):
-        rollout(model, model.initial_state(), ImplicitEuler(0.01), 1)
-    run = rollout(model, model.initial_state(), ImplicitEuler(0.01, force_tolerance=1e-20), 10)
-    assert run.positions[-1, 0, :, 2].max() < -0.04  # half of g t^2 is 49 mm
-
-
-def fibre_in_a_field(length):
-    """Return a magnetised fibre, a 25th as thick as it is long, held at one end; it bends by a third of its length."""
-    section, material = Circle(length / 50), Material(1e6, 2000.0)
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (length, 0, 0), 21), section, material)
-    builder.clamp(nodes=[0], direction="rest")
-    strength = 3 * 1e6 * 1e-4 / 5e4  # T: A M B L^2 / (E I) = 3, and I / A = r^2 / 4
-    builder.add_force(magnetics.Magnetic((5e4, 0.0, 0.0), (0.0, 0.0, strength)))
-    return builder.finalize()
-
-
-@pytest.mark.parametrize(
-    ("length", "message"),
-    [(1e-5, "not far above force_tolerance .* may be off by .* %"), (2e-7, "below force_tolerance")],
-)
-def test_torques_of_fields_are_loads_that_may_not_count(length, message):
-    """Warn of magnetic loads near the tolerance, where the equilibrium is that of a part of the field, or of none."""
-    model = fibre_in_a_field(length)
-    with pytest.warns(RuntimeWarning, match=message):
-        Static().step(model, model.initial_state())
-    with pytest.warns(RuntimeWarning, match=message):
-        rollout(model, model.initial_state(), ImplicitEuler(1e-3), 1)
-    with pytest.warns(RuntimeWarning, match=message):
-        follow(model, model.initial_state(), steps=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found, _ = Static(force_tolerance=1e-20).step(model, model.initial_state(), throw=True)
-    assert found.q[0, 62].item() == pytest.approx(0.6033 * length, rel=1e-4)  # the same elastica at any size
-
-
-def test_fibres_of_a_millimetre_need_no_setting():
-    """Bend a small robot as a large one: with 1e-8 N as the tolerance of all the smaller one was 2 % off."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for length in (1e-3, 0.1):
-            model = fibre_in_a_field(length)
-            found, _ = Static().step(model, model.initial_state(), throw=True)
-            assert found.q[0, 62].item() == pytest.approx(0.6033 * length, rel=1e-4)

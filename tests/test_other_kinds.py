@@ -1,0 +1,103 @@
+"""Robots of another kind than a function is for: rods and shells, chains, arms."""
+
+import pytest
+import torch
+
+from tests.constant_curvature.arms import paper_arm
+from tests.rigid.chains import cable
+from tests.rods import rod_through
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    InputError,
+    Material,
+    RobotBuilder,
+    Static,
+    follow,
+    modes,
+    rollout,
+    straight,
+    unroll,
+)
+from torchdismech.constant_curvature import ArmIntegrator
+from torchdismech.rigid import Radau
+
+MATERIAL = Material(1e6, 1000.0)
+
+
+def rod(section=None, planar=False, length=0.3, material=MATERIAL, loads=(), dtype=torch.float64, **options):
+    """Return a rod of four edges, clamped at its start."""
+    points, builder = straight((0, 0, 0), (length, 0, 0), 5), RobotBuilder(planar=planar)
+    rod_through(points, section or Circle(2e-3), material, loads, builder=builder, **options)
+    return builder.finalize(dtype=dtype)
+
+
+FOR_RODS = r"is for rods and shells \(Model\), got "
+
+
+ARM, CHAIN = (
+    "PneumaticArm; that takes constant_curvature.ArmIntegrator",
+    "RigidChain; that takes rigid.Radau or rigid.Sdirk2",
+)
+
+
+OTHER_KINDS = {
+    "euler on an arm": (lambda: ImplicitEuler(1e-3), paper_arm, f"ImplicitEuler {FOR_RODS}{ARM}"),
+    "static on a chain": (Static, lambda: cable(3), f"Static {FOR_RODS}{CHAIN}"),
+    "radau on a rod": (
+        lambda: Radau(1e-3),
+        lambda: rod(),
+        r"Radau is for chains of rigid elements \(RigidChain\), got Model; that takes ImplicitEuler, .* or Static",
+    ),
+    "arm's on a rod": (
+        lambda: ArmIntegrator(1e-3),
+        lambda: rod(),
+        r"ArmIntegrator is for pneumatic arms \(PneumaticArm",
+    ),
+    "arm's on a chain": (lambda: ArmIntegrator(1e-3), lambda: cable(3), CHAIN),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_robots_of_another_kind_are_not_stepped(name):
+    """Say which robots an integrator steps, which came and what to take for them, in a step and in runs."""
+    integrator, make, message = OTHER_KINDS[name]
+    integrator, model = integrator(), make()
+    state = model.initial_state()
+    for run in (
+        lambda: integrator.step(model, state),
+        lambda: rollout(model, state, integrator, 1),
+        lambda: unroll(model, state, integrator, 1),
+    ):
+        with pytest.raises(InputError, match=message):
+            run()
+
+
+def test_robots_of_another_kind_have_no_modes_and_no_paths():
+    """Refuse arms and chains by name."""
+    arm, chain = paper_arm(), cable(3)
+    with pytest.raises(InputError, match=f"modes {FOR_RODS}PneumaticArm"):
+        modes(arm, arm.initial_state(), 2)
+    with pytest.raises(InputError, match=f"modes {FOR_RODS}RigidChain; chains have rigid.natural_frequencies"):
+        modes(chain, chain.initial_state(), 2)
+    with pytest.raises(InputError, match=f"follow {FOR_RODS}RigidChain"):
+        follow(chain, chain.initial_state())
+
+
+def test_positions_of_arms_come_from_the_model():
+    """Say of which states q are no positions."""
+    arm = paper_arm()
+    run = unroll(arm, arm.initial_state(), ArmIntegrator(1e-3), 1)
+    with pytest.raises(InputError, match="whose q holds positions, got ArmState: model.points"):
+        run.positions  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["arm", "chain"])
+def test_states_of_arms_and_chains_have_the_dtype_of_the_model(kind):
+    """Name the state and both dtypes; torch named matrices m1 and m2."""
+    if kind == "arm":
+        model, integrator = paper_arm(), ArmIntegrator(dt=1e-3)
+    else:
+        model, integrator = cable(3), Radau(1e-2)
+    with pytest.raises(InputError, match="State.q: expected torch.float64, as the model is, got torch.float32"):
+        integrator.step(model, model.initial_state().to(torch.float32))
