@@ -11,7 +11,6 @@ from torchdismech import (
     ImplicitEuler,
     InputError,
     Material,
-    RobotBuilder,
     Static,
     follow,
     modes,
@@ -22,36 +21,28 @@ from torchdismech import (
 from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.rigid import Radau
 
-MATERIAL = Material(1e6, 1000.0)
 
-
-def rod(section=None, planar=False, length=0.3, material=MATERIAL, loads=(), dtype=torch.float64, **options):
+def rod():
     """Return a rod of four edges, clamped at its start."""
-    points, builder = straight((0, 0, 0), (length, 0, 0), 5), RobotBuilder(planar=planar)
-    rod_through(points, section or Circle(2e-3), material, loads, builder=builder, **options)
-    return builder.finalize(dtype=dtype)
+    return rod_through(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0)).finalize()
 
 
 FOR_RODS = r"is for rods and shells \(Model\), got "
-
-
 ARM, CHAIN = (
     "PneumaticArm; that takes constant_curvature.ArmIntegrator",
     "RigidChain; that takes rigid.Radau or rigid.Sdirk2",
 )
-
-
 OTHER_KINDS = {
     "euler on an arm": (lambda: ImplicitEuler(1e-3), paper_arm, f"ImplicitEuler {FOR_RODS}{ARM}"),
     "static on a chain": (Static, lambda: cable(3), f"Static {FOR_RODS}{CHAIN}"),
     "radau on a rod": (
         lambda: Radau(1e-3),
-        lambda: rod(),
+        rod,
         r"Radau is for chains of rigid elements \(RigidChain\), got Model; that takes ImplicitEuler, .* or Static",
     ),
     "arm's on a rod": (
         lambda: ArmIntegrator(1e-3),
-        lambda: rod(),
+        rod,
         r"ArmIntegrator is for pneumatic arms \(PneumaticArm",
     ),
     "arm's on a chain": (lambda: ArmIntegrator(1e-3), lambda: cable(3), CHAIN),
