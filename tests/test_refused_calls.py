@@ -13,6 +13,7 @@ from torchdismech import (
     ImplicitEuler,
     InputError,
     Material,
+    RobotBuilder,
     Static,
     arc,
     follow,
@@ -138,3 +139,15 @@ def test_what_is_no_state_is_refused(model):
         follow(model, "rest")
     with pytest.raises(InputError, match="state: expected a state"):
         ImplicitEuler(1e-2).step(model, "rest")
+
+
+def test_masses_of_robots_are_not_taken_for_those_of_nodes():
+    """Refuse masses (B,), which were one for each node where there are as many nodes as robots."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 6), Circle(4e-3), Material(1e6, 1100.0))
+    masses = torch.linspace(0.1, 0.6, 6, dtype=torch.float64)
+    with pytest.raises(InputError, match=r"mass: expected one number, or one of each robot with shape \(B, 1\), got"):
+        builder.add_mass([3], masses)
+    builder.add_mass([3], masses[:, None])
+    added = builder.finalize().body.node_mass()[:, 3]
+    assert torch.allclose(added.diff(), masses.diff(), rtol=1e-12, atol=0)  # rounding

@@ -55,7 +55,9 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str
     if unknown:
         known = ", ".join(own) or "none"
         raise InputError(f"{begin}{function.__name__} has no {unknown[0]!r}; it takes: {known}")
-    fields: dict[str, Any] = {n: (hints[n], ... if p.default is p.empty else p.default) for n, p in own.items()}
+    fields: dict[str, Any] = {  # a class of the user's need not say types: then any is right
+        n: (hints.get(n, Any), ... if p.default is p.empty else p.default) for n, p in own.items()
+    }
     settings = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
     try:
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

@@ -279,7 +279,13 @@ class RobotBuilder:
     def add_mass(self, nodes: Indices, mass: Number) -> None:
         """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices or a bool mask (N,)."""
         index = checked_indices(nodes, len(self._nodes), "mass.nodes")
-        self._masses.append((index, positive(mass, "mass")))
+        added = positive(mass, "mass")
+        if added.dim() and added.shape[1:] != (1,):  # else a row of robots would be taken for one of nodes
+            raise InputError(
+                f"mass: expected one number, or one of each robot with shape (B, 1), got {tuple(added.shape)}; "
+                "nodes with other masses take a call each"
+            )
+        self._masses.append((index, added))
 
     def set_spring_stiffness(
         self, springs, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
