@@ -83,6 +83,10 @@ def refuse_unstepped(integrator: object, model: object, kind: type) -> None:
         refuse_other_model(type(integrator).__name__, model, kind, instead)
 
 
+class FailureWarning(RuntimeWarning):
+    """Some robots of a run failed; `Trajectory.status` and `Unrolled.status` say why."""
+
+
 class Status(enum.IntEnum):
     """Why the solve of one robot stopped. Only `CONVERGED` is a success."""
 

@@ -21,7 +21,10 @@ Number = float | Tensor
 def positive(value: Number, name: str) -> Tensor:
     """Return the value as a tensor (numbers in float64), refusing what is not finite and above 0, or is trained."""
     refuse_trained(value, name)
-    tensor = real(value)
+    try:
+        tensor = real(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: expected a number above 0, or a tensor of such, got {value!r}") from error
     if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
         raise InputError(f"{name}: expected a finite number above 0, got {value}")
     return tensor
@@ -97,7 +100,7 @@ def refuse_unlike_shapes(
     given: dict[str, Number | None] = {**{f"stiffness.{name}": value for name, value in stiffness.items()}, **more}
     for part in parts:
         given |= {f"{type(part).__name__}.{field.name}": getattr(part, field.name) for field in fields(part)}
-    shapes = {name: tuple(torch.as_tensor(value).shape) for name, value in given.items() if value is not None}
+    shapes = {name: tuple(np.shape(value)) for name, value in given.items() if value is not None}
     try:
         np.broadcast_shapes(*shapes.values())  # torch's imports sympy, which takes a third of a second
     except ValueError:

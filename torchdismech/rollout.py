@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept
-from torchdismech.errors import InputError, SimulationError, Status, refuse_other_kind, whole_number
+from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, whole_number
 from torchdismech.integrate.info import SeveralSteps
 from torchdismech.state import BatchState, Control, State, running_robots
 from torchdismech.trajectory import Frame, Recorder, Trajectory
@@ -138,12 +138,12 @@ def rollout(
         failed, and of steps that were taken in parts.
     """
     steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
-    _check_state("rollout", state)
+    _check("rollout", model, state, integrator, schedule, controller)
     running = running_robots(state, running)
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = _progress_bar(steps, state.batch) if progress else None
-    run = frames(
+    taken = frames(
         model,
         state,
         integrator,
@@ -159,12 +159,15 @@ def rollout(
         reactions=reactions,
     )
     try:
-        for frame in run:
+        for frame in taken:
             writer.append(frame)
+            status = frame.status
     finally:
         if bar is not None:
             bar.close()
         writer.close()
+    failed = torch.where(running, status, int(Status.CONVERGED))  # others were stopped by the caller
+    _warn_of_failures(failed, "rollout", "and the trajectory's status says why")
     return writer.trajectory()
 
 
@@ -329,9 +332,27 @@ def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
     return values
 
 
-def _check_state(caller: str, state: object) -> None:
-    """Refuse what is no state, as where it changed places with the model."""
+def _check(caller: str, model: object, state: object, integrator: object, schedule: object, controller: object) -> None:
+    """Refuse what is none of these, as where two changed places, or a class stands for an object of it."""
     refuse_other_kind(f"{caller}: state", state, BatchState, "a state, as in (model, state, integrator, steps)")
+    if isinstance(integrator, type) or not hasattr(integrator, "step"):
+        expected = "an integrator, such as ImplicitEuler(dt=0.01), as in (model, state, integrator, steps)"
+        raise InputError(f"{caller}: integrator: expected {expected}, got {_shown(integrator)}")
+    if isinstance(model, type) or not hasattr(model, "initial_state"):
+        raise InputError(f"{caller}: model: expected one, such as builder.finalize(), got {_shown(model)}")
+    if schedule is not None and not callable(schedule):
+        expected = "a function of (time, model) that returns a Control"
+        raise InputError(
+            f"{caller}: schedule: expected {expected}, got {_shown(schedule)}; lambda time, model: control is one that "
+            "sets the same in each step"
+        )
+    if controller is not None and (isinstance(controller, type) or not callable(controller)):
+        expected = "a function of (state, control, model) that returns a Control, or a controller with a memory"
+        raise InputError(f"{caller}: controller: expected {expected}, got {_shown(controller)}")
+
+
+def _shown(given: object) -> str:
+    return f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
 
 
 def unroll(
@@ -362,7 +383,7 @@ def unroll(
         keeps: strains, energies, what sensors see, `integrator.reactions`. They can be differentiated as all else.
     """
     steps = whole_number(steps, "unroll.steps")
-    _check_state("unroll", state)
+    _check("unroll", model, state, integrator, schedule, controller)
     if checkpoint_every is not None:
         checkpoint_every = whole_number(checkpoint_every, "unroll.checkpoint_every")
     integrator.prepare(model, state, steps)
@@ -386,16 +407,15 @@ def unroll(
     finally:
         if bar is not None:
             bar.close()
-    _warn_of_failures(at.status)
+    _warn_of_failures(at.status, "unroll", "and what is differentiated is that state")
     return _joined(state, parts, at)
 
 
-def _warn_of_failures(status: Tensor) -> None:
-    """Name the robots that failed, if some did."""
+def _warn_of_failures(status: Tensor, caller: str, so: str) -> None:
+    """Name the robots (B,) that failed, if some did."""
     if bool((status != Status.CONVERGED).any()):
-        failure = SimulationError.from_status(status, "unroll")
-        advice = "they stay at their last good state, and what is differentiated is that state; or set throw=True"
-        warnings.warn(f"{failure}; {advice}", RuntimeWarning, stacklevel=3)
+        failure = SimulationError.from_status(status, caller)
+        warnings.warn(f"{failure}; they stay at their last good state, {so}; or set throw=True", FailureWarning, 3)
 
 
 def _joined(initial: S, parts: Sequence[_Steps], end: _Reached[S]) -> Unrolled[S]:

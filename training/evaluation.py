@@ -40,7 +40,8 @@ def trained_system(
     if config.data.eval is None:
         raise InputError(
             f"{folder}: its data has no evaluation split: name one with --set data.eval=...; of tables a subfolder of "
-            "--set data.path=FOLDER, where FOLDER itself holds those of the fit"
+            "--set data.path=FOLDER, where FOLDER itself holds those of the fit. A single file has no splits: put it "
+            "into a folder, and other recordings into a subfolder of that"
         )
     recordings, _ = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)

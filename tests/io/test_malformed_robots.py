@@ -64,6 +64,10 @@ MALFORMED = {
         "got -0.001",
     ),
     "no stiffness": (scene_text(rod=rod(youngs=None)), "rod: youngs is missing"),
+    "youngs and every stiffness": (
+        scene_text(rod=rod(stiffness="{EA = 1.0, EI1 = 1.0, EI2 = 1.0, GJ = 1.0}")),
+        "rod: youngs does nothing beside all of EA, EI1, EI2, GJ",
+    ),
     "youngs of text": (scene_text(rod=rod(youngs='"soft"')), "rod.youngs: expected a number", "got 'soft'"),
     "youngs true": (scene_text(rod=rod(youngs="true")), "rod.youngs: expected a number", "got True"),
     "youngs nan": (scene_text(rod=rod(youngs="nan")), "rod.youngs: expected", "got nan"),

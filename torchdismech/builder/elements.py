@@ -33,6 +33,7 @@ def broadcastable(constants: dict[str, Tensor], count: int, elements: str) -> di
         if value.dim() > 2 or (value.dim() and value.shape[-1] not in (1, count)):
             raise InputError(
                 f"{name}: expected a shape that broadcasts against (B, {count} {elements}), got {tuple(value.shape)}"
+                "; one number for each robot is (B, 1)"
             )
     return constants
 

@@ -48,7 +48,8 @@ def check_device(device: object) -> None:
     try:
         torch.empty(0, device=device)  # type: ignore[call-overload]
     except (AssertionError, RuntimeError, TypeError) as error:
-        raise InputError(f"device: expected one that is there, such as 'cpu' or 'cuda', got {device!r}") from error
+        there = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        raise InputError(f"device: expected one that is there ({', '.join(there)}), got {device!r}") from error
 
 
 def check_density(method: str, density: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -64,7 +65,7 @@ def simulate(
     insist: Insist = False,
 ) -> None:
     """Simulate a scene and write its trajectory."""
-    from torchdismech.errors import InputError
+    from torchdismech.errors import FailureWarning, InputError
     from torchdismech.io.report import failures, summary
     from torchdismech.io.run import run_scene
     from torchdismech.io.scene import load_scene
@@ -83,7 +84,8 @@ def simulate(
             _check_output(loaded, path, resume, overwrite)
             setup = loaded.part(processes.own(loaded.batch)).build(device_of(device), allow_code)
         started = time.perf_counter()
-        with interrupts.raising():
+        with interrupts.raising(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FailureWarning)  # said below, of each robot
             trajectory, first_step = run_scene(
                 loaded, setup, path, resume, progress, throw, processes, force_resume=force_resume
             )

@@ -54,6 +54,8 @@ def checked_indices(given: Indices, count: int, where: str) -> np.ndarray:
         if not len(wrong):
             return index.astype(np.int64).reshape(-1)
         got = str(wrong.tolist()[:10])
+    if not count:
+        raise InputError(f"{where}: there is nothing to choose from yet; add rods and shells first")
     raise InputError(f"{where}: expected indices 0 to {count - 1} or a mask ({count},), at least one; got {got}")
 
 

@@ -345,9 +345,12 @@ class Integrator(Solver):
         chunk: int | str | None = "auto",
     ):
         super().__init__(force_tolerance, relative_tolerance, max_iterations, line_search, chunk)
-        if not (math.isfinite(dt) and dt > 0):
+        try:
+            self.dt = float(dt)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"dt: expected a number of seconds, got {dt!r}") from error
+        if not (math.isfinite(self.dt) and self.dt > 0):
             raise InputError(f"dt: expected a finite number above 0, got {dt}")
-        self.dt = float(dt)
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
     def steps(

@@ -170,13 +170,12 @@ class Rod(Part):
 
     @model_validator(mode="after")
     def _complete(self) -> Rod:
-        if self.youngs is None and None in (
-            self.stiffness.EA,
-            self.stiffness.EI1,
-            self.stiffness.EI2,
-            self.stiffness.GJ,
-        ):
+        stiffness = self.stiffness
+        every = None not in (stiffness.EA, stiffness.EI1, stiffness.EI2, stiffness.GJ)
+        if self.youngs is None and not every:
             raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
+        if self.youngs is not None and every:
+            raise ValueError("youngs does nothing beside all of EA, EI1, EI2, GJ in stiffness: leave it out")
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self

@@ -1,0 +1,77 @@
+"""What comes in the wrong place, or as another thing than is meant: named, with what was expected."""
+
+import math
+import warnings
+
+import pytest
+import torch
+
+from tests.rods import rod_through
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, control, rollout, straight
+from torchdismech.errors import FailureWarning
+from torchdismech.forces import Force
+
+
+def builder(section=None, material=None, loads=()):
+    """Return a builder with a rod of four edges, clamped at its start."""
+    section, material = section or Circle(2e-3), material or Material(1e6, 1000.0)
+    return rod_through(straight((0, 0, 0), (0.3, 0, 0), 5), section, material, loads)
+
+
+def run(integrator=None, model=None, **options):
+    """Take a step of a rod."""
+    model = model or builder().finalize()
+    return rollout(model, builder().finalize().initial_state(), integrator or ImplicitEuler(1e-3), 1, **options)
+
+
+MISUNDERSTOOD = {
+    "class for an integrator": (
+        lambda: run(ImplicitEuler),
+        "integrator: .* got the class ImplicitEuler itself",
+    ),
+    "number for an integrator": (lambda: run(0.01), "integrator: expected .* such as ImplicitEuler.* got float"),
+    "builder for a model": (lambda: run(model=builder()), "model: expected one, .*finalize.* got RobotBuilder"),
+    "control for a schedule": (lambda: run(schedule=Control()), "schedule: expected a function .* got Control; lambda"),
+    "class for a controller": (lambda: run(controller=control.PI), "controller: .* got the class PI itself"),
+    "text for dt": (lambda: ImplicitEuler("a"), "dt: expected a number of seconds, got 'a'"),
+    "list for dt": (lambda: ImplicitEuler([1.0, 2.0]), "dt: expected a number of seconds, got"),
+    "text for a radius": (lambda: builder(Circle("a")), "Circle.radius: expected a number above 0, .* got 'a'"),
+    "none for a modulus": (lambda: builder(material=Material(None, 1.0)), "Material.youngs: expected .* got None"),
+    "a modulus of each robot": (
+        lambda: builder(material=Material([1e6, 2e6], 1.0)).finalize(),
+        r"one number for each robot is \(B, 1\)",
+    ),
+    "clamp of nothing": (lambda: RobotBuilder().clamp(nodes=[0]), "clamp.nodes: .*; add rods and shells first"),
+    "device that is not there": (lambda: builder().finalize(device="cuda:77"), r"one that is there \(cpu"),
+}
+
+
+@pytest.mark.parametrize("name", MISUNDERSTOOD)
+def test_what_is_something_else_is_named(name):
+    """Say what was expected and what came."""
+    call, message = MISUNDERSTOOD[name]
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+class Breaks(Force):
+    """A force that is no number from some time on."""
+
+    constant = True
+
+    def forward(self, state, control):
+        """Return the force."""
+        return torch.where(state.time[:, None] > 2.5e-3, math.nan, 0.0) * torch.ones_like(state.q)
+
+
+def test_a_run_in_which_a_robot_fails_says_so():
+    """Warn at the end, and not where all is well, nor of robots that were not to be stepped."""
+    model = builder(loads=[Breaks()]).finalize()
+    state = model.initial_state()
+    with pytest.warns(FailureWarning, match="rollout: robot 0: .*trajectory's status says why; or set throw=True"):
+        found = rollout(model, state, ImplicitEuler(1e-3), 5)
+    assert found.failed.tolist() == [True]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FailureWarning)
+        rollout(model, state, ImplicitEuler(1e-3), 2)
+        rollout(model, state, ImplicitEuler(1e-3), 5, running=torch.tensor([False]))
