@@ -64,6 +64,11 @@ MALFORMED = {
         "got -0.001",
     ),
     "no stiffness": (scene_text(rod=rod(youngs=None)), "rod: youngs is missing"),
+    "name of a draw without quotes": (
+        scene_text() + "[batch]\nsize = 2\n[batch.randomize]\nrod.youngs = {uniform = [1e6, 2e6]}\n",
+        "batch.randomize.rod.youngs: unknown key",
+        'a name with dots stands in quotes: "rod.youngs" = {..}',
+    ),
     "youngs and every stiffness": (
         scene_text(rod=rod(stiffness="{EA = 1.0, EI1 = 1.0, EI2 = 1.0, GJ = 1.0}")),
         "rod: youngs does nothing beside all of EA, EI1, EI2, GJ",

@@ -132,7 +132,14 @@ def _unknown_key(key: Key, location: Key, document: type[BaseModel]) -> str:
     known = _fields(document, location[:-1])
     nearest = difflib.get_close_matches(str(key[-1]), known, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"unknown key; {hint}expected one of {', '.join(known)}"
+    return f"unknown key; {hint}expected one of {', '.join(known)}{_quotes(key)}"
+
+
+def _quotes(key: Key) -> str:
+    """Return what to do about the name of a draw that came without quotes; empty for other keys."""
+    if key[:2] != ("batch", "randomize") or "." in str(key[2]):
+        return ""
+    return f'; a name with dots stands in quotes: "{".".join(map(str, key[2:]))}" = {{..}}'
 
 
 def _fields(document: type[BaseModel], location: Key) -> list[str]:
