@@ -21,7 +21,7 @@ from torchdismech.values import Place, Values, tensor_at, tensors_of
 
 __all__ = ["StepKind", "calls_others", "modules_below", "odd", "varying"]
 
-A_STEP = 4  # iterations of a step that counts for one
+A_STEP = 3  # iterations of a step that counts for one: as many as smooth steps take
 
 # numbers of a method that no recording holds: dt is an input, the others are decided before a step is taken
 NOT_HELD = ("dt", "chunk", "max_substeps")
