@@ -19,6 +19,7 @@ from torchdismech import (
     meshes,
     straight,
 )
+from torchdismech.following import _Walk
 from torchdismech.integrate.static import ramped
 
 STIFFNESS = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
@@ -224,6 +225,21 @@ def test_a_path_that_cannot_go_on_ends(monkeypatch):
     assert path.reached.tolist() == [False, True]
     assert 0.49 < path.load_factor[-1, 0].item() <= 0.5
     assert path.points[0] == int((path.load_factor[:, 0].diff() > 0).sum()) + 1
+
+
+def test_a_first_point_without_a_tangent_is_no_success(monkeypatch):
+    """Say that the matrix is singular where a robot is at rest but free to move, as a hinged rod that may spin is."""
+    point = _Walk._point
+
+    def free(self, *given):
+        there, found = point(self, *given)
+        return there, found & torch.tensor([False, True])
+
+    monkeypatch.setattr(_Walk, "_point", free)
+    model = column((0.1, 0, 0.1))
+    path = follow(model, model.initial_state(2), length=0.2)
+    assert path.status.tolist() == [Status.SINGULAR, Status.CONVERGED]
+    assert path.reached.tolist() == [False, True]
 
 
 REFUSED = {

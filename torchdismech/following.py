@@ -344,6 +344,7 @@ class _Walk:
             passed = found & passed
             status, found = torch.where(passed, int(Status.PASSED_THROUGH), status), found & ~passed
         there, tangent = self._point(at, equations, x, factor, found, candidates)
+        status = torch.where(found & ~tangent, int(Status.SINGULAR), status)  # an equilibrium that leads nowhere
         return there, tangent, iterations, status
 
     def _candidates(self, at: _Point, size: Tensor) -> ContactCandidates:

@@ -26,6 +26,8 @@ class ImplicitEuler(Integrator):
 class ImplicitMidpoint(Integrator):
     """Second order, keeps momentum, angular momentum and (nearly) energy. Parameters as for `Integrator`.
 
+    Angular momentum is that of nodes; spin of edges about themselves has no gyroscopic force (docs/rods.md).
+
     M (u - u_n)/dt = F((q + q_n)/2, (q - q_n)/dt) with (u + u_n)/2 = (q - q_n)/dt.
     """
 
