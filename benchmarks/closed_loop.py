@@ -89,10 +89,8 @@ def timed(model: Model, batch: int, steps: int, **driven) -> tuple[Tensor, Tenso
     return run.positions[-1], run.status[-1], time.process_time() - began
 
 
-def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
-    """Return what open and closed loop cost, stepped in turns with the peers, and the ratios of all."""
-    strains, table = reference(steps)
-    model = swimmers(batch, mode)
+def loops(model: Model, strains: Strains, table: Table) -> dict[str, dict[str, Any]]:
+    """Return what drives an open loop, which plays the table's curvatures, and a closed one, which follows them."""
     voronoi = model.term("bend_twist").scale
     assert voronoi is not None
 
@@ -101,7 +99,14 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
         return Control(natural_curvature=torch.stack([bent, torch.zeros_like(bent)], dim=-1))
 
     controller = PI(model, strains, table, snake.STEP, KP, KI, True)
-    ways: dict[str, dict[str, Any]] = {"open": {"schedule": played}, "closed": {"controller": controller}}
+    return {"open": {"schedule": played}, "closed": {"controller": controller}}
+
+
+def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
+    """Return what open and closed loop cost, stepped in turns with the peers, and the ratios of all."""
+    strains, table = reference(steps)
+    model = swimmers(batch, mode)
+    ways = loops(model, strains, table)
     costs: dict[str, list[float]] = {name: [] for name in ways}
     status: dict[str, Tensor] = {}
     first: dict[str, float] = {}

@@ -20,7 +20,18 @@ from benchmarks.machine import peak_bytes
 from benchmarks.peer_numpy import PlanarRod
 from benchmarks.rods import timed_steps, youngs_of_batch
 from benchmarks.table import Row
-from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, Status, forces, magnetics, straight
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    Material,
+    Model,
+    RobotBuilder,
+    State,
+    Status,
+    forces,
+    magnetics,
+    straight,
+)
 
 CASE = "magnetic beam, 40 nodes"
 NODES, RADIUS, YOUNGS, DENSITY, DAMPING = 40, 1e-2, 1e8, 10.0, 0.1  # m, Pa, kg/m^3, 1/s
@@ -89,10 +100,7 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
     found = []
     for magnetised in (False, True):
         state, infos = ends[magnetised]
-        right = beam(batch, "eager", magnetised)
-        exact, solved, _ = timed_steps(integrator(EXACT), right, right.initial_state(batch=batch), steps)
-        if any(bool((info.status != Status.CONVERGED).any()) for info in solved):
-            raise RuntimeError(f"a step of the reference was not solved to {EXACT:g} N")
+        exact = exact_end(batch, magnetised, steps)
         iterations = torch.stack([info.iterations for info in infos]).double()
         said = f"{iterations.mean():.2f} ({int(iterations.max())}) iterations"
         found.append(
@@ -111,6 +119,15 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
             )
         )
     return found
+
+
+def exact_end(batch: int, magnetised: bool, steps: int) -> State:
+    """Return the state after so many steps, each solved to `EXACT`."""
+    model = beam(batch, "eager", magnetised)
+    state, infos, _ = timed_steps(integrator(EXACT), model, model.initial_state(batch=batch), steps)
+    if any(bool((info.status != Status.CONVERGED).any()) for info in infos):
+        raise RuntimeError(f"a step of the reference was not solved to {EXACT:g} N")
+    return state
 
 
 def peer_run(steps: int, tolerance: float = TOLERANCE) -> tuple[np.ndarray, float, list[int], float]:

@@ -291,7 +291,7 @@ def test_changed_scene_is_resumed_where_forced(scene, tmp_path, arm):
     assert "--force-resume: says how to go on" in call("simulate", scene, "--force-resume", status=2).stderr
 
 
-def test_file_that_does_not_say_what_its_robot_was_is_not_resumed(scene, tmp_path, arm):
+def test_file_that_does_not_say_what_its_robot_was_is_not_resumed(scene, arm):
     """Refuse a file of an older version, and one whose attributes are damaged, by one sentence."""
     again = ("simulate", scene, "--resume", arm, "--no-progress", "--allow-code")
     run = Trajectory.load(arm)

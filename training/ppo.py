@@ -42,18 +42,8 @@ def trained_policy(
     if not bool(torch.isfinite(torch.cat([environment.low, environment.high])).all()):
         raise InputError("trained_policy: expected actions with bounds, as the policy's numbers lie between them")
     robots, device = TorchRLRobotEnv(environment), environment.model.device
-    numbers = len(environment.low)
-    shape = {"num_cells": [width, width], "activation_class": nn.Tanh}
-    scores = nn.Sequential(MLP(environment.width, 2 * numbers, **shape), NormalParamExtractor())
-    policy = ProbabilisticActor(
-        TensorDictModule(scores, ["observation"], ["loc", "scale"]),
-        spec=robots.action_spec,
-        in_keys=["loc", "scale"],
-        distribution_class=TanhNormal,
-        distribution_kwargs={"low": environment.low.float(), "high": environment.high.float()},
-        return_log_prob=True,
-    ).to(device)
-    critic = ValueOperator(MLP(environment.width, 1, **shape), ["observation"]).to(device)
+    policy = _policy(environment, robots, width).to(device)
+    critic = ValueOperator(_network(environment.width, 1, width), ["observation"]).to(device)
     advantage = GAE(gamma=discount, lmbda=0.95, value_network=critic, average_gae=True)
     loss = ClipPPOLoss(policy, critic, clip_epsilon=0.2, entropy_coeff=1e-3)
     optimiser = torch.optim.Adam(loss.parameters(), lr=rate)
@@ -63,17 +53,38 @@ def trained_policy(
             run = robots.rollout(actions, policy, break_when_any_done=False)
         for _ in range(EPOCHS):
             advantage(run)
-            samples = run.reshape(-1)
-            for part in samples[torch.randperm(len(samples), device=device)].chunk(PARTS):
-                terms = loss(part)
-                optimiser.zero_grad()
-                sum(terms[name] for name in ("loss_objective", "loss_critic", "loss_entropy")).backward()
-                nn.utils.clip_grad_norm_(loss.parameters(), 1.0)
-                optimiser.step()
+            _improve(loss, optimiser, run.reshape(-1))
         schedule.step()
         if k % 5 == 0 or k == updates - 1:
             print(f"  update {k:3d}: mean reward of an action {run['next', 'reward'].mean():.4f}", flush=True)
     return policy
+
+
+def _network(inputs: int, outputs: int, width: int) -> MLP:
+    return MLP(inputs, outputs, num_cells=[width, width], activation_class=nn.Tanh)
+
+
+def _policy(environment: Environment, robots: TorchRLRobotEnv, width: int) -> ProbabilisticActor:
+    """Return an untrained policy: a network gives the mean and spread of each number of an action."""
+    scores = nn.Sequential(_network(environment.width, 2 * len(environment.low), width), NormalParamExtractor())
+    return ProbabilisticActor(
+        TensorDictModule(scores, ["observation"], ["loc", "scale"]),
+        spec=robots.action_spec,
+        in_keys=["loc", "scale"],
+        distribution_class=TanhNormal,
+        distribution_kwargs={"low": environment.low.float(), "high": environment.high.float()},
+        return_log_prob=True,
+    )
+
+
+def _improve(loss: ClipPPOLoss, optimiser: torch.optim.Optimizer, samples: TensorDict) -> None:
+    """Pass once over the samples, by parts in a random order, with a step of the optimiser for each part."""
+    for part in samples[torch.randperm(len(samples), device=samples.device)].chunk(PARTS):
+        terms = loss(part)
+        optimiser.zero_grad()
+        sum(terms[name] for name in ("loss_objective", "loss_critic", "loss_entropy")).backward()
+        nn.utils.clip_grad_norm_(loss.parameters(), 1.0)
+        optimiser.step()
 
 
 def acted_on(environment: Environment, policy: ProbabilisticActor) -> Tensor:

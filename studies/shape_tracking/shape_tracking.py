@@ -103,9 +103,7 @@ class Following:
         return (self.course.positions - self.reference.positions)[:, :, 0].norm(dim=-1)
 
 
-def swum(
-    model: Model, strains: Strains, robots: int = 1, duration: float = DURATION, progress: bool = False, **driven: Any
-) -> Course:
+def swum(model: Model, strains: Strains, robots: int = 1, duration: float = DURATION, **driven: Any) -> Course:
     """Return the course of snakes that a schedule or a controller drives."""
     integrator = ImplicitEuler(STEP, force_tolerance=1e-11, relative_tolerance=0)
     steps = round(duration / STEP)

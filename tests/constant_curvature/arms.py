@@ -9,7 +9,6 @@ from torchdismech.constant_curvature import PneumaticArm
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
 
 HANGING = (0.0, math.pi, 0.0)
-UP = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
 
 
 def paper_arm(obstacles=(), **changes) -> PneumaticArm:

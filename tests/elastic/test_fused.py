@@ -130,7 +130,7 @@ def test_springs_are_as_torch_finds_them(name, monkeypatch, written):
 
 
 @pytest.mark.parametrize("name", ROBOTS)
-def test_strains_are_as_torch_finds_them(name, monkeypatch, written):
+def test_strains_are_as_torch_finds_them(name, written):
     """Write the strains of all terms of every kind of robot; where they are differentiated, torch finds them."""
     model = ROBOTS[name]().finalize(compile=False)
     state = deformed(model)
@@ -204,7 +204,7 @@ class Doubled(LinearElastic):
         return [self.factor * x for x in first], [[None if x is None else self.factor * x for x in r] for r in second]
 
 
-def test_what_users_write_is_evaluated_by_torch(monkeypatch, written):
+def test_what_users_write_is_evaluated_by_torch(written):
     """Follow a number that changes in a user's energy."""
     builder = planar()
     energy = Doubled({"EA": torch.tensor(1.0, dtype=torch.float64)})

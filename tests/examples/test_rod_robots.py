@@ -17,8 +17,6 @@ from examples.snake.waves import SLOPES
 from examples.worm import worm
 from examples.worm.joints import PHASES
 
-LONGER_STEPS = {"simulation.dt": 2e-2, "output.every": 5}
-
 
 @pytest.mark.parametrize(
     ("module", "file"),

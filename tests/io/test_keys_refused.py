@@ -160,7 +160,7 @@ def test_planar_robots_refuse_what_is_out_of_their_plane(load, keys, tables, pro
     assert problem in str(error.value)
 
 
-def test_planar_robots_take_what_is_in_their_plane(load, tmp_path):
+def test_planar_robots_take_what_is_in_their_plane(load):
     """Turn the sections, and EI2 is what bends in the plane; all four stiffnesses stand in for Young's modulus."""
     directors = "directors_file = 'd1.csv'\nstiffness = {EI2 = 1.0}\n"
     tables = '[dissipation]\nEI2 = 1.0\n[actuation]\nnatural_curvature = "kappa.csv"\n'

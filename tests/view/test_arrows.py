@@ -137,7 +137,7 @@ def test_the_page_shows_them(tmp_path):
         page.close()
 
 
-def test_runs_in_which_nothing_touches_have_none(tmp_path):
+def test_runs_in_which_nothing_touches_have_none():
     """Show runs that might touch something and do not, without arrows."""
     pytest.importorskip("PIL")
     from torchdismech.view.movie import pictures

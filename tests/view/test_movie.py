@@ -85,7 +85,7 @@ def test_ball_looks_as_large_as_it_is():
     assert reds(picture).sum() == pytest.approx(np.pi * disc**2, rel=0.02)  # of the border's pixels half
 
 
-def test_camera_finds_the_robot(tmp_path):
+def test_camera_finds_the_robot():
     """Keep the robot within the picture in all frames, and fill much of it."""
     run, _ = twisting()
     scenery = Scenery(run, [0, 1], colour="curvature")

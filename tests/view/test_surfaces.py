@@ -168,7 +168,7 @@ def test_what_cannot_be_coloured_is_refused():
         Scenery(run, [0], every=0)
 
 
-def test_chains_of_rigid_elements_are_tubes(tmp_path):
+def test_chains_of_rigid_elements_are_tubes():
     """Show a chain, which has no directors, as a tube about its elements."""
     from torchdismech.rigid import Radau, RigidChain
     from torchdismech.rollout import rollout

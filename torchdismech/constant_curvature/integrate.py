@@ -312,45 +312,45 @@ class ArmIntegrator:
         before: Tensor,
     ) -> _Impulses:
         """Return what the contacts (B, K) with these numbers do; those that are not active are padding."""
-        rows, count = active.shape
         chosen = contacts.chosen(order)
         frames = contact_frames(chosen.normal)
         moved = (frames @ jacobian(model, posture, chosen, order % model.n_plates)).flatten(1, 2)  # (B, 3 K, n)
         shared = torch.linalg.solve_triangular(factor, moved.mT, upper=False)  # (B, n, 3 K)
-        delassus = shared.mT @ shared
-        correction = torch.where(chosen.gap > 0, chosen.gap, self.stabilisation * chosen.gap) / self.dt
-        relative = (moved @ free[..., None])[..., 0].unflatten(1, (count, 3))
-        relative = relative - (frames @ chosen.carried[..., None])[..., 0] / self.dt
-        delassus, relative = self._given_way(delassus, relative, frames, chosen)
-        start = torch.cat([(relative[..., 0] + correction)[..., None], relative[..., 1:]], 2).flatten(1)
+        relative = (moved @ free[..., None])[..., 0].unflatten(1, (-1, 3))
+        delassus, start = self._problem(shared.mT @ shared, relative, frames, chosen)
         index = order[..., None].expand(-1, -1, 3)
-        mu = chosen.mu
         guess = torch.where(active[..., None], before.gather(1, index), 0.0).flatten(1)
-        solution = self._law(model, delassus, start, mu, active, guess)
-        closed = (solution.sticking | solution.sliding).repeat_interleave(3, 1)
-        impulse = solution.impulses
-        if torch.is_grad_enabled() and (delassus.requires_grad or start.requires_grad or mu.requires_grad):
-            impulse = differentiable_impulses(solution, delassus, start, mu)
-        impulse = torch.where(closed, impulse, 0.0)
+        solution = self._law(model, delassus, start, chosen.mu, active, guess)
+        impulse = _borne(solution, delassus, start, chosen.mu)
         step = torch.linalg.solve_triangular(factor.mT, shared @ impulse[..., None], upper=True)[..., 0]
-        each = impulse.detach().unflatten(1, (count, 3))
+        each = impulse.detach().unflatten(1, (-1, 3))
         world = (frames.detach().mT @ each[..., None])[..., 0] / self.dt
-        sticking, sliding = (
-            torch.zeros_like(contacts.gap, dtype=torch.bool).scatter(1, order, x)
-            for x in (solution.sticking, solution.sliding)
-        )
+        none = torch.zeros_like(contacts.gap, dtype=torch.bool)
         tolerance = torch.stack([obstacle.law.response.tolerance.min() for obstacle in model.obstacles]).min()
         close = solution.residual * self.dt <= tolerance
         return _Impulses(
-            free + step,
-            torch.zeros_like(before).scatter(1, index, each),
-            torch.zeros_like(before).scatter(1, index, world),
-            sticking,
-            sliding,
-            (solution.status == Status.CONVERGED) | close,
-            solution.iterations,
-            torch.where(active.any(1), solution.residual, 0.0),
+            velocity=free + step,
+            impulse=torch.zeros_like(before).scatter(1, index, each),
+            force=torch.zeros_like(before).scatter(1, index, world),
+            sticking=none.scatter(1, order, solution.sticking),
+            sliding=none.scatter(1, order, solution.sliding),
+            solved=(solution.status == Status.CONVERGED) | close,
+            iterations=solution.iterations,
+            residual=torch.where(active.any(1), solution.residual, 0.0),
         )
+
+    def _problem(self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts) -> tuple[Tensor, Tensor]:
+        """Return W (B, 3 K, 3 K) and b (B, 3 K) of the contact problem [m/s].
+
+        Parameters
+        ----------
+        delassus : (B, 3 K, 3 K) of the arm alone.
+        relative : (B, K, 3) velocities of the arm's points without contact, along the frames.
+        """
+        relative = relative - (frames @ contacts.carried[..., None])[..., 0] / self.dt
+        delassus, relative = self._given_way(delassus, relative, frames, contacts)
+        correction = torch.where(contacts.gap > 0, contacts.gap, self.stabilisation * contacts.gap) / self.dt
+        return delassus, torch.cat([(relative[..., 0] + correction)[..., None], relative[..., 1:]], 2).flatten(1)
 
     def _given_way(
         self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts
@@ -429,3 +429,11 @@ def _gaps(model: PneumaticArm, posture: Posture, time: Tensor) -> Tensor:
     if not len(model.obstacles):
         return time.new_zeros(len(time), 0)
     return contacts_at(model, posture, time, time).gap
+
+
+def _borne(solution: ContactSolution, delassus: Tensor, start: Tensor, mu: Tensor) -> Tensor:
+    """Return the impulses (B, 3 K) of contacts that bear a load, zero elsewhere, with derivatives if asked for."""
+    impulse = solution.impulses
+    if torch.is_grad_enabled() and (delassus.requires_grad or start.requires_grad or mu.requires_grad):
+        impulse = differentiable_impulses(solution, delassus, start, mu)
+    return torch.where((solution.sticking | solution.sliding).repeat_interleave(3, 1), impulse, 0.0)

@@ -166,23 +166,23 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
     rough = bool((constraints.friction > 0).any())
     tally.add(constraints.robot, found.gap, load[:, 0] > 0, slides if rough else None)
     forces = (load.unsqueeze(1) @ constraints.arms(found)).view(-1, 4, 3)
-    nothing = torch.zeros_like(tally.outer)
+
+    def on_nodes(rows: slice) -> Tensor:
+        where = (constraints.robot[rows, None], constraints.nodes[rows])
+        return torch.zeros_like(tally.outer).index_put(where, forces[rows], accumulate=True)
+
     offset = 0
     for obstacle, near in zip(constraints.obstacles, constraints.places.near, strict=True):
         mine = slice(offset, offset + int(near.sum()))
         offset = mine.stop
-        where = (constraints.robot[mine, None], constraints.nodes[mine])
-        on_nodes = nothing.index_put(where, forces[mine], accumulate=True)
         size = torch.linalg.vector_norm(forces[mine].sum(1), dim=1)
         whole = tally.penetration.new_zeros(len(q)).index_put((constraints.robot[mine],), size, accumulate=True)
-        tally.add_obstacle(obstacle.name, on_nodes, whole)
+        tally.add_obstacle(obstacle.name, on_nodes(mine), whole)
     for table in () if constraints.places.pairs is None else constraints.places.pairs.tables:
         mine = slice(offset, offset + len(table))
         offset = mine.stop
-        where = (constraints.robot[mine, None], constraints.nodes[mine])
-        on_nodes = nothing.index_put(where, forces[mine], accumulate=True)
         size = torch.linalg.vector_norm(forces[mine][:, FIRST[table.kernel]].sum(1), dim=1)
-        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], size, on_nodes)
+        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], size, on_nodes(mine))
 
 
 def _by_part(count: int, labels: IndexMap, force: Tensor) -> Report:

@@ -22,7 +22,7 @@ from torchdismech.forces.base import scalar, vector
 from torchdismech.fused import Fused
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.values import real, robots
+from torchdismech.values import robots
 
 __all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar", "rounding", "square"]
 
@@ -373,14 +373,8 @@ def _across(axis: Tensor) -> Tensor:
 
 
 def _parameter(kind, value, what: str) -> nn.Parameter:
-    """Return a checked parameter, `kind` being `scalar` or `vector`; a copy, so that no two shapes share one."""
-    try:
-        tensor = real(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{what}: expected numbers, got {value!r}") from error
-    if not torch.isfinite(tensor).all():
-        raise InputError(f"{what}: expected finite numbers, got {value}")
-    return nn.Parameter(kind(tensor, what).clone(), requires_grad=False)
+    """Return a parameter, checked by `kind` (`scalar` or `vector`); a copy, so that no two shapes share one."""
+    return nn.Parameter(kind(value, what).clone(), requires_grad=False)
 
 
 def _refuse_nonpositive(parameter: Tensor, what: str, value) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "check_rods",
     "checked_indices",
     "edge_problems",
+    "missing_nodes",
     "namer",
 ]
 
@@ -119,13 +120,9 @@ def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) ->
     if not len(edges):
         return []
     name = namer("edge", edges, first_index)
-    outside = ((edges < 0) | (edges >= len(nodes))).any(axis=1)
-    if outside.any():
-        k = int(np.flatnonzero(outside)[0])
-        last = first_index + len(nodes) - 1
-        missing = next(i for i in edges[k] if not 0 <= i < len(nodes)) + first_index
-        return [(k, f"{name(k)}: there is no node {missing}; nodes are numbered {first_index} to {last}")]
-    problems = []
+    problems = missing_nodes(len(nodes), edges, name, first_index)
+    if problems:
+        return problems
     to_itself = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(to_itself):
         problems.append((int(to_itself[0]), f"{name(to_itself[0])} goes from a node to itself"))
@@ -140,6 +137,18 @@ def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) ->
         k = int(short[0])
         problems.append((k, f"{name(k)} has zero length: both nodes are at {nodes[edges[k, 0]].tolist()}"))
     return sorted(problems)
+
+
+def missing_nodes(
+    count: int, elements: np.ndarray, name: Callable[[int], str], first_index: int = 0
+) -> list[tuple[int, str]]:
+    """Return (element, sentence) for the first of the elements (K, k) with an index beyond `count` nodes; else []."""
+    outside = (elements < 0) | (elements >= count)
+    if not outside.any():
+        return []
+    k = int(np.flatnonzero(outside.any(axis=1))[0])
+    missing, last = int(elements[k][outside[k]][0]) + first_index, first_index + count - 1
+    return [(k, f"{name(k)}: there is no node {missing}; nodes are numbered {first_index} to {last}")]
 
 
 def namer(kind: str, elements: np.ndarray, first_index: int = 0) -> Callable[[int], str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchdismech.errors import InputError
-from torchdismech.geometry.checks import SHORTEST_EDGE, check_nodes, namer
+from torchdismech.geometry.checks import SHORTEST_EDGE, check_nodes, missing_nodes, namer
 from torchdismech.geometry.graphs import connected_parts
 
 __all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problems"]
@@ -91,13 +91,9 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
     if not len(triangles):
         return []
     name = namer("triangle", triangles, first_index)
-    outside = ((triangles < 0) | (triangles >= len(nodes))).any(axis=1)
-    if outside.any():
-        k = int(np.flatnonzero(outside)[0])
-        last = first_index + len(nodes) - 1
-        missing = next(i for i in triangles[k] if not 0 <= i < len(nodes)) + first_index
-        return [(k, f"{name(k)}: there is no node {missing}; nodes are numbered {first_index} to {last}")]
-    problems = []
+    problems = missing_nodes(len(nodes), triangles, name, first_index)
+    if problems:
+        return problems
     twice = (triangles == np.roll(triangles, 1, axis=1)).any(axis=1)
     if twice.any():
         k = int(np.flatnonzero(twice)[0])

@@ -260,7 +260,7 @@ class _Magnet(Field):
 
     def forward(self, position: Tensor, time: Tensor) -> Tensor:
         """Return the field (B, E, 3)."""
-        n, m, over, scale = self._local(position, time)
+        n, m, _, scale = self._local(position, time)
         return scale * (3 * _dot(m, n) * n - m)
 
     def derivatives(self, position: Tensor, time: Tensor, moment: Tensor | None = None) -> FieldDerivatives:

@@ -153,8 +153,8 @@ class RigidChain(ReducedModel):
         mass = rho * (math.pi / 4) * d.square() * lengths
         bend = mass * (3 * d.square() + 4 * lengths.square()) / 48
         second = (math.pi / 64) * d**4
-        k = {name: _in_series(modulus * second, step, count) for name, modulus in moduli.items()}
-        damper = _in_series(eta * second, step, count)
+        k = {name: _in_series(modulus * second, step) for name, modulus in moduli.items()}
+        damper = _in_series(eta * second, step)
         by_axis: tuple[Any, Any, Any] = (bend, k["youngs"], damper)
         if space:
             inertia = (mass * d.square() / 8, bend, bend)
@@ -388,8 +388,8 @@ def _refuse_unlike_batches(*values: Tensor) -> None:
         )
 
 
-def _in_series(rigidity: Tensor, step: Tensor, count: int) -> Tensor:
-    """Return the stiffness of the springs (.., count - 1) that stand for half a segment of either neighbour.
+def _in_series(rigidity: Tensor, step: Tensor) -> Tensor:
+    """Return the stiffness of the springs (.., elements - 1) that stand for half a segment of either neighbour.
 
     Angles add up: 1/k = (step/2)/(E I) of one + (step/2)/(E I) of the other.
     """

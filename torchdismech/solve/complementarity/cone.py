@@ -84,7 +84,7 @@ class ConeLaw:
 
     def matrix(self, impulse: Tensor) -> Tensor:
         """Return dF/dp (B, 3C, 3C), an element of the generalised Jacobian; identity where no contact exists."""
-        rows, contacts = self.mu.shape
+        contacts = self.mu.shape[1]
         p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.own()
         v = self.velocity(impulse)
         along = self.delassus.unflatten(1, (contacts, 3))

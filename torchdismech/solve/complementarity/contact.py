@@ -169,36 +169,33 @@ def solve_contact(
     delassus, free, mu, active, finite = admitted(delassus, free, mu, active)
     kept = active if rank_tolerance is None else independent_contacts(delassus, active, rank_tolerance)
     angle = _angle(free) if angle is None else angle
-    law = ConeLaw(
-        delassus, free, mu, kept, free.new_ones(*mu.shape, 2), (angle, directions) if cone == "pyramid" else None
-    )
+    pyramid = (angle, directions) if cone == "pyramid" else None
+    law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), pyramid)
     problem = scaled_contacts(*without_padding(delassus, free, mu, kept), kept)
-    goal = tolerance * free.abs().amax(1)
-    first = _Attempt(problem, method, cone, STARTS[0], regularisation, goal)
+    way = _Way(method, cone, directions, regularisation, tolerance, limit)
+    first = _Attempt(problem, way, STARTS[0], tolerance * free.abs().amax(1))
     impulses, iterations = torch.zeros_like(free), torch.zeros_like(finite, dtype=torch.long)
     if guess is not None:
         impulses, iterations = first.resumed(guess)
-    impulses, used = _best(first, law, impulses, angle, directions, tolerance, limit)
-    return ContactSolution.of(law, impulses, (active, kept, finite), goal, iterations + used, cone)
+    impulses, used = _best(first, law, impulses, angle)
+    return ContactSolution.of(law, impulses, (active, kept, finite), first.goal, iterations + used, cone)
 
 
-def _best(
-    first: _Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor, directions: int, tolerance: float, limit: int
-) -> tuple[Tensor, Tensor]:
+def _best(first: _Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     """Return the impulses (B, 3C) of least residual that all starts lead to, and the iterations (B,) of these.
 
     A row is tried again, from the next start, until it is solved.
     """
     residual, goal = law.residual(impulses), first.goal
     iterations = torch.zeros_like(goal, dtype=torch.long)
-    for k, start in enumerate(STARTS if first.method == "interior_point" else STARTS[:1]):
+    for k, start in enumerate(STARTS if first.way.method == "interior_point" else STARTS[:1]):
         rows = (residual > goal).nonzero().flatten()
         if not len(rows):
             break
-        if k and first.cone == "second_order":
+        if k and first.way.cone == "second_order":
             angle = torch.where((residual > goal)[:, None], _angle(impulses), angle)
         attempt = dataclasses.replace(first, problem=first.problem.rows(rows), start=start, goal=goal[rows])
-        found, used = attempt.solved(angle[rows], directions, tolerance, limit)
+        found, used = attempt.solved(angle[rows])
         iterations[rows] += used
         trial = impulses.index_copy(0, rows, found)
         error = law.residual(trial)
@@ -247,25 +244,35 @@ def _check_conditioning(cone: str, directions: int, regularisation: float, rank_
 
 
 @dataclass(frozen=True)
+class _Way:
+    """How a problem is solved: the options of `solve_contact`, with their defaults."""
+
+    method: str
+    cone: str
+    directions: int
+    regularisation: float
+    tolerance: float
+    limit: int  # of iterations from each start
+
+
+@dataclass(frozen=True)
 class _Attempt:
     """One try at the scaled problem."""
 
     problem: ScaledContacts
-    method: str
-    cone: str
+    way: _Way
     start: tuple[float, float, int]
-    regularisation: float
     goal: Tensor  # (B,) of the residual on the problem as given
 
-    def solved(self, angle: Tensor, directions: int, tolerance: float, limit: int) -> tuple[Tensor, Tensor]:
-        """Return impulses (B, 3C) of the problem as given and the iterations (B,)."""
-        problem, law = self.problem, self._law()
-        if self.method == "gauss_seidel":
-            p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, limit)
+    def solved(self, angle: Tensor) -> tuple[Tensor, Tensor]:
+        """Return impulses (B, 3C) of the problem as given and the iterations (B,), from an angle (B, C)."""
+        problem, law, way = self.problem, self._law(), self.way
+        if way.method == "gauss_seidel":
+            p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, way.limit)
         else:
-            finer = self.start[2] if self.cone == "second_order" else 1
-            p, iterations = self._on_pyramid(pyramid_directions(angle, finer * directions), 0.1 * tolerance, limit)
-            if self.cone == "second_order":
+            finer = self.start[2] if way.cone == "second_order" else 1
+            p, iterations = self._on_pyramid(pyramid_directions(angle, finer * way.directions))
+            if way.cone == "second_order":
                 p, polishing = polished(law, p, self.goal, POLISHING)
                 iterations = iterations + polishing
         p = torch.where(problem.active.repeat_interleave(3, 1), p, 0.0)
@@ -286,22 +293,24 @@ class _Attempt:
         unit = problem.magnitude[:, None, None] / each
         return ConeLaw(problem.delassus, problem.free, problem.mu, problem.active, unit)
 
-    def _on_pyramid(self, directions: Tensor, tolerance: float, limit: int) -> tuple[Tensor, Tensor]:
-        problem = self.problem
+    def _on_pyramid(self, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return impulses (B, 3C) on pyramids with these directions (B, C, 2, d), and the iterations (B,)."""
+        problem, way = self.problem, self.way
         rubs = problem.active & (problem.mu > 0)
         directions = torch.where(rubs[..., None, None], directions, 0.0)
         count = directions.shape[3]
         system = PyramidSystem(problem.delassus, problem.free, problem.mu, directions)
         present = joined(problem.active, rubs[..., None].expand(-1, -1, count), rubs)
         regularised = problem.delassus.clone()
-        regularised.diagonal(dim1=1, dim2=2)[:, ::3].add_(self.regularisation)
+        regularised.diagonal(dim1=1, dim2=2)[:, ::3].add_(way.regularisation)
         softened = PyramidSystem(regularised, problem.free, problem.mu, directions)
-        if self.method == "interior_point":
+        tolerance = 0.1 * way.tolerance
+        if way.method == "interior_point":
             z, w = self._first(rubs, count)
-            z, iterations = interior_point(softened, z, w, present, tolerance, limit)
+            z, iterations = interior_point(softened, z, w, present, tolerance, way.limit)
         else:
             z = torch.zeros_like(system.q)
-            z, iterations = fischer_burmeister(pyramid_matrix(softened), system.q, z, present, tolerance, limit)
+            z, iterations = fischer_burmeister(pyramid_matrix(softened), system.q, z, present, tolerance, way.limit)
         z = crossed_over(system, torch.where(present, z.clamp(min=0.0), 0.0), present)
         return system.impulse(z).flatten(1), iterations
 
