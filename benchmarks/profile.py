@@ -1,9 +1,9 @@
 """Where the time of a step goes, in groups that a person understands: ``python -m benchmarks.profile [case ...]``.
 
 Ten steps are traced by torch.profiler after a warm-up. The time of every operation of torch, compiled kernel and call
-of compiled code is counted for the room of the library that called it; what the step takes beyond that, without a
-trace, is calls: Python, torch's own way to its operations, and torch.compile's to its kernels. A trace makes Python
-slower but hardly the operations; where they are tiny (one robot, eager) they seem longer than they are.
+of compiled code is counted for the room of the library that called it. What a step without a trace takes beyond these
+is counted as calls: Python, torch's own way to its operations, and torch.compile's to its kernels. A trace slows Python
+down, but hardly the operations; where these are tiny (one robot, eager) they seem longer than they are.
 
 ``--trace FILE`` keeps the trace, for chrome://tracing or https://ui.perfetto.dev.
 """

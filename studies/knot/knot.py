@@ -18,9 +18,9 @@ to leading order in eps (Audoly, Clauvelin, Neukirch, Phys. Rev. Lett. 99, 16430
 each other with, all in all. The braid takes a part of order eps of the loop, so both terms have corrections of that
 order. That is what the thin rods are for: their eps is half that of the thick ones, and from both one gets to eps = 0.
 
-Measured between 0.58 m and 0.68 m: the smooth rods need 1.42 (eps = 0.16) and 1.19 (0.08) times B / (2 R^2), in a
-straight line to eps = 0 it is 0.97; the strands press 1.98 and 1.41 times as much on each other as the law says, and
-0.82 times at eps = 0. Friction adds mu P, with the P that is measured, to within 1 % of T. In the end the thick knots
+Measured between 0.58 m and 0.68 m: the smooth rods need 1.42 (eps = 0.16) and 1.19 (eps = 0.08) times B / (2 R^2); a
+straight line through both gives 0.97 at eps = 0. The strands press 1.98 and 1.41 times as much on each other as the law
+says; the straight line gives 0.82 at eps = 0. Friction adds mu P, with the P that is measured, to within 1 % of T. In the end the thick knots
 are tight, R is 6 to 8 h, at 27 to 42 mN, and no surface gets into another by more than 0.03 mm.
 
 `python -m studies.knot.knot` prints all that and draws knot.png.

@@ -6,10 +6,13 @@ sets natural strains until the rod has the shape z = 0.01 sin(2 pi x / L), which
 gives no numbers; these are the project's own. Gravity is strong here: left to itself the rod would hang down like a
 rope, and to be straight it needs a natural curvature of 59/m in its middle.
 
-What there is to see: strains and positions converge to nothing but rounding; 16 robots of unlike stiffness, weight and
-gains in one batch do; with limits, smoothing and a gravity that is 20 % off, too; without an integral an error stays,
-the one that statics predict (`predicted`); a target outside of what the natural strains may be ends at the limit, and
-the rod is back soon after the target is.
+What there is to see:
+
+- errors of strains and positions fall to rounding; so do those of 16 robots of unlike stiffness, weight and gains in
+  one batch, and those with limits, smoothing and a gravity that is 20 % off;
+- without an integral an error stays, the one that statics predict (`predicted`);
+- a target that the natural strains may not reach leaves them at their limit, and the rod follows again soon after the
+  target is back.
 
 `python -m studies.shape_regulation.shape_regulation` prints the errors over time and draws shape_regulation.png.
 """

@@ -34,10 +34,10 @@ LOOKS = 10_000  # a point that goes farther than so many strides in a step count
 def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
     """Return the robots (B,) of which parts passed through each other, moving straight from `start` to `end` (B, n).
 
-    A distance changes no faster than its points move against each other, so it can only have been zero on the way
-    where that motion is as long as the sum of the distances at both ends, or longer (`TOUCH` makes that a comparison
-    beyond rounding: head-on it is as long). Those pairs are followed by conservative advancement: always as far as they
-    cannot have met yet.
+    A distance changes no faster than its points move against each other. So it can only have been zero on the way if
+    that motion is at least as long as the sum of the distances at both ends; head-on it is exactly as long, so `TOUCH`
+    keeps the comparison clear of rounding. Those pairs are followed by conservative advancement: in parts of the step
+    so small that they cannot have met within one.
     """
     passed = torch.zeros(start.shape[0], dtype=torch.bool, device=start.device)
     for table in pairs.tables:

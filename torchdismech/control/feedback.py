@@ -27,8 +27,9 @@ class Feedback(nn.Module, ABC):
     A subclass says what is measured, how it responds, and what an action sets (`measured`, `response`, `set_by`). It
     may remember more (`remembered`) and refuse runs (`check`).
 
-    Memory: "step" (B,), number of steps taken; "action" (B, k), the one that holds; with noise "robot" (B,), and with
-    a delay "seen" (B, delay, m), what is under way; and what the subclass remembers.
+    Its memory has "step" (B,), the number of steps taken; "action" (B, k), the action that holds; with noise "robot"
+    (B,), the robots' numbers; with a delay "seen" (B, delay, m), measurements that are under way; and what the subclass
+    remembers.
 
     Parameters
     ----------

@@ -49,10 +49,10 @@ TINY = 1e-300  # J, in place of a potential that is zero
 def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None = None) -> Root:
     """Find x with |weight * r(x)| <= tolerance for each row.
 
-    A Newton step is taken whole where it reduces the residual's norm. Where it does not, it may still be a good step
-    (stiff directions make the norm rise before it falls): it is taken if the next, simplified Newton correction, with
-    the same matrix, is shorter than this one; failing that, a quarter of the step is tried, and so on until one of the
-    two tests holds.
+    A Newton step is taken whole where it reduces the residual's norm. Where it does not, it may still be a good step,
+    because stiff directions make the norm rise before it falls. So it is also taken if the simplified Newton correction
+    that would come next, with the same matrix, is shorter than the step. If neither test holds, a quarter of the step
+    is tried, and so on until one of them does.
 
     Parameters
     ----------

@@ -52,10 +52,10 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
     ----------
     path : a .npz file; an .h5 trajectory file; a .csv or .pkl (.pickle) file; or a folder of the latter two.
     split : which recordings: a key of the .npz file, or a subfolder.
-    options : what the reader takes more: `dt` [s] for pickles, which do not hold it; `truncate=True` for folders, to
-        cut all recordings to the shortest, or `pad=True`, to take the shorter ones as not seen from their ends on;
-        `drop_failed=True` for .h5, to leave out robots of which a step failed; `inputs=("pressure",)` for .csv and
-        .npz, names of what was recorded along with the motion.
+    options : further arguments of the reader. Pickles do not hold their `dt` [s] and need it. Folders take
+        `truncate=True`, to cut all recordings to the shortest, or `pad=True`, to take the shorter ones as not seen from
+        their ends on. .h5 takes `drop_failed=True`, to leave out robots of which a step failed. .csv and .npz take
+        `inputs=("pressure",)`, the names of what was recorded along with the motion.
 
     Raises
     ------

@@ -35,10 +35,10 @@ class Rules:
     max_gap : longest run of frames of a marker, not seen or too fast, that is filled so; longer ones are refused.
     unit_scale : of positions that look like millimetres: "refuse" them or "repair" (divide by 1000).
     max_extent : a robot more extended than this [m] looks like millimetres.
-    order : of nodes that do not stand in the order of the chain: "refuse" them or "repair" (find the order; refused
-        where it cannot be decided; markers so close that an edge keeps its length within `edge_wander` with either of
-        them may change places unnoticed: look at the messages). "trust" does not look: for robots that are no chain
-        or always stay folded.
+    order : what is done with nodes that do not stand in the order of the chain. "refuse" refuses them. "repair" finds
+        the order, and refuses where it cannot be decided. Two markers may then change places unnoticed if they are so
+        close that an edge keeps its length within `edge_wander` with either of them: look at the messages. "trust" does
+        not look: for robots that are no chain or always stay folded.
     edge_wander : an edge whose length's standard deviation is beyond this share of its mean is no edge: refused.
     """
 

@@ -92,9 +92,9 @@ class BandedSolver(DirectSolver):
     pattern : where the entries of the matrices stand. Its `order_hint` is used where it gives a smaller bandwidth than
         reverse Cuthill-McKee.
     method : "native" (compiled code for many robots at once; CPU only, needs a C++ compiler), "lapack" (CPU only),
-        "triton" (a kernel for GPUs; half-bandwidths up to 24), "blocks" (any device) or "auto": on a CPU native for a
-        robot alone and for more than a few, lapack for others, for very wide bands and where there is no compiler; on a
-        GPU triton, blocks for wider bands or where there is no Triton. `describe` says which.
+        "triton" (a kernel for GPUs; half-bandwidths up to 24), "blocks" (any device) or "auto". On a CPU that is
+        native for a robot alone and for more than a few; lapack for a few, for very wide bands and where there is no
+        compiler. On a GPU it is triton; blocks for wider bands and where there is no Triton. `describe` says which.
 
     Attributes
     ----------
