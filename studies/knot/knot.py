@@ -20,8 +20,8 @@ order. That is what the thin rods are for: their eps is half that of the thick o
 
 Measured between 0.58 m and 0.68 m: the smooth rods need 1.42 (eps = 0.16) and 1.19 (eps = 0.08) times B / (2 R^2); a
 straight line through both gives 0.97 at eps = 0. The strands press 1.98 and 1.41 times as much on each other as the law
-says; the straight line gives 0.82 at eps = 0. Friction adds mu P, with the P that is measured, to within 1 % of T. In the end the thick knots
-are tight, R is 6 to 8 h, at 27 to 42 mN, and no surface gets into another by more than 0.03 mm.
+says; the straight line gives 0.82 at eps = 0. Friction adds mu P, with the P that is measured, to within 1 % of T. In
+the end the thick knots are tight, R is 6 to 8 h, at 27 to 42 mN, and no surface gets into another by more than 0.03 mm.
 
 `python -m studies.knot.knot` prints all that and draws knot.png.
 """

@@ -41,7 +41,7 @@ class Mesh(Shape):
     everywhere for a surface that does not cut itself, which is not checked. The normal is that of the nearest face;
     nearest to an edge or a vertex it is the direction to or from it, and on the edge or vertex itself a face's.
     The curvature is 0 for a face, (1 - n n - e e)/d for an edge along e and (1 - n n)/d for a vertex, so it jumps
-    where the nearest feature changes. The normal jumps where two features are equally near that do not touch each other.
+    where the nearest feature changes. The normal jumps where two features that do not touch are equally near.
 
     The search of the nearest triangle looks at few of them, see `contact.nearest`.
     """

@@ -66,9 +66,10 @@ class MidEdgeStencil(Stencil):
     Three things differ from the papers. Their w_k = (s_k xi_k - sin phi_k) / cos phi_k, linear in a scalar xi_k, agrees
     with ours to second order in the angles, but depends on the frame that xi is measured in. The tangent of a
     difference of two angles does not. So rotating a shell or building it curved makes no energy, its normals
-    keep no memory of the steps taken, and a held normal stays where it is. They take t_k from the current triangle and leave its derivative, and that of cos phi_k,
-    out of the forces; here the rest shape's t_k stand (stretching by eps changes curvatures by that fraction), so the
-    energy depends on angles alone, and forces and matrix are its exact derivatives.
+    keep no memory of the steps taken, and a held normal stays where it is. They take t_k from the current triangle and
+    leave its derivative, and that of cos phi_k, out of the forces; here the rest shape's t_k stand (stretching by eps
+    changes curvatures by that fraction), so the energy depends on angles alone, and forces and matrix are its exact
+    derivatives.
 
     Parameters
     ----------
