@@ -110,11 +110,12 @@ def cause_in_hooks(
         start, held, counts = state.rows(row), control.rows(row), rows[row]
         lost = status is not None and int(status[robot]) == Status.NOT_FINITE
         states = [start, _ahead(start, dt)] if lost else [start]
+        if not all(bool(torch.isfinite(set_to).all()) for set_to in held.tensors().values()):
+            states = []  # what a control sets is not finite: no hook's doing
         with per_robot(model).rows(robot, 1).in_place():
-            if all(bool(torch.isfinite(set_to).all()) for set_to in held.tensors().values()):
-                for at in states:
-                    if found := what_is_not_finite(forces, terms, start, at, held, counts):
-                        return f"{found}, where positions and velocities are finite; {LOOK}"
+            for at in states:
+                if found := what_is_not_finite(forces, terms, start, at, held, counts):
+                    return f"{found}, where positions and velocities are finite; {LOOK}"
             if wrong := what_is_wrong(forces, terms, start, held, counts):
                 return wrong
     return None

@@ -70,10 +70,10 @@ def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[T
     for k, move in enumerate(scene.document.move):
         if move.nodes is not None:
             motion = _node_motion(scene, k, move)
-            for other, earlier in zip(owner, of_nodes, strict=True):
-                if motion.overlaps(earlier):
-                    problem = f"a node is moved by move.{other} at the same time: set start and stop apart"
-                    raise SceneError(scene.path, ("move", k, "nodes"), problem)
+            also = [other for other, earlier in zip(owner, of_nodes, strict=True) if motion.overlaps(earlier)]
+            if also:
+                problem = f"a node is moved by move.{also[0]} at the same time: set start and stop apart"
+                raise SceneError(scene.path, ("move", k, "nodes"), problem)
             of_nodes.append(motion)
             owner.append(k)
         if move.edges is not None and move.twist_rate is not None:
