@@ -38,15 +38,15 @@ class NamesConstants(Protocol):
     """A model that is no robot of rods and shells and says itself what its constants are called."""
 
     @property
-    def not_negative(self) -> tuple[str, ...]: ...  # noqa: D102
+    def not_negative(self) -> tuple[str, ...]: ...
 
     @property
-    def dtype(self) -> torch.dtype: ...  # noqa: D102
+    def dtype(self) -> torch.dtype: ...
 
     @property
-    def device(self) -> torch.device: ...  # noqa: D102
+    def device(self) -> torch.device: ...
 
-    def constants(self) -> dict[str, Place]: ...  # noqa: D102
+    def constants(self) -> dict[str, Place]: ...
 
 
 AnyModel = Model | NamesConstants

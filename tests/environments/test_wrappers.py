@@ -8,11 +8,11 @@ from tests.environments.arms import environment
 
 pytest.importorskip("gymnasium")
 
-from gymnasium.utils.env_checker import check_env  # noqa: E402
-from gymnasium.vector import AutoresetMode  # noqa: E402
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 
-from torchdismech import InputError  # noqa: E402
-from torchdismech.environments.gym import RobotEnv, VectorRobotEnv  # noqa: E402
+from torchdismech import InputError
+from torchdismech.environments.gym import RobotEnv, VectorRobotEnv
 
 
 def test_one_robot_passes_gymnasiums_checker():

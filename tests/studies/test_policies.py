@@ -5,10 +5,10 @@ import torch
 
 pytest.importorskip("torchrl")
 
-from studies.reach import reach  # noqa: E402
-from tests.environments.arms import environment  # noqa: E402
-from torchdismech.environments.torchrl import TorchRLRobotEnv  # noqa: E402
-from training.ppo import acted_on, trained_policy  # noqa: E402
+from studies.reach import reach
+from tests.environments.arms import environment
+from torchdismech.environments.torchrl import TorchRLRobotEnv
+from training.ppo import acted_on, trained_policy
 
 
 def test_policy_acts_within_bounds():

@@ -33,14 +33,14 @@ class _Implicit(torch.autograd.Function):
     """The root as a function of V, Q, the force and the constants."""
 
     @staticmethod
-    def forward(ctx, stages: Stages, root: Root, accepted: Tensor, *given: Tensor):  # noqa: D102
+    def forward(ctx, stages: Stages, root: Root, accepted: Tensor, *given: Tensor):
         ctx.block, ctx.h, ctx.factor, ctx.like = stages.block, stages.h, root.factor, stages.dynamics
         ctx.save_for_backward(root.acceleration, accepted, *given)
         return root.acceleration.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor):  # noqa: D102
+    def backward(ctx, gradient: Tensor):
         acceleration, accepted, velocity, q, force, *constants = ctx.saved_tensors
         if not bool(accepted.all()):  # rows that were not solved may hold anything, and 0 * NaN is NaN
             gradient, acceleration, velocity, q = (

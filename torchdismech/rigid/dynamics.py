@@ -70,11 +70,11 @@ class _Solved(torch.autograd.Function):
     """x = H^-1 b of a factored, symmetric H, whose own derivative is left out: it meets a residual of zero."""
 
     @staticmethod
-    def forward(ctx, factor: Factor, b: Tensor):  # noqa: D102
+    def forward(ctx, factor: Factor, b: Tensor):
         ctx.factor = factor
         return factor.solve(b)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor):  # noqa: D102
+    def backward(ctx, gradient: Tensor):
         return None, ctx.factor.solve(gradient)

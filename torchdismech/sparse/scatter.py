@@ -77,12 +77,12 @@ class _TapedSums(torch.autograd.Function):
     """`row_sums` as a tape can hold it: operators of torch would make a result that is copied then."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, *matrices: Tensor) -> Tensor:  # noqa: D102
+    def forward(ctx, x: Tensor, *matrices: Tensor) -> Tensor:
         ctx.save_for_backward(*matrices)
         return _row_sums(*matrices, x)  # type: ignore[call-arg]
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):  # noqa: D102
+    def backward(ctx, gradient: Tensor):
         saved = ctx.saved_tensors
         return _row_sums(*saved[3:], *saved[:3], gradient), *[None] * 6  # type: ignore[call-arg]
 
