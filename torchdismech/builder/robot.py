@@ -425,22 +425,32 @@ class RobotBuilder:
         self._check_planar()
         nodes = torch.as_tensor(self._nodes)
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
-        collected = self._nodes, rods, shells, self._clamps, self._masses
-        kinds = self.joints == "stiff", self.mass == "consistent"
-        body, joint_weights, directors = robot_body(*collected, *kinds, dtype)
+        body, joint_weights, directors = robot_body(
+            self._nodes,
+            rods,
+            shells,
+            self._clamps,
+            self._masses,
+            stiff=self.joints == "stiff",
+            consistent=self.mass == "consistent",
+            dtype=dtype,
+        )
         if self.planar:
             refuse_moments_out_of_plane(self._forces, body, directors)
         warn_of_passing(body, self.join_distance)
-        rules = self.curvature == "averaged", self.clamp_rule == "gregory"
-        terms = [
-            *stretch_terms(body, rods),
-            *bend_twist_terms(body, rods, directors, joint_weights, self._stiffened, *rules),
-            *membrane_terms(body, shells),
-            *bending_terms(body, shells),
-            *self._terms,
-        ]
-        for term in terms[: len(terms) - len(self._terms)]:
+        bend_twist = bend_twist_terms(
+            body,
+            rods,
+            directors,
+            joint_weights,
+            self._stiffened,
+            averaged=self.curvature == "averaged",
+            gregory=self.clamp_rule == "gregory",
+        )
+        own = [*stretch_terms(body, rods), *bend_twist, *membrane_terms(body, shells), *bending_terms(body, shells)]
+        for term in own:
             refuse_lost_stiffness(term, dtype)
+        terms = [*own, *self._terms]
         self._add_residuals({t.name: t for t in terms})
         free, slides = free_dofs(body, self._clamps, self.planar)
         terms = [t.to(dtype) for t in terms]

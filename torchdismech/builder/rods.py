@@ -236,7 +236,7 @@ def bend_twist_terms(
     added up at clamps, see `RobotBuilder`.
     """
     springs = body.springs
-    places = [_places(springs, nodes) for nodes, _ in stiffened]
+    replaced = [(_places(springs, nodes), values) for nodes, values in stiffened]
     if not len(springs.nodes):
         return []
     first_dofs = (3 * body.n_nodes, body.first_held)
@@ -251,12 +251,11 @@ def bend_twist_terms(
     stencil.voronoi = voronoi
     stencil.follows, stencil.share = _followed(springs, body.held, voronoi)
     weights = torch.as_tensor(joint_weights)
-    of_edges = {n: _with_joints(rods.constant(n), weights) for n in ("EI1", "EI2", "GJ", "relaxation")}
-    relaxation = _mean(of_edges.pop("relaxation"), inside, lengths)
-    constants = {name: _in_series(stiffness, inside, lengths) for name, stiffness in of_edges.items()}
-    constants |= _alike_at(torch.as_tensor((inside >= len(body.rod_edges)).all(1)), constants["EI1"], constants["EI2"])
-    for index, (_, values) in zip(places, stiffened, strict=True):
+    between_joints = torch.as_tensor((inside >= len(body.rod_edges)).all(1))
+    constants = _stiffnesses(rods, weights, inside, lengths, between_joints)
+    for index, values in replaced:
         constants |= {name: _replaced(constants[name], index, value, len(voronoi)) for name, value in values.items()}
+    relaxation = _mean(_with_joints(rods.constant("relaxation"), weights), inside, lengths)
     _, _, twist = _shape_strains(body, stencil, directors)
     stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, twist)
     natural = _shape_strains(body, stencil, directors)
@@ -273,6 +272,23 @@ def bend_twist_terms(
             dissipation=viscous(constants, relaxation),
         )
     ]
+
+
+def _stiffnesses(
+    rods: Rods, joint_weights: Tensor, inside: np.ndarray, lengths: Tensor, between_joints: Tensor
+) -> dict[str, Tensor]:
+    """Return EI1, EI2 and GJ of the springs, which are half of one edge and half of the other in series.
+
+    Parameters
+    ----------
+    joint_weights : (J, E) how joint edges average the constants of the rods.
+    inside : (S, 2) the edges of each spring; at a held tangent the same edge twice.
+    lengths : (S, 2) of these [m], zero for the held tangent.
+    between_joints : (S,) which springs are between two joint edges.
+    """
+    of_edges = {name: _with_joints(rods.constant(name), joint_weights) for name in ("EI1", "EI2", "GJ")}
+    constants = {name: _in_series(stiffness, inside, lengths) for name, stiffness in of_edges.items()}
+    return constants | _alike_at(between_joints, constants["EI1"], constants["EI2"])
 
 
 def _end_corrections(springs: Springs, held: Held, length: np.ndarray) -> np.ndarray:
