@@ -44,13 +44,12 @@ from torchdismech import (
     Model,
     Newmark,
     RobotBuilder,
-    State,
     Status,
-    StepInfo,
     forces,
     helix,
     straight,
 )
+from torchdismech.integrate.integrator import Integrator
 
 DENSITY, GRAVITY = 1000.0, 9.81  # kg/m^3, m/s^2
 SAMPLE = 0.05  # s between the times at which nodes are compared
@@ -225,14 +224,20 @@ def model_of(rod: Rod, batch: int) -> Model:
     return builder.finalize()
 
 
-def wave(time: Tensor, model: Model) -> Control:
-    """Return the natural curvatures of a snake at the times (B,)."""
+def wave(time: Tensor, model: Model) -> Tensor:
+    """Return the natural curvatures (..., S, 2) of a snake at times (...)."""
     nodes = model.nodes[torch.as_tensor(model.springs[:, 1]), 0]  # along x, where the springs are
     length, edge = float(model.nodes[:, 0].max()), float(model.nodes[1, 0] - model.nodes[0, 0])
-    phase = 2 * torch.pi * (time[:, None] / PERIOD - WAVES * nodes / length)
-    bent = CURVATURE * edge * (time / RAMP).clamp(0, 1)[:, None] * phase.sin()
+    phase = 2 * torch.pi * (time[..., None] / PERIOD - WAVES * nodes / length)
+    bent = CURVATURE * edge * (time / RAMP).clamp(0, 1)[..., None] * phase.sin()
     # along x the first director of a rod is z, and the first curvature bends to it
-    return Control(natural_curvature=torch.stack([bent, torch.zeros_like(bent)], dim=-1))
+    return torch.stack([bent, torch.zeros_like(bent)], dim=-1)
+
+
+def plan(model: Model, integrator: Integrator, start: Tensor, count: int) -> list[Control]:
+    """Return the controls of a snake for so many steps from the times (B,), each for when forces are evaluated."""
+    steps = torch.arange(count, dtype=start.dtype)[:, None] + integrator.scheme.time
+    return [Control(natural_curvature=curvature) for curvature in wave(start + steps * integrator.dt, model)]
 
 
 Way = tuple[str, int]  # an integrator, and its steps in `SAMPLE`
@@ -244,22 +249,12 @@ def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
     integrator = INTEGRATORS[scheme](dt=SAMPLE / count, relative_tolerance=RELATIVE_TOLERANCE)
     state = model.initial_state(batch=batch)
 
-    def stepped() -> tuple[State, list[StepInfo]]:
-        """Return the states at the next sample; a snake has another control in each step."""
-        if not rod.snake:
-            found, info = integrator.steps(model, state, count)
-            return found, [info]
-        found, infos = state, []
-        for _ in range(count):
-            found, info = integrator.step(model, found, integrator.sample(wave, found, model))
-            infos.append(info)
-        return found, infos
-
-    warm_up(integrator, model, state, integrator.sample(wave, state, model) if rod.snake else None)
+    warm_up(integrator, model, state, plan(model, integrator, state.time, 1)[0] if rod.snake else None)
     track, infos, began = [], [], now()
     for _ in range(rod.samples):
-        state, more = stepped()
-        infos += more
+        controls = plan(model, integrator, state.time, count) if rod.snake else None
+        state, info = integrator.steps(model, state, count, controls)
+        infos.append(info)
         track.append(state.positions[0])
     seconds = now() - began
     converged = torch.stack([info.status == int(Status.CONVERGED) for info in infos]).all(0)

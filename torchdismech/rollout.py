@@ -68,8 +68,15 @@ class Stepper(Protocol[M_contra, S]):
 class StepperOfMany(Protocol):
     """What takes several steps at once, if nothing is asked between them."""
 
+    dt: float
+
     def steps(  # noqa: D102
-        self, model: Any, state: Any, count: int, control: Control | None = None, running: Tensor | None = None
+        self,
+        model: Any,
+        state: Any,
+        count: int,
+        control: Control | Sequence[Control] | None = None,
+        running: Tensor | None = None,
     ) -> tuple[Any, SeveralSteps]: ...
 
 
@@ -122,7 +129,9 @@ def rollout(
 
     Parameters
     ----------
-    schedule : function of (time (B,), model) that returns the `Control` for that time.
+    schedule : function of (time (B,), model) that returns the `Control` for that time. If it has an attribute `ahead`
+        that is True, it is asked for all steps up to the next frame before these are taken, which is faster; so it may
+        read of the model what steps do not change, and change nothing.
     every : steps from one stored frame to the next; the last step is stored, too.
     writer : where frames go; in memory by default.
     progress : show a progress bar with the number of robots that still run.
@@ -203,17 +212,17 @@ def frames(
     )
     strained: Mapping[str, Tensor] = {}
     exerted: Mapping[str, Tensor] = {}
-    at_once = LONGEST if schedule is None and controller is None and not reactions else 1
+    ahead = schedule is None or getattr(schedule, "ahead", False) is True
+    at_once = LONGEST if ahead and controller is None and not reactions and isinstance(integrator, StepperOfMany) else 1
     step, none = 0, SeveralSteps.none(state.q)
     went = none  # since the frame before
     while step < steps:
-        scheduled = _scheduled(model, state, integrator, schedule)
-        control, after = answered(controller, state, memory, scheduled, model)
         before, count = state, min(every - step % every, steps - step, at_once)
+        scheduled = _scheduled_ahead(model, state, integrator, schedule, count)
+        control, after = answered(controller, state, memory, scheduled[-1], model)
         if count > 1 and isinstance(integrator, StepperOfMany):
-            state, info = integrator.steps(model, before, count, control, running)
+            state, info = integrator.steps(model, before, count, scheduled, running)
         else:
-            count = 1
             state, info = integrator.step(model, before, control, running)
         step += count
         status = torch.where(running, info.status, status)
@@ -459,6 +468,17 @@ def _scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Contr
     if schedule is None:
         return Control()
     return integrator.sample(lambda time, model: expected(schedule(time, model), "schedule", schedule), state, model)
+
+
+def _scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, count: int) -> list[Control]:
+    """Return what the schedule sets for the steps from `state` on, the same control for all where there is none."""
+    if schedule is None:
+        return [Control()] * count
+    controls = [_scheduled(model, state, integrator, schedule)]
+    while len(controls) < count and isinstance(integrator, StepperOfMany):
+        state = state.replace(time=state.time + integrator.dt)
+        controls.append(_scheduled(model, state, integrator, schedule))
+    return controls
 
 
 def _progress_bar(steps: int, batch: int):

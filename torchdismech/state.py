@@ -24,6 +24,7 @@ class BatchState:
 
     q: Tensor
     velocity: Tensor
+    time: Tensor
 
     @property
     def batch(self) -> int:

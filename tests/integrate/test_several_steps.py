@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.integrate.recordings import LOADS, rods_on_cpu
-from torchdismech import BDF2, Control, ImplicitEuler, Newmark, Status, forces, rollout, trainable
+from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, Status, forces, rollout, trainable
 from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate import recorded_step
 
@@ -15,10 +15,10 @@ EULER = functools.partial(ImplicitEuler, 2e-3)
 
 
 def one_by_one(integrator, model, state, control=None, running=None, steps=STEPS):
-    """Return the states after some steps, and how each of these went."""
+    """Return the states after some steps, with a control or one for each, and how each of these went."""
     running, infos = torch.ones(state.batch, dtype=torch.bool) if running is None else running, []
-    for _ in range(steps):
-        state, info = integrator.step(model, state, control, running)
+    for own in control if isinstance(control, list) else [control] * steps:
+        state, info = integrator.step(model, state, own, running)
         infos.append((info, running))
         running = running & info.converged
     return state, infos
@@ -51,9 +51,9 @@ def looks(monkeypatch):
     counted = []
     followed = recorded_step.RecordedStep.followed
 
-    def counting(self, after, info, count, *rest):
-        counted.append(count)
-        return followed(self, after, info, count, *rest)
+    def counting(self, after, info, controls, *rest):
+        counted.append(len(controls))
+        return followed(self, after, info, controls, *rest)
 
     monkeypatch.setattr(recorded_step.RecordedStep, "followed", counting)
     return counted
@@ -113,6 +113,81 @@ def test_steps_that_fail_are_taken_again(chunk, looks):
     assert looks and 2 < sum(parted) < 8 and not parted[-1] and bool(found[1].converged.all())
 
 
+def pulls(model, batch, name="force"):
+    """Return a control for each step, of forces on free nodes or of where the clamp goes, other ones for each robot."""
+    generator, controls, start = torch.Generator().manual_seed(1), [], model.initial_state(batch=batch).q
+    for step in range(STEPS):
+        shift = torch.rand(batch, model.n_dofs, generator=generator, dtype=torch.float64)
+        controls.append(Control(**{name: 1e-5 * shift if name == "force" else start + 1e-5 * step * shift}))
+    return controls
+
+
+@pytest.mark.parametrize("name", ["force", "clamped_q"])
+@pytest.mark.parametrize("chunk", [2, "auto"])
+def test_a_control_for_each_step(name, chunk, looks):
+    """Set another control in each step, of all robots and of parts of a batch."""
+    model = rods_on_cpu(5)
+    state, integrator, controls = model.initial_state(), EULER(chunk=chunk), pulls(model, 5, name)
+    expected = one_by_one(integrator, model, state, controls)
+    assert_same(integrator.steps(model, state, STEPS, controls), expected)
+    assert looks == [STEPS] * {2: 3, "auto": 1}[chunk]
+
+
+@pytest.mark.parametrize("chunk", [2, "auto"])
+def test_controls_of_steps_that_are_taken_again(chunk, looks):
+    """Go on with the control of the step that comes after one that was taken in smaller parts."""
+    model = rods_on_cpu(3)
+    velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
+    velocity[1, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
+    state, controls = model.initial_state(velocity=velocity), pulls(model, 3)
+    integrator = EULER(chunk=chunk, max_iterations=3, max_substeps=64)
+    expected = one_by_one(integrator, model, state, controls)
+    assert_same(integrator.steps(model, state, STEPS, controls), expected)
+    parted = [int(info.substeps[1]) > 1 for info, _ in expected[1]]
+    assert looks and 2 < sum(parted) < 8 and not parted[-1]
+
+
+def test_controls_that_set_unlike_things():
+    """Take steps whose controls set other fields, poses and values, too."""
+    model = rods_on_cpu(2)
+    state, integrator, controls = model.initial_state(), EULER(), pulls(model, 2)
+    controls[5] = Control(rest_length=1.001 * model.natural_strains(2).rest_length)
+    controls[14] = Control()
+    controls[15] = Control(pose=model.rest_poses.expand(2, -1, -1))
+    controls[20] = Control(values={"bend_twist.EI1": torch.tensor(1e-5, dtype=torch.float64)})
+    expected = one_by_one(integrator, model, state, controls)
+    assert_same(integrator.steps(model, state, STEPS, controls), expected)
+
+
+def test_gradients_by_a_control_for_each_step():
+    """Give each control its own gradient, also where the first one needs none."""
+    model, integrator = rods_on_cpu(2), EULER()
+    state, controls = model.initial_state(), pulls(model, 2)
+    integrator.steps(model, state, STEPS, controls)  # records
+    for control in controls[1:4]:
+        control.force.requires_grad_()
+
+    def gradients(take):
+        after, _ = take(integrator, model, state, controls[:4])
+        return torch.autograd.grad(after.q.square().sum(), [control.force for control in controls[1:4]])
+
+    at_once = gradients(lambda integrator, *given: integrator.steps(*given[:2], 4, given[2]))
+    assert all(map(torch.equal, at_once, gradients(one_by_one)))
+
+
+def test_controls_that_do_not_fit_are_named():
+    """Refuse too few controls, what is none, and one that does not fit, before it would be given to a recording."""
+    model = rods_on_cpu(2)
+    state, integrator, controls = model.initial_state(), EULER(), pulls(model, 2)
+    with pytest.raises(InputError, match="expected a Control, or one for each of 31 steps, got 30 of them"):
+        integrator.steps(model, state, STEPS + 1, controls)
+    with pytest.raises(InputError, match=r"steps: control\[1\]: expected a Control"):
+        integrator.steps(model, state, 2, [Control(), None])
+    controls[7] = Control(force=controls[7].force[:1])
+    with pytest.raises(InputError, match="Control.force: expected shape"):
+        integrator.steps(model, state, STEPS, controls)
+
+
 OTHERS = {
     "smaller parts": (rods_on_cpu, EULER(max_substeps=4), None),
     "a user's force": (lambda: rods_on_cpu(1, Spring()), EULER(), None),
@@ -166,6 +241,30 @@ def test_runs_take_steps_at_once(looks):
     for name in ("positions", "velocities", "iterations", "iterations_max", "residual", "status", "step"):
         assert torch.equal(getattr(at_once, name), getattr(alone, name))
     assert all(torch.equal(at_once.contact[name], alone.contact[name]) for name in alone.contact)
+
+
+class Pull:
+    """A schedule that may be asked ahead, or not."""
+
+    def __init__(self, ahead):
+        self.ahead = ahead
+
+    def __call__(self, time, model):
+        """Return a force that grows with time."""
+        return Control(force=1e-2 * time[:, None] * model.nodes.new_ones(len(time), model.n_dofs))
+
+
+@pytest.mark.parametrize("method", [EULER, functools.partial(ImplicitMidpoint, 2e-3)])
+def test_schedules_that_are_asked_ahead(method, looks):
+    """Give the same frames for a schedule that is asked before each step, and before the steps up to a frame."""
+    model = rods_on_cpu(2)
+    state, integrator = model.initial_state(), method()
+    alone = rollout(model, state, integrator, 25, schedule=Pull(False), every=10)
+    assert not looks
+    ahead = rollout(model, state, integrator, 25, schedule=Pull(True), every=10)
+    assert looks == [10, 10, 5]
+    assert torch.equal(ahead.positions, alone.positions) and torch.equal(ahead.iterations, alone.iterations)
+    assert all(torch.equal(ahead.energies[name], alone.energies[name]) for name in alone.energies)
 
 
 def test_a_run_that_fails_says_in_which_steps():

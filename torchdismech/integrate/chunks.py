@@ -185,13 +185,15 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
     again = -batch % size  # robots of the last part that are in the part before
     moving = split(problem.running, size)
     moving[-1] = moving[-1] & (torch.arange(size, device=problem.running.device) >= again)
+    parts = problem.model.parts(problem.state, problem.control, size)
+    later = {id(control): control.split(size, len(parts)) for control in problem.following}
     results = []
-    for (values, state, control), rows in zip(
-        problem.model.parts(problem.state, problem.control, size), moving, strict=True
-    ):
+    for k, (values, state, control) in enumerate(parts):
+        following = [control if c is problem.control else later[id(c)][k] for c in problem.following]
+        own = problem.replace(state=state, control=control, running=moving[k], following=following)
         values = problem.values | values
         with values.in_place():
-            results.append(take(problem.replace(state=state, control=control, running=rows, values=values)))
+            results.append(take(own.replace(values=values)))
     if again:
         results[-1] = tuple(x.rows(slice(again, None)) for x in results[-1])  # type: ignore[assignment]
     after, info = zip(*results, strict=True)

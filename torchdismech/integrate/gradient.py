@@ -106,8 +106,9 @@ def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State
             if recorded and kind is not None and kind.all_forces and not part.whole:
                 inputs = kind.inputs(problem)
                 given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
-        if problem.count > 1 and recorded and kind is not None and kind.all_forces:
-            after, info = kind.recording.followed(after, info, problem.count, problem.divisible)
+        if problem.following and recorded and kind is not None and kind.all_forces:
+            controls = _of_controls([problem.control, *problem.following], part)
+            after, info = kind.recording.followed(after, info, controls, problem.divisible)
         solved.append(SolvedPart(part, kind if recorded else None, candidates))
         if recorded or not part.whole:  # the next step writes the static buffers
             whole.write(part, [*after.fields(), *info.tensors()])
@@ -117,12 +118,20 @@ def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State
     return after, info, solved
 
 
+def _of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:
+    """Return what controls set for some robots; those that are the same for all robots stay the same."""
+    if part.whole:
+        return controls
+    own = {id(control): control for control in controls}
+    own = {k: Control.of({n: part.of(tensor) for n, tensor in c.tensors().items()}) for k, c in own.items()}
+    return [own[id(control)] for control in controls]
+
+
 def _of_part(problem: StepProblem, part: Part) -> StepProblem:
     """Return the step of some robots; those that are in the part before are not moved."""
-    control = Control.of({name: part.of(tensor) for name, tensor in problem.control.tensors().items()})
     return problem.replace(
         state=problem.state.with_fields([part.of(tensor) for tensor in problem.state.fields()]),
-        control=control,
+        control=_of_controls([problem.control], part)[0],
         running=part.counting(problem.running),
         values=problem.values.rows(part.start, part.size),
     )

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import takewhile
 
 import torch
 from torch import Tensor
 
 from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
-from torchdismech.errors import InputError, SimulationError, refuse_unstepped, whole_number
+from torchdismech.errors import InputError, SimulationError, refuse_other_kind, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
@@ -43,6 +44,7 @@ FORCE_TOLERANCE = 1e-12
 RELATIVE_TOLERANCE = 1e-8
 LEAST_LOAD = 100.0  # times the tolerance: of smaller loads more than a hundredth may be left over
 LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the relative tolerance
+AT_ONCE = 100  # steps with one look at the model, at most; it takes as long as one of them
 # what a caller sets over time: schedule(time (B,), model) -> Control
 Schedule = Callable[[Tensor, Model], Control]
 
@@ -279,9 +281,15 @@ class Solver(ABC):
     # ---- inside ------------------------------------------------------------------------------------------------
 
     def _checked_step(
-        self, model: Model, state: State, control: Control, running: Tensor | None, throw: bool, count: int = 1
+        self,
+        model: Model,
+        state: State,
+        control: Control,
+        running: Tensor | None,
+        throw: bool,
+        following: Sequence[Control] = (),
     ) -> tuple[State, StepInfo]:
-        """Return what `step` does; of up to `count` steps, if a recording takes them."""
+        """Return what `step` does; also of steps with the controls that follow, as far as a recording takes them."""
         running = running_robots(state, running)
         seen = model.seen()
         self.check(model, state, control, seen)
@@ -289,7 +297,8 @@ class Solver(ABC):
             with apart_from_checkpoints():
                 model.try_hooks_in_other_modes(seen)
         if model.has_user_hooks or control.pose is not None:
-            count = 1  # each step is looked at, or has a target of its own
+            following = ()  # each step is looked at, or has a target of its own
+        following = [*takewhile(partial(_is_like, model, state, control), following)]
         if control.pose is not None:
             control = posed(model.body, state, control)
         values = model.values_of(control)
@@ -297,7 +306,8 @@ class Solver(ABC):
             if torch.is_grad_enabled():
                 refuse_hidden_tensors(model, state, control, seen)
             control_alone, dt = control.without_values(), self._step_length
-            problem = StepProblem(model, self, state, control_alone, dt, running, values, count=count, seen=seen)
+            problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
+            problem = problem.replace(following=[control_alone if c is control else c for c in following])
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
@@ -358,7 +368,7 @@ class Integrator(Solver):
         model: Model,
         state: State,
         count: int,
-        control: Control | None = None,
+        control: Control | Sequence[Control] | None = None,
         running: Tensor | None = None,
     ) -> tuple[State, SeveralSteps]:
         """Return the states after `count` steps, to the bit those that as many calls of `step` lead to.
@@ -368,16 +378,19 @@ class Integrator(Solver):
 
         Parameters
         ----------
-        control : of each step: where it holds clamped dofs is where they are at the end of the first.
+        control : of each step: where it holds clamped dofs is where they are at the end of the first. Or one control
+            for each step, in turn, such as the actions of a plan; they are fast where all set the same fields, and no
+            poses or values.
         running : (B,) bool, robots to step. A robot whose step fails is not stepped any more.
         """
         refuse_unstepped(self, model, Model)
         count, running = whole_number(count, "steps: count"), running_robots(state, running)
-        control, went = control or Control(), SeveralSteps.none(state.q)
+        controls, went = _of_each_step(control, count), SeveralSteps.none(state.q)
         while went.count < count:
+            own, *following = controls[went.count : went.count + AT_ONCE]
             with model.turn:
-                refuse_transforms(model, state, control)
-                state, info = self._checked_step(model, state, control, running, False, count - went.count)
+                refuse_transforms(model, state, own)
+                state, info = self._checked_step(model, state, own, running, False, following)
             went, running = went.followed_by(info, running), running & info.converged
         return state, went
 
@@ -421,7 +434,31 @@ class Integrator(Solver):
         if self.max_substeps < 2:
             return differentiable_step(problem, size)
         take: Take = partial(with_retries, differentiable_step, most=self.max_substeps)
-        return in_chunks(take if problem.count == 1 else partial(one_after_another, take), problem, size)
+        return in_chunks(partial(one_after_another, take) if problem.following else take, problem, size)
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"
+
+
+def _of_each_step(control: Control | Sequence[Control] | None, count: int) -> Sequence[Control]:
+    """Return the controls of so many steps; refuse what is neither one nor a sequence of as many."""
+    if control is None or isinstance(control, Control):
+        return [control or Control()] * count
+    if not isinstance(control, Sequence) or len(control) != count:
+        found = f"{len(control)} of them" if isinstance(control, Sequence) else type(control).__name__
+        raise InputError(f"steps: control: expected a Control, or one for each of {count} steps, got {found}")
+    for k, own in enumerate(control):
+        refuse_other_kind(f"steps: control[{k}]", own, Control, "a Control")
+    return control
+
+
+def _is_like(model: Model, state: State, control: Control, later: Control) -> bool:
+    """Return whether a control that is refused if it is wrong can be given to what an earlier one was given to."""
+    if later is control:
+        return True
+    own, others = control.tensors(), later.tensors()
+    if own.keys() != others.keys() or control.values or later.values:
+        return False
+    model.check_control(later, state.batch)
+    refuse_transforms(model, state, later)
+    return all(tensor.requires_grad == others[name].requires_grad for name, tensor in own.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -62,8 +62,8 @@ class StepProblem:
     running : (B,) robots to step.
     share : how much of the external forces acts.
     divisible : whether robots whose step fails take it again in smaller parts.
-    count : how many steps are to be taken, one after the other, where a recording takes them; else it is one, as where
-        autograd records.
+    following : the controls of steps that are to be taken after this one, where a recording takes them; else this one
+        is taken alone, as where autograd records.
     recorded : gives the equations in place of the problem itself, where their functions are recorded.
     seen : what the model holds but for `values`, as it was looked at for this step.
     """
@@ -77,7 +77,7 @@ class StepProblem:
     values: Values = field(default_factory=Values)
     share: float = 1.0
     divisible: bool = False
-    count: int = 1
+    following: Sequence[Control] = ()
     recorded: Recorded | None = None
     seen: Snapshot | None = None
 

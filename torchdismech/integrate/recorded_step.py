@@ -39,7 +39,7 @@ from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
 from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resumed, tried
 from torchdismech.solve.search import NewtonOptions, Root
-from torchdismech.state import State
+from torchdismech.state import Control, State
 
 __all__ = ["RecordedStep"]
 
@@ -86,10 +86,12 @@ class RecordedStep:
         self._static.give(inputs, dt)
         self._setup.replay()
 
-    def followed(self, after: State, info: StepInfo, count: int, unless_failed: bool) -> tuple[State, StepInfo]:
-        """Return the states after up to `count` steps, of which the first was taken, and how they went.
+    def followed(
+        self, after: State, info: StepInfo, controls: Sequence[Control], unless_failed: bool
+    ) -> tuple[State, StepInfo]:
+        """Return the states after up to so many steps as there are controls, and how they went; the first was taken.
 
-        The others are given the same but for the state; a robot whose step fails is not stepped any more.
+        The others are given the same but for state and control; a robot whose step fails is not stepped any more.
 
         Parameters
         ----------
@@ -100,13 +102,15 @@ class RecordedStep:
             return after, info
         went = self._no_steps(info)
         self._hand_on(after, info)
-        for taken in range(1, count):
+        for taken in range(1, len(controls)):
+            if controls[taken] is not controls[taken - 1]:
+                self._static.give_control(controls[taken])
             self._setup.replay()
             after, info = self.taken()
             if unless_failed and self._failed(info):
                 return self._problem.state, replaced(went, count=taken)
             self._hand_on(after, info)
-        return after, replaced(went, count=count)
+        return after, replaced(went, count=len(controls))
 
     def taken(self) -> tuple[State, StepInfo]:
         """Return the states after the step that was set up, and how it went; what is not recorded runs as without.

@@ -65,6 +65,12 @@ class StaticProblem:
             self._dt.fill_(dt)
             self._last_dt = dt
 
+    def give_control(self, control: Control) -> None:
+        """Write another control to the static buffers, one that sets the same fields."""
+        static = self.problem.control.tensors().values()
+        for own, given in zip(static, control.tensors().values(), strict=True):
+            own.copy_(given)
+
     def _expanded(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs, those expanded whose buffers have other shapes."""
         expanded = [*inputs]

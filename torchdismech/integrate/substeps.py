@@ -17,8 +17,10 @@ __all__ = ["one_after_another", "with_retries"]
 def one_after_another(take: Take, problem: StepProblem) -> tuple[State, StepInfo]:
     """Return the states after all steps of a problem, of which `take` takes some at a time, and how they went."""
     state, running, went = problem.state, problem.running, SeveralSteps.none(problem.state.q)
-    while went.count < problem.count:
-        state, info = take(problem.replace(state=state, running=running, count=problem.count - went.count))
+    controls = [problem.control, *problem.following]
+    while went.count < len(controls):
+        control, *following = controls[went.count :]
+        state, info = take(problem.replace(state=state, running=running, control=control, following=following))
         went, running = went.followed_by(info, running), running & info.converged
     return state, went
 
@@ -45,7 +47,8 @@ def _in_parts(
     for part in range(1, parts + 1):
         if target is not None:
             control = control.replace(clamped_q=start.q + (target - start.q) * (part / parts))
-        at, last = take(problem.replace(state=at, control=control, dt=problem.dt / parts, running=running, count=1))
+        own = problem.replace(state=at, control=control, dt=problem.dt / parts, running=running, following=())
+        at, last = take(own)
         iterations = iterations + torch.where(running, last.iterations, 0)
         running = running & last.converged
         if not bool(running.any()):

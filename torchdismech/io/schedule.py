@@ -141,6 +141,11 @@ class Schedule:
     poses: bool = False
     function: Function | None = None
 
+    @property
+    def ahead(self) -> bool:
+        """Whether it may be asked before the steps are taken, see `rollout`; what users wrote may look at anything."""
+        return self.function is None
+
     def __call__(self, time: Tensor, model: Model) -> Control:
         """Return the control at the times (B,) [s]."""
         control = Control(
