@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import torch
 
-from torchdismech.geometry.retraction import LengthPreservingMove, _shifts_by_lapack
+from torchdismech.geometry.retraction import LengthPreservingMove, _node_shifts, _shifts_by_lapack
 
 CHAIN = np.array([[0, 1], [1, 2], [2, 3], [3, 4]])
 STAR = np.array([[0, 1], [2, 1], [1, 3], [3, 4]])
@@ -90,6 +90,7 @@ def test_a_banded_factor_does_what_a_matrix_does():
                 changes = torch.randn(3, len(edges), robots, dtype=torch.float64, generator=generator)
                 expected, found = shifts.by_matrix(changes), shifts(changes)
                 given = (shifts.place, shifts.part, shifts.ends, shifts.factor, shifts.parts)
+                assert (_node_shifts(changes, *given) - expected).abs().max() < 1e-13
                 # all solve five nodes directly: they differ by rounding
                 assert (found - expected).abs().max() < 1e-13
                 assert (_shifts_by_lapack(changes, *given) - expected).abs().max() < 1e-13

@@ -115,7 +115,7 @@ class _Network:
     """
 
     def __init__(self, edges: np.ndarray, free: np.ndarray):
-        self.edges = edges
+        self.edges, self._free = edges, free
         self.n_nodes = len(free)
         part = connected_parts(self.n_nodes, edges)
         held = np.bincount(part, weights=~free) > 0
@@ -124,6 +124,33 @@ class _Network:
         solved = free & (np.bincount(np.ravel(edges), minlength=self.n_nodes) > 0)
         solved[[nodes[0] for nodes in self.loose]] = False
         self.solved = np.flatnonzero(solved)
+
+    @property
+    def is_trees(self) -> bool:
+        """Whether each edge can have its length: edges are trees, of which each hangs at one fixed node, or at none."""
+        start, end = self.edges.T
+        return int((self._free[start] | self._free[end]).sum()) == len(self.solved)
+
+    def along_trees(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return steps along the trees (K, 3) and the nodes (N - K,) that stay.
+
+        A step is a node, the one before it, and the edge between them, ~edge where that runs to the one before.
+        """
+        at_node: list[list[tuple[int, int]]] = [[] for _ in range(self.n_nodes)]
+        for edge, (start, end) in enumerate(self.edges.tolist()):
+            at_node[start].append((end, edge))
+            at_node[end].append((start, ~edge))
+        waits = np.zeros(self.n_nodes, dtype=bool)
+        waits[self.solved] = True
+        still, steps = np.flatnonzero(~waits), []
+        reached = still.tolist()
+        for before in reached:  # grows on the way
+            for node, edge in at_node[before]:
+                if waits[node]:
+                    waits[node] = False
+                    steps.append((node, before, edge))
+                    reached.append(node)
+        return np.array(steps, dtype=np.int64).reshape(-1, 3), still
 
     def inverse(self) -> np.ndarray:
         """Return the inverse (K, K) of the Laplacian of the nodes that are solved for."""
@@ -211,9 +238,9 @@ def _summed_at_nodes(changes: Tensor, ends: Tensor, n_nodes: int) -> Tensor:
 
 
 class _Shifts(nn.Module):
-    """Node shifts for wanted changes of edges: by a banded factor on a CPU, by a matrix on a GPU.
+    """Node shifts for wanted changes of edges: from node to node or by a banded factor on a CPU, by a matrix on a GPU.
 
-    Of a rod the factor takes as many operations as it has nodes, the matrix as many as their square.
+    Of a rod the former take as many operations as it has nodes, the matrix as many as their square.
 
     Parameters
     ----------
@@ -224,6 +251,8 @@ class _Shifts(nn.Module):
     place: Tensor
     part: Tensor
     ends: Tensor
+    step: Tensor
+    still: Tensor
     factor: Tensor
     map: Tensor
 
@@ -238,6 +267,9 @@ class _Shifts(nn.Module):
             kept = torch.as_tensor(np.ascontiguousarray(array), dtype=torch.long)
             self.register_buffer(name, kept, persistent=False)
         self.register_buffer("factor", torch.as_tensor(factor, dtype=dtype), persistent=False)
+        self.trees = network.is_trees
+        for name, array in zip(("step", "still"), network.along_trees() if self.trees else (), strict=False):
+            self.register_buffer(name, torch.as_tensor(array), persistent=False)
         of_all = self._matrix(network) if dense else np.zeros((0, 0))
         self.register_buffer("map", torch.as_tensor(of_all, dtype=dtype), persistent=False)  # (N, E or N)
 
@@ -245,6 +277,9 @@ class _Shifts(nn.Module):
         """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""
         if not changes.is_cpu:
             return self.by_matrix(changes)
+        if self.trees and function_of("tree_shifts", changes.dtype) is not None:
+            of_trees = torch.ops.torchdismech.tree_shifts if watched() else _tree_shifts
+            return of_trees(changes, self.step, self.still, self.part, self.parts)
         shifts = torch.ops.torchdismech.node_shifts if watched() else _node_shifts
         return shifts(changes, self.place, self.part, self.ends, self.factor, self.parts)
 
@@ -276,6 +311,19 @@ def _node_shifts(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor, fac
     return shifts
 
 
+def _tree_shifts(changes: Tensor, step: Tensor, still: Tensor, part: Tensor, parts: int) -> Tensor:
+    """Return the shifts (.., N, B) of nodes of trees for wanted changes (.., E, B) of edges, on a CPU."""
+    function = function_of("tree_shifts", changes.dtype)
+    assert function is not None  # else they are not asked for
+    changes = changes.contiguous()
+    edges, robots = changes.shape[-2:]
+    axes, nodes = changes[..., 0, 0].numel(), len(part)
+    shifts = changes.new_empty(*changes.shape[:-2], nodes, robots)
+    given = (axes, robots, nodes, edges, len(step), len(still), parts, step, still, part, changes, shifts)
+    in_threads(function, given, robots, shifts.numel() // NUMBERS_A_THREAD)
+    return shifts
+
+
 def _shifts_by_lapack(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor, factor: Tensor, parts: int) -> Tensor:
     """Return what `_node_shifts` does where there is no compiled code."""
     loads = _summed_at_nodes(changes, ends, len(place)).movedim(-2, 0)  # (N, .., B)
@@ -292,14 +340,23 @@ def _shifts_by_lapack(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor
     return shifts.movedim(0, -2)
 
 
-# An operator of torch, so that compiled graphs may hold it.
+# Operators of torch, so that compiled graphs may hold them.
 _OPERATORS = torch.library.Library("torchdismech", "FRAGMENT")
 _OPERATORS.define(
     "node_shifts(Tensor changes, Tensor place, Tensor part, Tensor ends, Tensor factor, int parts) -> Tensor"
 )
+_OPERATORS.define("tree_shifts(Tensor changes, Tensor step, Tensor still, Tensor part, int parts) -> Tensor")
 _OPERATORS.impl("node_shifts", _node_shifts, "CPU")
+_OPERATORS.impl("tree_shifts", _tree_shifts, "CPU")
 _OPERATORS.impl(
     "node_shifts",
     lambda changes, place, *_: changes.new_empty(*changes.shape[:-2], place.shape[0], changes.shape[-1]),
+    "Meta",
+)
+_OPERATORS.impl(
+    "tree_shifts",
+    lambda changes, step, still, part, parts: changes.new_empty(
+        *changes.shape[:-2], part.shape[0], changes.shape[-1]
+    ),
     "Meta",
 )

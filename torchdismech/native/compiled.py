@@ -301,7 +301,9 @@ def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
         norms.restype = finite.restype = columns.restype = None
         shifts = getattr(code, f"node_shifts_{dtype}")
         shifts.argtypes = [NUMBER] * 7 + [ARRAY] * 6 + [NUMBER, NUMBER]
-        weighted_sums.restype = subtract_sums.restype = shifts.restype = None
+        trees = getattr(code, f"tree_shifts_{dtype}")
+        trees.argtypes = [NUMBER] * 7 + [ARRAY] * 5 + [NUMBER, NUMBER]
+        weighted_sums.restype = subtract_sums.restype = shifts.restype = trees.restype = None
     code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [NUMBER] * 2, NUMBER
 
 

@@ -1,5 +1,6 @@
-// Shifts of nodes whose differences are closest to wanted changes of edges: a least-squares problem of a network of
-// edges, by a banded factor of its Laplacian that all columns share. A column is a component of space of one robot.
+// Shifts of nodes whose differences are closest to wanted changes of edges. Where edges are trees that hang at one node
+// each, every edge gets what it wants, from node to node. Else it is a least-squares problem, solved by a banded factor
+// of the network's Laplacian that all columns share. A column is a component of space of one robot.
 
 #include <algorithm>
 #include <cstdint>
@@ -114,6 +115,58 @@ void shift_all(const Network<T>& net, int64_t axes, int64_t robots, const T* cha
   }
 }
 
+// Trees of edges. `step` (K, 3): a node, the one before it, and the edge between them, ~edge where that runs backward.
+// `still` (S): nodes that stay where they are. `part` (N): as in a network.
+struct Trees {
+  int64_t nodes, edges, steps, stills, parts;
+  const int64_t *step, *still, *part;
+};
+
+// Go along the trees, for robots [first, last) of all; ALONE: for one that has no others beside it.
+template <bool ALONE, typename T>
+void go_along(const Trees& trees, int64_t robots, const T* changes, T* shifts, int64_t first, int64_t last) {
+  if (ALONE) robots = 1, first = 0, last = 1;  // a third of the time where the compiler knows it
+  for (int64_t k = 0; k < trees.stills; ++k)
+    for (int64_t r = first; r < last; ++r) shifts[trees.still[k] * robots + r] = 0;
+  for (int64_t k = 0; k < trees.steps; ++k) {
+    const int64_t node = trees.step[3 * k], before = trees.step[3 * k + 1], edge = trees.step[3 * k + 2];
+    const T *from = shifts + before * robots, *change = changes + (edge < 0 ? ~edge : edge) * robots;
+    const T sign = edge < 0 ? T(-1) : T(1);
+    T* to = shifts + node * robots;
+    for (int64_t r = first; r < last; ++r) to[r] = from[r] + sign * change[r];
+  }
+}
+
+// Move parts without a fixed node such that they keep their means.
+template <typename T>
+void keep_means(const Trees& trees, int64_t robots, T* shifts, int64_t first, int64_t last) {
+  const int64_t width = last - first;
+  std::vector<T> mean(trees.parts * width), count(trees.parts);
+  for (int64_t node = 0; node < trees.nodes; ++node) {
+    if (trees.part[node] < 0) continue;
+    count[trees.part[node]] += 1;
+    T* sum = mean.data() + trees.part[node] * width;
+    for (int64_t r = 0; r < width; ++r) sum[r] += shifts[node * robots + first + r];
+  }
+  for (int64_t k = 0; k < trees.parts * width; ++k) mean[k] /= count[k / width];
+  for (int64_t node = 0; node < trees.nodes; ++node) {
+    if (trees.part[node] < 0) continue;
+    const T* less = mean.data() + trees.part[node] * width;
+    for (int64_t r = 0; r < width; ++r) shifts[node * robots + first + r] -= less[r];
+  }
+}
+
+template <typename T>
+void shift_trees(const Trees& trees, int64_t axes, int64_t robots, const T* changes, T* shifts, int64_t first,
+                 int64_t last) {
+  for (int64_t axis = 0; axis < axes; ++axis) {
+    T* own = shifts + axis * trees.nodes * robots;
+    const auto go = robots == 1 ? go_along<true, T> : go_along<false, T>;
+    go(trees, robots, changes + axis * trees.edges * robots, own, first, last);
+    if (trees.parts) keep_means(trees, robots, own, first, last);
+  }
+}
+
 inline bool are_wide(int64_t axes, int64_t robots) { return axes * robots >= WIDE; }
 
 }  // namespace
@@ -126,6 +179,12 @@ inline bool are_wide(int64_t axes, int64_t robots) { return axes * robots >= WID
     const Network<T> net = {nodes, edges, solved, parts, reach, place, part, ends, factor};                           \
     (are_wide(axes, robots) ? shift_all<WIDE, T> : shift_all<NARROW, T>)(net, axes, robots, changes, shifts, first,   \
                                                                          last);                                       \
+  }                                                                                                                   \
+  void tree_shifts_##suffix(int64_t axes, int64_t robots, int64_t nodes, int64_t edges, int64_t steps,                \
+                            int64_t stills, int64_t parts, const int64_t* step, const int64_t* still,                 \
+                            const int64_t* part, const T* changes, T* shifts, int64_t first, int64_t last) {          \
+    shift_trees<T>({nodes, edges, steps, stills, parts, step, still, part}, axes, robots, changes, shifts, first,     \
+                   last);                                                                                             \
   }
 
 extern "C" {
