@@ -14,6 +14,7 @@ from torchdismech.geometry.frames import unit
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Held, Rod, Springs
+from torchdismech.rows import total
 
 __all__ = ["Body", "Clamp", "PartNames", "Sections", "side_by_side"]
 
@@ -346,7 +347,7 @@ class Body(nn.Module):
     def typical_length(self) -> Tensor:
         """Return the mean rest length () of all edges [m]."""
         lengths = torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()])
-        return lengths.sum() / lengths.numel()  # `mean` takes twice the time
+        return total(lengths) / lengths.numel()  # `mean` takes twice the time
 
 
 def side_by_side(*parts: Tensor) -> Tensor:

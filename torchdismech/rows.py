@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech.fused import fits, watched
 from torchdismech.native import function_of, in_threads
 
-__all__ = ["finite_columns", "finite_rows", "weighted_norms"]
+__all__ = ["finite_columns", "finite_rows", "total", "weighted_norms"]
 
 ONE_THREAD = 1
 
@@ -27,6 +27,16 @@ def weighted_norms(x: Tensor, weight: Tensor) -> Tensor:
     norms = x.new_empty(len(x))
     in_threads(function, (x.shape[1], weight.contiguous(), x.contiguous(), norms), len(x), ONE_THREAD)
     return norms
+
+
+def total(x: Tensor) -> Tensor:
+    """Return the sum () of all numbers of a tensor (m,)."""
+    function = function_of("totals", x.dtype) if fits(x) and not watched() else None
+    if function is None:
+        return x.sum()
+    found = x.new_empty(())
+    in_threads(function, (len(x), x.contiguous(), found), 1, ONE_THREAD)
+    return found
 
 
 def finite_rows(tensors: Sequence[Tensor]) -> Tensor:

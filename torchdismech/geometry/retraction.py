@@ -355,8 +355,6 @@ _OPERATORS.impl(
 )
 _OPERATORS.impl(
     "tree_shifts",
-    lambda changes, step, still, part, parts: changes.new_empty(
-        *changes.shape[:-2], part.shape[0], changes.shape[-1]
-    ),
+    lambda changes, step, still, part, parts: changes.new_empty(*changes.shape[:-2], part.shape[0], changes.shape[-1]),
     "Meta",
 )

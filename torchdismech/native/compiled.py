@@ -293,12 +293,14 @@ def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [NUMBER] + [ARRAY] * 5 + [NUMBER, NUMBER]
         subtract_sums = getattr(code, f"subtract_sums_{dtype}")
-        subtract_sums.argtypes = [NUMBER] + [ARRAY] * 4 + [NUMBER] + [ARRAY] * 2 + [NUMBER, NUMBER]
+        subtract_sums.argtypes = [NUMBER] + [ARRAY] * 5 + [NUMBER] + [ARRAY] * 2 + [NUMBER, NUMBER]
         norms, finite = getattr(code, f"weighted_norms_{dtype}"), getattr(code, f"finite_rows_{dtype}")
         norms.argtypes, finite.argtypes = [NUMBER] + [ARRAY] * 3 + [NUMBER] * 2, [NUMBER] + [ARRAY] * 2 + [NUMBER] * 2
         columns = getattr(code, f"finite_columns_{dtype}")
         columns.argtypes = [NUMBER] * 2 + [ARRAY] * 2 + [NUMBER] * 2
-        norms.restype = finite.restype = columns.restype = None
+        totals = getattr(code, f"totals_{dtype}")
+        totals.argtypes = [NUMBER] + [ARRAY] * 2 + [NUMBER] * 2
+        norms.restype = finite.restype = columns.restype = totals.restype = None
         shifts = getattr(code, f"node_shifts_{dtype}")
         shifts.argtypes = [NUMBER] * 7 + [ARRAY] * 6 + [NUMBER, NUMBER]
         trees = getattr(code, f"tree_shifts_{dtype}")

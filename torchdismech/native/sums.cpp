@@ -66,18 +66,17 @@ void weighted_sums(int64_t length, const int64_t* start, const int64_t* source, 
     sum_row(length, start[row], start[row + 1], source, weight, x, y + row * length, put);
 }
 
-// y[row] less gain[row * by_row] times the sum; rows without sources are not touched.
+// y[row[k]] less gain[row[k] * by_row] times the sum of the sources from start[k] on.
 template <typename T>
-void subtract_sums(int64_t length, const int64_t* start, const int64_t* source, const T* weight, const T* gain,
-                   int64_t by_row, const T* x, T* y, int64_t first, int64_t last) {
-  for (int64_t row = first; row < last; ++row) {
-    const T by = gain[row * by_row];
+void subtract_sums(int64_t length, const int64_t* row, const int64_t* start, const int64_t* source, const T* weight,
+                   const T* gain, int64_t by_row, const T* x, T* y, int64_t first, int64_t last) {
+  for (int64_t k = first; k < last; ++k) {
+    const T by = gain[row[k] * by_row];
     const auto put = [by](auto& out, auto sum) { out -= by * sum; };
-    if (start[row] == start[row + 1]) continue;
     if (length == 1)
-      sum_number(1, start[row], start[row + 1], source, weight, x, y + row, put);
+      sum_number(1, start[k], start[k + 1], source, weight, x, y + row[k], put);
     else
-      sum_row(length, start[row], start[row + 1], source, weight, x, y + row * length, put);
+      sum_row(length, start[k], start[k + 1], source, weight, x, y + row[k] * length, put);
   }
 }
 
@@ -102,6 +101,15 @@ void weighted_norms(int64_t length, const T* weight, const T* x, T* norm, int64_
   for (int64_t row = first; row < last; ++row) {
     const T* at = x + row * length;
     norm[row] = std::sqrt(sum_of<T>(length, [=](int64_t i) { return (at[i] * weight[i]) * (at[i] * weight[i]); }));
+  }
+}
+
+// total[row] of x (rows, length).
+template <typename T>
+void totals(int64_t length, const T* x, T* total, int64_t first, int64_t last) {
+  for (int64_t row = first; row < last; ++row) {
+    const T* at = x + row * length;
+    total[row] = sum_of<T>(length, [=](int64_t i) { return at[i]; });
   }
 }
 
@@ -149,12 +157,16 @@ void finite_columns(int64_t rows, int64_t columns, const T* x, bool* finite, int
                               const T* x, T* y, int64_t first, int64_t last) {                                        \
     weighted_sums<T>(length, start, source, weight, x, y, first, last);                                               \
   }                                                                                                                   \
-  void subtract_sums_##suffix(int64_t length, const int64_t* start, const int64_t* source, const T* weight,           \
-                              const T* gain, int64_t by_row, const T* x, T* y, int64_t first, int64_t last) {         \
-    subtract_sums<T>(length, start, source, weight, gain, by_row, x, y, first, last);                                 \
+  void subtract_sums_##suffix(int64_t length, const int64_t* row, const int64_t* start, const int64_t* source,        \
+                              const T* weight, const T* gain, int64_t by_row, const T* x, T* y, int64_t first,        \
+                              int64_t last) {                                                                         \
+    subtract_sums<T>(length, row, start, source, weight, gain, by_row, x, y, first, last);                            \
   }                                                                                                                   \
   void weighted_norms_##suffix(int64_t length, const T* weight, const T* x, T* norm, int64_t first, int64_t last) {   \
     weighted_norms<T>(length, weight, x, norm, first, last);                                                          \
+  }                                                                                                                   \
+  void totals_##suffix(int64_t length, const T* x, T* total, int64_t first, int64_t last) {                           \
+    totals<T>(length, x, total, first, last);                                                                         \
   }                                                                                                                   \
   void finite_rows_##suffix(int64_t count, const Rows<T>* tensors, bool* finite, int64_t first, int64_t last) {       \
     finite_rows<T>(count, tensors, finite, first, last);                                                              \

@@ -123,7 +123,10 @@ class Scatter(nn.Module):
     dtype : of the coefficients.
     """
 
+    matrix_rows: Tensor
     matrix_values: Tensor
+    _rows: Tensor
+    _starts: Tensor
 
     def __init__(self, shape: tuple[int, int], targets, sources, coefficients, dtype: torch.dtype):
         super().__init__()
@@ -139,6 +142,10 @@ class Scatter(nn.Module):
             # copies: what looks into a sparse tensor cannot be traced by torch.compile
             self.register_buffer(f"{name}_cols", cols.clone(), persistent=False)
             self.register_buffer(f"{name}_values", coo.values().to(dtype, copy=True), persistent=False)
+        # the rows with entries, and where those of each begin: often few of many
+        self.register_buffer("_rows", self.matrix_rows.diff().nonzero().flatten(), persistent=False)
+        starts = torch.cat([self.matrix_rows[self._rows], self.matrix_rows[-1:]])
+        self.register_buffer("_starts", starts, persistent=False)
 
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
@@ -165,8 +172,10 @@ class Scatter(nn.Module):
             return
         gains = gain.to(target.dtype).contiguous() if isinstance(gain, Tensor) else target.new_full((), gain)
         by_row, robots = int(gains.numel() > 1), target.shape[1]
-        given = (robots, *self._stored("matrix"), gains, by_row, source.contiguous(), target)
-        in_threads(function, given, len(target), target.numel() // NUMBERS_A_THREAD)
+        entries = self._stored("matrix")[1:]
+        where = (self._rows, self._starts, *entries)
+        given = (robots, *where, gains, by_row, source.contiguous(), target)
+        in_threads(function, given, len(self._rows), len(self._rows) * robots // NUMBERS_A_THREAD)
 
     def _stored(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         return tuple(getattr(self, f"{name}_{part}") for part in ("rows", "cols", "values"))
