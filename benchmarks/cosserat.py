@@ -21,7 +21,7 @@ batch Young's moduli differ by 10 %, and the error is that of the first robot, w
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
@@ -99,10 +99,20 @@ class Rod:
     snake: bool = False
     planar: bool = True
 
-    @property
+    @cached_property
     def length(self) -> float:
         """Length at rest [m]."""
         return float(np.linalg.norm(np.diff(self.nodes, axis=0), axis=1).sum())
+
+    @property
+    def edge(self) -> float:
+        """Length of an edge [m]."""
+        return self.length / (len(self.nodes) - 1)
+
+    @cached_property
+    def along(self) -> Tensor:
+        """Where inner nodes are along a straight rod (N - 2,), as parts of its length."""
+        return torch.as_tensor(self.nodes[1:-1, 0] / self.length)
 
     @property
     def samples(self) -> int:
@@ -117,8 +127,7 @@ class Rod:
     @property
     def crossing(self) -> float:
         """The time in which a wave crosses an edge, or shear the radius [s]; explicit steps blow up near it."""
-        edge = self.length / (len(self.nodes) - 1)
-        return min(edge * np.sqrt(DENSITY / self.youngs), self.radius * np.sqrt(3 * DENSITY / self.youngs))
+        return min(self.edge * np.sqrt(DENSITY / self.youngs), self.radius * np.sqrt(3 * DENSITY / self.youngs))
 
 
 @dataclass(frozen=True)
@@ -224,20 +233,18 @@ def model_of(rod: Rod, batch: int) -> Model:
     return builder.finalize()
 
 
-def wave(time: Tensor, model: Model) -> Tensor:
+def wave(time: Tensor, rod: Rod) -> Tensor:
     """Return the natural curvatures (..., S, 2) of a snake at times (...)."""
-    nodes = model.nodes[torch.as_tensor(model.springs[:, 1]), 0]  # along x, where the springs are
-    length, edge = float(model.nodes[:, 0].max()), float(model.nodes[1, 0] - model.nodes[0, 0])
-    phase = 2 * torch.pi * (time[..., None] / PERIOD - WAVES * nodes / length)
-    bent = CURVATURE * edge * (time / RAMP).clamp(0, 1)[..., None] * phase.sin()
+    phase = 2 * torch.pi * (time[..., None] / PERIOD - WAVES * rod.along)
+    bent = CURVATURE * rod.edge * (time / RAMP).clamp(0, 1)[..., None] * phase.sin()
     # along x the first director of a rod is z, and the first curvature bends to it
     return torch.stack([bent, torch.zeros_like(bent)], dim=-1)
 
 
-def plan(model: Model, integrator: Integrator, start: Tensor, count: int) -> list[Control]:
+def plan(rod: Rod, integrator: Integrator, start: Tensor, count: int) -> list[Control]:
     """Return the controls of a snake for so many steps from the times (B,), each for when forces are evaluated."""
     steps = torch.arange(count, dtype=start.dtype)[:, None] + integrator.scheme.time
-    return [Control(natural_curvature=curvature) for curvature in wave(start + steps * integrator.dt, model)]
+    return [Control(natural_curvature=curvature) for curvature in wave(start + steps * integrator.dt, rod)]
 
 
 Way = tuple[str, int]  # an integrator, and its steps in `SAMPLE`
@@ -249,10 +256,10 @@ def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
     integrator = INTEGRATORS[scheme](dt=SAMPLE / count, relative_tolerance=RELATIVE_TOLERANCE)
     state = model.initial_state(batch=batch)
 
-    warm_up(integrator, model, state, plan(model, integrator, state.time, 1)[0] if rod.snake else None)
+    warm_up(integrator, model, state, plan(rod, integrator, state.time, 1)[0] if rod.snake else None)
     track, infos, began = [], [], now()
     for _ in range(rod.samples):
-        controls = plan(model, integrator, state.time, count) if rod.snake else None
+        controls = plan(rod, integrator, state.time, count) if rod.snake else None
         state, info = integrator.steps(model, state, count, controls)
         infos.append(info)
         track.append(state.positions[0])

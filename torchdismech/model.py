@@ -445,7 +445,7 @@ class Model(nn.Module):
         if kind not in fitting:
             self._check_state(state)
             fitting.add(kind)
-        self.check_control(control, state.batch)
+        self.check_control(control, state.batch, seen)
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
@@ -467,8 +467,8 @@ class Model(nn.Module):
             raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
         state.check_like(self.dtype, self.device)
 
-    def check_control(self, control: Control, batch: int) -> None:
-        """Refuse a control that does not fit so many of these robots."""
+    def check_control(self, control: Control, batch: int, seen: Snapshot | None = None) -> None:
+        """Refuse a control that does not fit so many of these robots; `seen` is what they hold, if that is known."""
         if control.natural_twist is not None and self._planar:
             own = self.natural_strains(batch).natural_twist
             if own is None or not torch.equal(control.natural_twist.to(own), own):
@@ -476,9 +476,12 @@ class Model(nn.Module):
                     "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out, or build the "
                     "robot with planar=False"
                 )
-        if control.tensors():
+        kind, fitting = (batch, *control.kind), set() if seen is None else seen.fitting
+        if kind not in fitting:
             shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
             control.check(shapes, self.dtype, self.device)
+            fitting.add(kind)
+        control.check_numbers()
         if control.force is not None and self._planar:
             self._refuse_force_out_of_plane(control.force)
         for name, value in control.values.items():

@@ -270,8 +270,15 @@ class Control:
         parts = {name: split(value, size) for name, value in self.tensors().items()}
         return [Control.of({name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
+    @property
+    def kind(self) -> tuple:
+        """What tells whether two controls set alike: fields, shapes, dtypes, devices; models ask in each step."""
+        named = self.tensors()
+        tensors = named.values()
+        return type(self), *named, *map(SHAPE, tensors), *map(DTYPE, tensors), *map(DEVICE, tensors)
+
     def check(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> None:
-        """Refuse tensors of another shape, dtype or device than expected, and rest lengths that are not above 0."""
+        """Refuse tensors of another shape, dtype or device than expected."""
         for name, value in self.tensors().items():
             if tuple(value.shape) != shapes[name]:
                 raise InputError(f"Control.{name}: expected shape {shapes[name]}, got {tuple(value.shape)}")
@@ -284,5 +291,8 @@ class Control:
                     f"Control.{name}: expected it on {device}, as the model is, got {value.device}; "
                     f"take {name}.to({str(device)!r})"
                 )
+
+    def check_numbers(self) -> None:
+        """Refuse rest lengths that are not above 0."""
         if self.rest_length is not None and bool((self.rest_length <= 0).any()):
             raise InputError(f"Control.rest_length: expected more than 0, got {float(self.rest_length.min()):g}")

@@ -298,7 +298,7 @@ class Solver(ABC):
                 model.try_hooks_in_other_modes(seen)
         if model.has_user_hooks or control.pose is not None:
             following = ()  # each step is looked at, or has a target of its own
-        following = [*takewhile(partial(_is_like, model, state, control), following)]
+        following = [*takewhile(partial(_is_like, model, state, control, seen), following)]
         if control.pose is not None:
             control = posed(model.body, state, control)
         values = model.values_of(control)
@@ -385,13 +385,12 @@ class Integrator(Solver):
         """
         refuse_unstepped(self, model, Model)
         count, running = whole_number(count, "steps: count"), running_robots(state, running)
-        controls, went = _of_each_step(control, count), SeveralSteps.none(state.q)
+        controls = _of_each_step(control, count)
+        state, went = self._steps_together(model, state, controls, running)
         while went.count < count:
-            own, *following = controls[went.count : went.count + AT_ONCE]
-            with model.turn:
-                refuse_transforms(model, state, own)
-                state, info = self._checked_step(model, state, own, running, False, following)
-            went, running = went.followed_by(info, running), running & info.converged
+            running = running & went.converged
+            state, more = self._steps_together(model, state, controls[went.count :], running)
+            went = went.followed_by(more, running)
         return state, went
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
@@ -427,6 +426,18 @@ class Integrator(Solver):
     def _step_length(self) -> float:
         return self.dt
 
+    def _steps_together(
+        self, model: Model, state: State, controls: Sequence[Control], running: Tensor
+    ) -> tuple[State, SeveralSteps]:
+        """Return the states after as many of some steps as are taken with one look at the model, and how they went."""
+        control, *following = controls[:AT_ONCE]
+        with model.turn:
+            refuse_transforms(model, state, control)
+            after, info = self._checked_step(model, state, control, running, False, following)
+        if isinstance(info, SeveralSteps):
+            return after, info
+        return after, SeveralSteps.none(state.q).followed_by(info, running)
+
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
         started = self.scheme.started(problem.state, self.dt)
         if started is not problem.state:
@@ -452,13 +463,13 @@ def _of_each_step(control: Control | Sequence[Control] | None, count: int) -> Se
     return control
 
 
-def _is_like(model: Model, state: State, control: Control, later: Control) -> bool:
+def _is_like(model: Model, state: State, control: Control, seen: Snapshot, later: Control) -> bool:
     """Return whether a control that is refused if it is wrong can be given to what an earlier one was given to."""
     if later is control:
         return True
     own, others = control.tensors(), later.tensors()
     if own.keys() != others.keys() or control.values or later.values:
         return False
-    model.check_control(later, state.batch)
+    model.check_control(later, state.batch, seen)
     refuse_transforms(model, state, later)
     return all(tensor.requires_grad == others[name].requires_grad for name, tensor in own.items())
