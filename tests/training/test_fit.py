@@ -230,7 +230,7 @@ def test_undetermined_constants_are_warned_of(data):
         ("simulation.force_tolerance=1e300", "simulation.force_tolerance"),
         ("seed=99999999999999999999", "seed"),
         ("stages.0.iterations=1000000000000000000", "stages.0.iterations"),
-        ("stages.0.batch=true", "stages.0.batch: expected a valid integer, got True"),
+        ("stages.0.batch=true", "stages.0.batch: expected a whole number, got True"),
         ("stages.0.name=../../x", "names files"),
         ("name=/tmp/x", "names files"),
         ("data.eval=config", "a file of the run itself"),
