@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training import simulated
+from tests.training import board_tags, simulated
 from torchdismech import InputError, compilation
 from torchdismech.integrate import recording
 from training import checkpoint
@@ -141,6 +141,7 @@ def test_event_file_has_what_a_run_is_judged_by(data, tmp_path):
         "eval/curve", "final/eval/error", "final/held_out/error",
     }  # fmt: skip
     assert wanted <= scalars.keys(), wanted - scalars.keys()
+    assert not board_tags.unlike(board_tags.written(folder))[0]
     assert {"run", "trained on", "baseline stay", "baseline follow"} == lines  # in one chart
     assert not any(tag.endswith(("_at_1s", "_at_5s")) for tag in scalars)  # recordings are shorter than that
     assert all(math.isfinite(v) for values in scalars.values() for v in values)
