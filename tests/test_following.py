@@ -242,6 +242,59 @@ def test_a_first_point_without_a_tangent_is_no_success(monkeypatch):
     assert path.reached.tolist() == [False, True]
 
 
+def turned(nodes, degrees):
+    """Turn nodes about z, and a third as far about x, so that no axis of theirs is one of the world's."""
+    about_z, about_x = np.radians(degrees), np.radians(degrees / 3)
+    c, s = np.cos(about_z), np.sin(about_z)
+    nodes = nodes @ np.array([[c, s, 0], [-s, c, 0], [0, 0, 1]])
+    c, s = np.cos(about_x), np.sin(about_x)
+    return nodes @ np.array([[1, 0, 0], [0, c, s], [0, -s, c]])
+
+
+def between_hinges(degrees, nodes, rise=0.0, direction=None, radius=2e-3, solver="auto", dtype=torch.float64):
+    """A rod of .3 m whose ends are held, with a force down at its middle; straight, or an arch of some rise."""
+    s = np.linspace(0, 1, nodes)
+    builder = RobotBuilder()
+    places = turned(np.stack([0.3 * s, 0 * s, rise * np.sin(np.pi * s)], axis=1), degrees)
+    builder.add_rod(places, Circle(radius), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction=direction)
+    builder.clamp(nodes=[nodes - 1])
+    # of the stiffness in bending: it moves by about a tenth of the length
+    builder.add_force(forces.PointForce([nodes // 2], (0, 0, -4e7 * radius**4)))
+    return builder.finalize(solver=solver, compile=False, dtype=dtype)
+
+
+@pytest.mark.parametrize("solver", ["dense", "banded", "multifrontal"])
+@pytest.mark.parametrize("rise", [0.0, 0.03])
+@pytest.mark.parametrize("degrees", [0, 17, 45, 133])
+@pytest.mark.parametrize("nodes", [5, 11, 41])
+def test_what_is_free_to_move_has_no_path(nodes, degrees, rise, solver):
+    """End at the first point, whatever rounding makes of the pivot of a rod that spins, or an arch that swings."""
+    model = between_hinges(degrees, nodes, rise, solver=solver)
+    path = follow(model, model.initial_state(), steps=5, length=0.1)
+    assert path.status.tolist() == [Status.SINGULAR]
+    assert path.points.tolist() == [1] and not path.reached.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("degrees", [0, 17, 45, 133])
+@pytest.mark.parametrize("nodes", [5, 41])
+def test_a_rod_that_a_clamp_keeps_from_turning_has_a_path(nodes, degrees, dtype):
+    """Follow the same rod, if one of its clamps holds a direction."""
+    model = between_hinges(degrees, nodes, direction="rest", dtype=dtype)
+    path = follow(model, model.initial_state(), steps=5, length=0.1)
+    assert path.status.tolist() == [Status.CONVERGED] and path.points.tolist() == [6]
+    assert path.stable is not None and path.stable.all()
+
+
+@pytest.mark.parametrize("degrees", [0, 45])
+def test_a_fibre_is_soft_but_not_free(degrees):
+    """Follow a rod of 300 edges that is 15,000 times as long as thick."""
+    model = between_hinges(degrees, 301, direction="rest", radius=1e-5)
+    path = follow(model, model.initial_state(), steps=3, length=0.1, force_tolerance=1e-16)
+    assert path.status.tolist() == [Status.CONVERGED] and path.points.tolist() == [4]
+
+
 REFUSED = {
     "last": ({"last": 0.0}, "follow.last: expected a number other than 0"),
     "no number": ({"last": float("nan")}, "follow.last"),

@@ -1,78 +1,87 @@
 """The code in the pages of docs/, and the commands in all of them; tests/examples/test_basics.py has the README's."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 
 
+def blocks_of(page: str) -> list[str]:
+    """Return the blocks of Python on a page of docs/, from top to bottom."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def after_each_block(page: str) -> Iterator[dict[str, Any]]:
+    """Run the blocks of a page in one namespace, as a reader does who copies one after the other; yield it each time.
+
+    So all that a block needs is imported and defined in it, or above it on the same page.
+    """
+    names: dict[str, Any] = {"__name__": page.removesuffix(".md")}
+    for block in blocks_of(page):
+        exec(compile(block, page, "exec"), names)
+        yield names
+
+
+def after_the_only_block(page: str) -> dict[str, Any]:
+    """Return the names on a page that has one block of Python."""
+    (names,) = after_each_block(page)
+    return names
+
+
 def test_the_code_on_gradients_runs():
     """Run the block of docs/gradients.md: three steps of an optimiser bring the tip closer to where it shall be."""
-    text = (ROOT / "docs" / "gradients.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict = {"__name__": "gradients"}
-    exec(compile(block, "gradients.md", "exec"), names)
+    names = after_the_only_block("gradients.md")
     assert names["stiffness"].log_factor.item() != 0.0
     assert names["stiffness"].log_factor.grad is not None
 
 
 def test_the_code_on_shells_runs():
     """Run the block of docs/shells.md: the sheet sinks."""
-    text = (ROOT / "docs" / "shells.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict = {"__name__": "shells"}
-    exec(compile(block, "shells.md", "exec"), names)
+    names = after_the_only_block("shells.md")
     trajectory = names["trajectory"]
     assert not trajectory.failed.any() and trajectory.positions[-1, 0, :, 2].min() < -0.05
 
 
 def test_the_code_on_materials_runs():
     """Run the block of docs/materials.md: the cable keeps a bend, silicone creeps back, the elastic rod is straight."""
-    text = (ROOT / "docs" / "materials.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict = {"__name__": "materials"}
-    exec(compile(block, "materials.md", "exec"), names)
+    names = after_the_only_block("materials.md")
     assert abs(names["elastic"]) < 1e-4
     assert names["cable"] < names["silicone"] < -3e-3
 
 
 def test_the_code_on_magnetics_runs():
     """Run the block of docs/magnetics.md: the stronger the field, the more a beam follows."""
-    text = (ROOT / "docs" / "magnetics.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict = {"__name__": "magnetics"}
-    exec(compile(block, "magnetics.md", "exec"), names)
+    names = after_the_only_block("magnetics.md")
     heights = names["run"].positions[-1, :, -1, 2]
     assert not names["run"].failed.any() and (heights.diff() > 0).all() and heights[-1] > 0.1
 
 
 def test_the_code_on_control_runs():
     """Run the blocks of docs/control.md: tips come from 5 cm off to within 1 cm; one of one's own runs."""
-    text = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
-    first, second = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict = {"__name__": "control"}
-    exec(compile(first, "control.md", "exec"), names)
+    run = after_each_block("control.md")
+    names = next(run)
     tips = (names["rest"].positions[:, :, -1] - names["arc"][-1]).norm(dim=-1)
     assert (tips[-1] < 0.2 * 0.05).all() and names["gain"].log_factor.grad is not None
-    assert repr(names["loop"]) in first
-    exec(compile(second, "control.md", "exec"), names)
+    assert repr(names["loop"]) in blocks_of("control.md")[0]
+    names = next(run)
     model, start = names["model"], names["model"].initial_state(2)
     run = names["rollout"](model, start, names["ImplicitEuler"](0.01), 2, controller=names["Integral"]())
     assert run.memory["sum"].shape == (2,)
 
 
 def test_the_code_on_modes_runs():
-    """Run the block of docs/modes.md: pairs of modes of two robots, the stiffer one faster, little damping."""
-    text = (ROOT / "docs" / "modes.md").read_text(encoding="utf-8")
-    block = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
-    names: dict = {"__name__": "modes"}
-    exec(compile(block, "modes.md", "exec"), names)
-    found = names["found"]
+    """Run the blocks of docs/modes.md: pairs of modes of two robots, the stiffer one faster; an arch snaps through."""
+    *_, names = after_each_block("modes.md")
+    found, path = names["found"], names["path"]
     assert found.stable.all() and (found.frequency[1] > found.frequency[0]).all()
     assert (found.damping_ratio > 0).all() and (found.damping_ratio < 0.2).all()
+    assert path.reached.all() and len(path.limits(robot=0)) == 2 and path.limits(robot=0)[0] > 0
 
 
 def test_the_command_lines_exist():
@@ -88,35 +97,25 @@ def test_the_command_lines_exist():
 
 def test_the_code_on_tendons_runs():
     """Run the block of docs/tendons.md: the arm goes to the side of the tendon that is taken in."""
-    text = (ROOT / "docs" / "tendons.md").read_text(encoding="utf-8")
-    block = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL).group(1)
-    names: dict = {"__name__": "tendons"}
-    exec(compile(block, "tendons.md", "exec"), names)
+    names = after_the_only_block("tendons.md")
     assert not names["run"].failed.any()
     assert names["run"].positions[-1, 0, -1, 0] > 0.02
 
 
 def test_contact_page_runs():
     """Run the blocks of docs/contact.md, one after the other: rods on a ball and a floor, named parts, points."""
-    text = (ROOT / "docs" / "contact.md").read_text(encoding="utf-8")
-    first, *others = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict = {}
-    exec(compile(first, "contact.md", "exec"), names)
+    run = after_each_block("contact.md")
+    names = next(run)
     contact = names["trajectory"].contact
     assert (names["trajectory"].status == 0).all()
     assert int(contact["active"][-1]) > 3
     assert 0 < float(contact["penetration"].max()) < 5e-4
-    for block in others:
-        exec(compile(block, "contact.md", "exec"), names)
-    assert len(others) == 3 and int(names["info"].contact["active"]) == 1
+    assert len(list(run)) == 3 and int(names["info"].contact["active"]) == 1
 
 
 def test_environments_page_runs():
     """Run the block of docs/environments.md: arms that do not act hang, and each number bends all of its arm."""
-    text = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict = {}
-    exec(compile(block, "environments.md", "exec"), names)
+    names = after_the_only_block("environments.md")
     environment = names["environment"]
     assert names["observation"].shape == (256, 9) and not names["outcome"].ended.any()
     for number in range(2):
@@ -128,3 +127,39 @@ def test_environments_page_runs():
         strains = names["model"].strains(environment.current.state)
         bent = [strains[f"kappa{k}"][0, : names["springs"]].sum() for k in (1, 2)]
         assert bent[number] > 1.0 and abs(bent[1 - number]) < 1e-3
+
+
+def test_the_code_on_linear_solvers_runs():
+    """Run the block of docs/architecture.md: running rows are solved, the others are zeros."""
+    names = after_the_only_block("architecture.md")
+    x, dense = names["x"], names["pattern"].to_dense(names["values"])
+    torch.testing.assert_close((dense @ x[:, :, None])[:3, :, 0], names["rhs"][:3])
+    assert not x[3].any() and names["factor"].ok[:3].all()
+
+
+def test_the_code_on_rigid_elements_runs(tmp_path, monkeypatch):
+    """Run the block of docs/rigid_elements.md, which writes a file: the softest chain sags most."""
+    monkeypatch.chdir(tmp_path)
+    names = after_the_only_block("rigid_elements.md")
+    tips = names["trajectory"].positions[-1, :, -1, 2]
+    assert not names["trajectory"].failed.any() and tips.max() < 0 and tips.argmin() == 0
+    assert (tmp_path / "chain.h5").is_file()
+
+
+@pytest.mark.slow
+def test_the_code_on_pneumatic_arms_runs():
+    """Run the first block of docs/pneumatic_arm.md: pushed arms touch the slope; the second plans, for minutes."""
+    names = next(after_each_block("pneumatic_arm.md"))
+    assert not names["trajectory"].failed.any()
+    assert float(names["trajectory"].contact["force/slope"].norm(dim=-1).max()) > 0
+
+
+def test_every_page_with_code_is_run():
+    """Find a test here for each page that has blocks of Python, all of which are marked as Python."""
+    tested = set(re.findall(r'after_(?:each|the_only)_block\("([a-z_]+\.md)"\)', Path(__file__).read_text("utf-8")))
+    pages = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")}
+    assert {name for name in pages if blocks_of(name)} == tested
+    unmarked = [
+        name for name, text in pages.items() if re.search(r"^```\n(from \w+ |import |\w+ = )", text, re.MULTILINE)
+    ]
+    assert not unmarked

@@ -134,7 +134,7 @@ _EXPLANATIONS = {
     Status.STOPPED: "the robot failed in an earlier run and was not stepped in this one",
     Status.SINGULAR: (
         "the Newton matrix could not be factored: a part of the robot may be free to move without any resistance "
-        "(add a clamp)"
+        '(add a clamp; a rod whose clamps hold nodes alone may turn about its own axis: give one direction="rest")'
     ),
 }
 

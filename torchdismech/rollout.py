@@ -125,7 +125,8 @@ def rollout(
     """Return the trajectory of `steps` steps from `state`.
 
     A robot whose step fails stays at its last good state, its failure stands in the trajectory's status from then on;
-    the others go on.
+    the others go on. Where all robots have failed, there are frames of them up to the last step all the same: their
+    time goes on, and the states in them are the last good ones.
 
     Parameters
     ----------
@@ -214,7 +215,7 @@ def frames(
     exerted: Mapping[str, Tensor] = {}
     ahead = schedule is None or getattr(schedule, "ahead", False) is True
     at_once = LONGEST if ahead and controller is None and not reactions and isinstance(integrator, StepperOfMany) else 1
-    step, none = 0, SeveralSteps.none(state.q)
+    step, time, none = 0, state.time.max(), SeveralSteps.none(state.q)
     went = none  # since the frame before
     while step < steps:
         before, count = state, min(every - step % every, steps - step, at_once)
@@ -231,6 +232,7 @@ def frames(
             raise SimulationError.from_status(info.status, of)
         went = went.followed_by(info, running)
         running = running & info.converged
+        time = _time_after(count, integrator, time, state, running)
         memory = kept(memory, after, running)
         _advance(bar, count, running, info)
         if step % every == 0 or step == steps:
@@ -241,7 +243,7 @@ def frames(
                 known = running & (info.substeps == 1)
                 exerted = _by_clamp(integrator.reactions(model, before, state, control), known)  # type: ignore[attr-defined]
             how = (went.iterations, went.iterations_max, went.residual, status)
-            yield Frame(step, cast(State, state), *how, energies, went.contact, memory, strained, exerted)
+            yield Frame(step, time, cast(State, state), *how, energies, went.contact, memory, strained, exerted)
             went = none
 
 
@@ -479,6 +481,11 @@ def _scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, co
         state = state.replace(time=state.time + integrator.dt)
         controls.append(_scheduled(model, state, integrator, schedule))
     return controls
+
+
+def _time_after(count: int, integrator: object, time: Tensor, state: BatchState, running: Tensor) -> Tensor:
+    """Return the time () that so many steps from `time` lead to: that of the robots, or on by dt where all failed."""
+    return torch.where(running.any(), state.time.max(), time + count * getattr(integrator, "dt", 0.0))
 
 
 def _progress_bar(steps: int, batch: int):

@@ -237,11 +237,11 @@ class Logging(Table):
 def _kind_of_robot(given: Any) -> str:
     """Return which table a robot is: tags stay out of messages (see `options.faults`)."""
     scene = "scene" in given if isinstance(given, dict) else isinstance(given, SceneRobot)
-    return "(scene)" if scene else "(rod)"
+    return "(SceneRobot)" if scene else "(Robot)"
 
 
 AnyRobot = Annotated[
-    Annotated[Robot, Tag("(rod)")] | Annotated[SceneRobot, Tag("(scene)")], Discriminator(_kind_of_robot)
+    Annotated[Robot, Tag("(Robot)")] | Annotated[SceneRobot, Tag("(SceneRobot)")], Discriminator(_kind_of_robot)
 ]
 
 
@@ -350,7 +350,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     try:
         return Config.model_validate(tables)
     except ValidationError as error:
-        raise InputError(f"{path}: {faults(error)}") from error
+        raise InputError(f"{path}: {faults(error, Config)}") from error
 
 
 def _put(tables: dict[str, Any], setting: str) -> None:

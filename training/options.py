@@ -8,29 +8,59 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from torchdismech.errors import InputError
+from torchdismech.io.refusals import Key, choices_of, field_at, keys_at, meant
 
 __all__ = ["checked", "faults"]
 
 SHOWN = 5  # faults in one message
+IN_WORDS = {
+    r"Input should be": "expected",
+    r"a valid dictionary( or instance of \w+)?": "a table",
+    r"a valid (list|tuple)": "a list",
+    r"a valid number": "a number",
+    r"a valid integer": "a whole number",
+    r"a valid boolean": "true or false",
+    r"a valid string": "text",
+}
 
 
-def faults(error: ValidationError) -> str:
-    """Return what pydantic found, in one line: each field, what was expected, what came."""
+def faults(error: ValidationError, document: type[BaseModel]) -> str:
+    """Return what pydantic found in a document, in one line: each field, what was expected, what came."""
     found = []
     for fault in error.errors():
-        place = ".".join(str(part)[:80] for part in fault["loc"] if not str(part).startswith("("))  # tags of unions
-        came = "" if fault["type"] in ("value_error", "missing", "extra_forbidden") else f", got {fault['input']!r:.80}"
-        expected = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-        expected = expected.replace("Field required", "it is missing")
-        expected = re.sub(r"a valid dictionary( or instance of \w+)?", "a table", expected)
-        if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            expected, came = "there is no such field", ""
-        found.append(f"{place}: {expected}{came}" if place else expected)
+        key = tuple(part for part in fault["loc"] if not str(part).startswith("("))  # tags of unions
+        place, sentence = ".".join(str(part)[:80] for part in key), _sentence(fault, key, document)
+        found.append(f"{place}: {sentence}" if place else sentence)
     more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return "; ".join([*found[:SHOWN], *more])
+
+
+def _sentence(fault: Any, key: Key, document: type[BaseModel]) -> str:
+    """Return what is wrong with one field, and which values or fields there are."""
+    place, kind = fault["loc"], fault["type"]
+    if kind == "missing":
+        choices = choices_of(field_at(document, place))
+        return f"it is missing; expected {choices}" if choices else "it is missing"
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = keys_at(document, place[:-1])
+        return f"there is no such field; {meant(key, known, document)}expected one of {', '.join(known)}"
+    if kind == "value_error":
+        return fault["msg"].removeprefix("Value error, ")
+    expected = fault["msg"]
+    for pattern, words in IN_WORDS.items():
+        expected = re.sub(pattern, words, expected)
+    if kind in ("dict_type", "model_type") and (fields := _fields_of_named_tables(document, place[:1])):
+        expected = f"expected tables with names, as [{place[0]}.NAME], of the fields {', '.join(fields)}"
+    return f"{expected}, got {fault['input']!r:.80}"
+
+
+def _fields_of_named_tables(document: type[BaseModel], place: Key) -> list[str]:
+    """Return the fields of the tables that a field has by names of the user's; none where it has no such tables."""
+    field = field_at(document, place)
+    return keys_at(document, place) if field is not None and typing.get_origin(field.annotation) is dict else []
 
 
 def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str, given: tuple = ()) -> dict[str, Any]:
@@ -61,7 +91,8 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str
     settings = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
     try:
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-        made = create_model(function.__name__, __config__=settings, **fields)(**plain)
+        model = create_model(function.__name__, __config__=settings, **fields)
+        made = model(**plain)
     except ValidationError as error:
-        raise InputError(f"{begin}{faults(error)}") from error
+        raise InputError(f"{begin}{faults(error, model)}") from error
     return {name: getattr(made, name) for name in options}

@@ -30,7 +30,7 @@ def frame(step: int, numbers: torch.Generator) -> Frame:
     energies = {"kinetic": some(), "bend": some()}
     contact = {"active": count, "penetration": some(), "force/floor": some(3), "load/floor": some()}
     contact["node_force"] = some(NODES, 3)
-    return Frame(step, state, count, count, some(), torch.zeros_like(count), energies, contact)
+    return Frame(step, time[0], state, count, count, some(), torch.zeros_like(count), energies, contact)
 
 
 @pytest.fixture

@@ -118,3 +118,12 @@ def test_a_path_that_cannot_go_on_fails(scene, monkeypatch):
     scene.write_text(scene.read_text() + floor)
     said = called(scene, "--steps", 60, status=3)
     assert "robot 0: its path ends at the load factor" in said and "passed_through" in said and "robot 1:" not in said
+
+
+def test_a_rod_that_may_turn_about_its_axis_is_told_what_holds_it(tmp_path):
+    """Say that a hinged rod in space is free, and which key of its clamps keeps it from turning."""
+    path = tmp_path / "scene.toml"
+    path.write_text(SCENE.replace("planar = true", "").replace("SIMULATION", SIMULATIONS["static"]))
+    said = called(path, status=3)
+    assert "robot 0: its path ends at the load factor 0: singular" in said
+    assert 'a rod whose clamps hold nodes alone may turn about its own axis: give one direction="rest"' in said

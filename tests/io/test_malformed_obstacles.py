@@ -71,11 +71,16 @@ MALFORMED = {
     # contact: [[obstacle]]
     "obstacle alone": (
         scene_text() + f"[obstacle]\n{ball()}\n",
-        "obstacle: expected a list",
-        "tables [[obstacle]]",
+        "obstacle: expected a list of tables: write [[obstacle]] in place of [obstacle]",
     ),
-    "obstacle without a shape": (scene_text(obstacle=ball(shape=None)), "obstacle.0: expected tables [[obstacle]]"),
-    "unknown shape": (scene_text(obstacle=ball(shape='"cone"')), "obstacle.0: expected tables", "'cone'"),
+    "obstacle without a shape": (
+        scene_text(obstacle=ball(shape=None)),
+        "obstacle.0.shape: missing; expected 'plane', 'sphere', 'box', 'capsule', 'cylinder' or 'mesh'",
+    ),
+    "unknown shape": (
+        scene_text(obstacle=ball(shape='"cone"')),
+        "obstacle.0.shape: expected 'plane', 'sphere', 'box', 'capsule', 'cylinder' or 'mesh', got 'cone'",
+    ),
     "key of another shape": (
         scene_text(obstacle=ball(size="[1, 1, 1]")),
         "obstacle.0.size: unknown key; expected one of response",

@@ -55,8 +55,23 @@ MALFORMED = {
     ),
     # [rod]
     "no section": (scene_text(rod="youngs = 1e6\ndensity = 1000.0"), "rod.section: missing"),
-    "unknown section": (scene_text(rod=rod(section='{shape = "star", radius = 1.0}')), "rod.section:", "'star'"),
-    "section without shape": (scene_text(rod=rod(section="{radius = 1.0}")), "rod.section:", "circle"),
+    "unknown section": (
+        scene_text(rod=rod(section='{shape = "star", radius = 1.0}')),
+        "rod.section.shape: expected 'circle' or 'rectangle', got 'star'",
+    ),
+    "section without shape": (
+        scene_text(rod=rod(section="{radius = 1.0}")),
+        "rod.section.shape: missing; expected 'circle' or 'rectangle'",
+    ),
+    "radius beside the section": (
+        scene_text(rod=rod(radius="1e-3")),
+        "rod.radius: unknown key; did you mean rod.section.radius?",
+    ),
+    "one youngs for each robot": (
+        scene_text(rod=rod(youngs="[1e6, 2e6]")),
+        "rod.youngs: expected a number",
+        'numbers of each robot stand in [batch.randomize]: "rod.youngs" = {values = [..]}',
+    ),
     "section without radius": (scene_text(rod=rod(section='{shape = "circle"}')), "rod.section.radius: missing"),
     "negative radius": (
         scene_text(rod=rod(section='{shape = "circle", radius = -1e-3}')),

@@ -42,7 +42,22 @@ MALFORMED = {
     ),
     "table instead of a number": (scene_text(simulation="dt = {}\nduration = 0.1"), "simulation.dt", "got {}"),
     "number instead of a table": ("robot = 1\n", "robot:", "got 1"),
-    "one table for several": (scene_text(clamp=None) + "[clamp]\nnodes = [0]\n", "clamp:", "list"),
+    "one table for several": (
+        scene_text(clamp=None) + "[clamp]\nnodes = [0]\n",
+        "clamp: expected a list of tables: write [[clamp]] in place of [clamp]",
+    ),
+    "key of another table": (
+        scene_text(gravity="earth = 9.81"),
+        "gravity: unknown key; did you mean environment.gravity?",
+    ),
+    "table as a key of the one before": (
+        scene_text(simulation="dt = 1e-2\nduration = 0.1\nobstacle = [3]"),
+        "simulation.obstacle: unknown key; obstacle is a table of its own, [[obstacle]]; expected one of integrator",
+    ),
+    "law left out": (
+        scene_text(membrane="shear = 1.0"),
+        "membrane.law: missing; expected 'neo_hookean' or 'mooney_rivlin' (the material)",
+    ),
 }
 OTHERS = (
     test_malformed_robots,

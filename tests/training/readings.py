@@ -85,6 +85,8 @@ def simulated(path: Path, failed=(), times=None) -> Path:
         twist = torch.zeros(3, 4, dtype=torch.float64)
         state = State(q, torch.zeros_like(q), torch.zeros_like(q), edges, edges, twist, zeros + time)
         counts = torch.zeros(3, dtype=torch.long)
-        recorder.append(Frame(step, state, counts, counts, zeros, status if step else counts, {"kinetic": zeros}))
+        recorder.append(
+            Frame(step, state.time[0], state, counts, counts, zeros, status if step else counts, {"kinetic": zeros})
+        )
     recorder.trajectory().save(path)
     return path

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training import simulated
+from tests.training import board_tags, simulated
 from torchdismech import InputError, compilation
 from torchdismech.integrate import recording
 from training import checkpoint
@@ -141,6 +141,7 @@ def test_event_file_has_what_a_run_is_judged_by(data, tmp_path):
         "eval/curve", "final/eval/error", "final/held_out/error",
     }  # fmt: skip
     assert wanted <= scalars.keys(), wanted - scalars.keys()
+    assert not board_tags.unlike(board_tags.written(folder))[0]
     assert {"run", "trained on", "baseline stay", "baseline follow"} == lines  # in one chart
     assert not any(tag.endswith(("_at_1s", "_at_5s")) for tag in scalars)  # recordings are shorter than that
     assert all(math.isfinite(v) for values in scalars.values() for v in values)
@@ -230,7 +231,7 @@ def test_undetermined_constants_are_warned_of(data):
         ("simulation.force_tolerance=1e300", "simulation.force_tolerance"),
         ("seed=99999999999999999999", "seed"),
         ("stages.0.iterations=1000000000000000000", "stages.0.iterations"),
-        ("stages.0.batch=true", "stages.0.batch: expected a valid integer, got True"),
+        ("stages.0.batch=true", "stages.0.batch: expected a whole number, got True"),
         ("stages.0.name=../../x", "names files"),
         ("name=/tmp/x", "names files"),
         ("data.eval=config", "a file of the run itself"),

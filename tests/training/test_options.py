@@ -16,7 +16,7 @@ class Untyped:
 def test_parameters_without_types_take_any_option():
     """Take an option whose parameter says no type; those with one are held to it, and to their names."""
     assert checked(Untyped, {"hidden": 4, "depth": 3}, "terms.drag.options") == {"hidden": 4, "depth": 3}
-    with pytest.raises(InputError, match="terms.drag.options: depth: expected a valid integer"):
+    with pytest.raises(InputError, match="terms.drag.options: depth: expected a whole number"):
         checked(Untyped, {"depth": "two"}, "terms.drag.options")
     with pytest.raises(InputError, match="Untyped has no 'width'; it takes: hidden, depth"):
         checked(Untyped, {"width": 4}, "terms.drag.options")

@@ -28,7 +28,8 @@ def frame_with(step: int, number: float | None = None, nodes: int = NODES, dtype
     value = float(step) if number is None else number
     count = torch.full((BATCH,), step)
     energies = {"kinetic": torch.full((BATCH,), value, dtype=dtype)}
-    return Frame(step, state_with(value, nodes, dtype), count, count, energies["kinetic"], count, energies)
+    state = state_with(value, nodes, dtype)
+    return Frame(step, state.time[0], state, count, count, energies["kinetic"], count, energies)
 
 
 def written(path, steps, capacity=None, **options) -> TrajectoryWriter:

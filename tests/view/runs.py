@@ -100,5 +100,5 @@ def made_up(nodes: np.ndarray, edges, triangles=(), twist: float = 0.0) -> Traje
         d = torch.where(t[..., :1] < 0, -d, d)  # an edge that is turned round has the director of its neighbours
         time = torch.full((1,), 0.1 * step, dtype=torch.float64)
         state = State(q, torch.zeros_like(q), q, d, t, d[:, :, 0], time)
-        recorder.append(Frame(step, state, zero, zero, time, zero, {}))
+        recorder.append(Frame(step, time[0], state, zero, zero, time, zero, {}))
     return recorder.trajectory()

@@ -29,7 +29,7 @@ def swinging(batch: int = 2, planar: bool = False, size: float = 1.0, still: boo
         other = torch.zeros(batch, 3, 3, dtype=torch.float64)
         time = torch.full((batch,), 0.0 if still else 0.5 * step, dtype=torch.float64)
         state = State(q, q, q, other, other, other[:, :, 0], time)
-        recorder.append(Frame(step, state, zero, zero, time, zero, {}))
+        recorder.append(Frame(step, time[0], state, zero, zero, time, zero, {}))
     return recorder.trajectory()
 
 
@@ -117,7 +117,7 @@ def billowing(rods: bool, batch: int = 2) -> Trajectory:
         other = torch.zeros(batch, int(rods), 3, dtype=torch.float64)
         time = torch.full((batch,), 0.5 * step, dtype=torch.float64)
         state = State(q, q, q, other, other, other[:, :, 0], time)
-        recorder.append(Frame(step, state, zero, zero, time, zero, {}))
+        recorder.append(Frame(step, time[0], state, zero, zero, time, zero, {}))
     return recorder.trajectory()
 
 

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from torchdismech.errors import InputError, shown
+from torchdismech.io.schema_base import per_robot
 
-__all__ = ["Key", "SceneError", "field_at", "naming", "sentences"]
+__all__ = ["Key", "SceneError", "choices_of", "field_at", "keys_at", "meant", "naming", "sentences"]
 
 Key = tuple[str | int, ...]
 
@@ -75,9 +76,12 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
     said = field.description if field is not None and field.description else ""
     meaning = f" ({said})" if said else ""
     if fault["type"] == "missing":
-        return key, f"missing{meaning}"
+        choices = choices_of(field)
+        return key, f"missing{f'; expected {choices}' if choices else ''}{meaning}"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        return key, f"expected{meaning.replace('(', '').replace(')', '')}, got {shown(fault['input'])}"
+        return _wrong_tag(key, fault, field)
+    if fault["type"] == "list_type" and isinstance(fault["input"], dict) and len(key) == 1:
+        return key, f"expected a list of tables: write [[{key[0]}]] in place of [{key[0]}]"
     if said and _names_alternative(fault["loc"], key):
         return key, f"expected {said}, got {shown(fault['input'])}"
     expected = _in_words_of_toml(fault["msg"])
@@ -85,7 +89,36 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
         bound = fault["ctx"]["min_length" if fault["type"] == "too_short" else "max_length"]
         if bound in _exact_lengths(field.annotation, field.metadata):
             expected = re.sub(r"at \w+", "exactly", expected)
-    return key, f"{expected}{meaning}, got {shown(fault['input'])}"
+    return key, f"{expected}{meaning}, got {shown(fault['input'])}{_of_each_robot(key, field, fault)}"
+
+
+def _wrong_tag(key: Key, fault: Any, field: FieldInfo | None) -> tuple[Key, str]:
+    """Return key and sentence where the key that tells alternative tables apart is missing, or has no such value."""
+    assert field is not None, "alternatives stand in a field"
+    tag = fault["ctx"]["discriminator"].strip("'")
+    choices = _alternatives([repr(name) for table in _tables(field.annotation) for name in _tags(table)])
+    if fault["type"] == "union_tag_not_found":
+        return (*key, tag), f"missing; expected {choices}"
+    return (*key, tag), f"expected {choices}, got {shown(fault['input'][tag])}"
+
+
+def choices_of(field: FieldInfo | None) -> str:
+    """Return the values that a key may have, in words: "'a', 'b' or 'c'"; empty where they are not a few words."""
+    if field is None or typing.get_origin(field.annotation) is not typing.Literal:
+        return ""
+    return _alternatives([repr(choice) for choice in typing.get_args(field.annotation)])
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _of_each_robot(key: Key, field: FieldInfo | None, fault: Any) -> str:
+    """Return where a number of each robot is said, for a list that stands where one number does."""
+    if field is None or fault["type"] != "float_type" or not isinstance(fault["input"], list) or not per_robot(field):
+        return ""
+    name = ".".join(map(str, key))
+    return f'; numbers of each robot stand in [batch.randomize]: "{name}" = {{values = [..]}}'
 
 
 def _exact_lengths(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[int]:
@@ -129,10 +162,40 @@ def _key_in_file(location: Key, raw: Any) -> Key:
 
 
 def _unknown_key(key: Key, location: Key, document: type[BaseModel]) -> str:
-    known = _fields(document, location[:-1])
-    nearest = difflib.get_close_matches(str(key[-1]), known, n=1)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"unknown key; {hint}expected one of {', '.join(known)}{_quotes(key)}"
+    known = keys_at(document, location[:-1])
+    return f"unknown key; {meant(key, known, document)}expected one of {', '.join(known)}{_quotes(key)}"
+
+
+def meant(key: Key, known: Sequence[str], document: type[BaseModel]) -> str:
+    """Return what an unknown key may stand for: one of another table, or one of nearly that name; empty where none is.
+
+    Parameters
+    ----------
+    known : the keys that its table may have.
+    """
+    slip = _nearest(str(key[-1]), known, cutoff=0.8)  # a letter or two in a word
+    return slip or _elsewhere(key, document) or _nearest(str(key[-1]), known, cutoff=0.6)
+
+
+def _nearest(name: str, known: Sequence[str], cutoff: float) -> str:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f"did you mean {found[0]!r}? " if found else ""
+
+
+def _elsewhere(key: Key, document: type[BaseModel]) -> str:
+    """Return where a key belongs that stands in the wrong table; empty where that is not known.
+
+    Keys at the top of the file are looked for in all tables, others in the tables below their own. In TOML what follows
+    the head of a table belongs to it, so that tables of their own, written as keys, end up in the table before.
+    """
+    first, name = key[0], str(key[-1])
+    if first != name and name in document.model_fields:
+        is_list = typing.get_origin(document.model_fields[name].annotation) is list
+        return f"{name} is a table of its own, {f'[[{name}]]' if is_list else f'[{name}]'}; "
+    above = [] if len(key) == 1 else [str(first)]
+    tables = [table for table in keys_at(document, above) if table not in key[1:-1]]
+    places = [".".join([*above, table, name]) for table in tables if name in keys_at(document, [*above, table])]
+    return f"did you mean {' or '.join(places)}? " if 0 < len(places) <= 2 else ""
 
 
 def _quotes(key: Key) -> str:
@@ -142,14 +205,14 @@ def _quotes(key: Key) -> str:
     return f'; a name with dots stands in quotes: "{".".join(map(str, key[2:]))}" = {{..}}'
 
 
-def _fields(document: type[BaseModel], location: Key) -> list[str]:
-    """Return the keys that the table at pydantic's location may have."""
+def keys_at(document: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Return the keys that the table at pydantic's location may have; none where there is no table."""
     field = field_at(document, location)
     if field is None:
         return list(document.model_fields)
-    tag = location[-1]
-    tables = [m for m in _tables(field.annotation) if not _tagged(m) or tag in _tags(m)]
-    return [name for table in tables for name in table.model_fields]
+    tables = list(_tables(field.annotation))
+    chosen = [table for table in tables if location[-1] in _tags(table)] or tables
+    return list(dict.fromkeys(name for table in chosen for name in table.model_fields))
 
 
 def field_at(document: type[BaseModel], location: Sequence[str | int]) -> FieldInfo | None:
@@ -171,8 +234,8 @@ def _tagged(table: type[BaseModel]) -> bool:
 
 
 def _tags(table: type[BaseModel]) -> tuple[str, ...]:
-    """Return the values of the key that tells alternative tables apart."""
-    return typing.get_args(table.model_fields["shape"].annotation) if _tagged(table) else ()
+    """Return what pydantic's locations call a table where there are alternatives: the shape, or its class."""
+    return typing.get_args(table.model_fields["shape"].annotation) if _tagged(table) else (f"({table.__name__})",)
 
 
 def _tables(annotation: Any) -> Iterator[type[BaseModel]]:

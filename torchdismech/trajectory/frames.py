@@ -32,6 +32,7 @@ class Frame:
     Attributes
     ----------
     step : number of steps from the start of the run.
+    time : () [s] when they end, also where robots failed: `state.time` is when each robot's own last good step ended.
     state : the state after them; of chains of rigid elements a `ChainState`, which has positions, too.
     iterations, iterations_max : (B,) long, Newton iterations of these steps: the sum, and the most of one step.
     residual : (B,) the largest residual at which one of these steps ended [N]; of chains an angle [rad].
@@ -44,6 +45,7 @@ class Frame:
     """
 
     step: int
+    time: Tensor
     state: State
     iterations: Tensor
     iterations_max: Tensor
@@ -59,12 +61,13 @@ class Frame:
     def initial(cls, state: State, energies: Mapping[str, Tensor]) -> Frame:
         """Return row 0: no step done yet."""
         zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
-        return cls(0, state, zero, zero, zero.to(state.q.dtype), zero, energies)
+        return cls(0, state.time.max(), state, zero, zero, zero.to(state.q.dtype), zero, energies)
 
     def cpu(self) -> Frame:
         """Return the frame on the CPU."""
         return Frame(
             self.step,
+            self.time.cpu(),
             self.state.to("cpu"),
             self.iterations.cpu(),
             self.iterations_max.cpu(),
@@ -87,13 +90,14 @@ class Frame:
             kind: {name: torch.cat([getattr(f, kind)[name] for f in frames]) for name in getattr(frames[0], kind)}
             for kind in (*NAMED, "memory")
         }
-        return cls(frames[0].step, state, **tensors, **named)  # type: ignore[arg-type]
+        time = torch.stack([f.time for f in frames]).max()
+        return cls(frames[0].step, time, state, **tensors, **named)  # type: ignore[arg-type]
 
     def row(self) -> dict[str, Tensor]:
         """Return what goes into one row of a trajectory, by the names of its fields."""
         return {
             "step": torch.tensor(self.step),
-            "time": self.state.time.max(),  # a robot that failed stays behind at an earlier time
+            "time": self.time,
             "positions": self.state.positions,
             "velocities": self.state.node_velocities,
             "twist": self.state.twist,
@@ -115,7 +119,8 @@ class Trajectory:
 
     Attributes
     ----------
-    step, time : (T,) number of steps done and time [s]; row 0 is the initial state.
+    step, time : (T,) number of steps done and time [s]; row 0 is the initial state. Both go on where robots failed,
+        also where all did: `state.time` (B,) says when the last good step of each robot ended.
     positions, velocities : (T, B, N, 3) of the nodes [m, m/s].
     twist : (T, B, A) angles of the framed edges [rad]: rods' twist first, then joints', then mid-edge normals; of
         chains of rigid elements the angles of their joints.

@@ -80,7 +80,10 @@ class TrajectoryWriter:
         if self.resume is not None:
             # robots that failed before are not stepped again: their failure stands
             status = frame.status.where(frame.status != Status.STOPPED, self.resume.status[-1].to(frame.status))
-            frame = dataclasses.replace(frame, step=frame.step + self.resume.state_step, status=status)
+            # so does the time of the last frame where all had failed: that of their states is earlier
+            ahead = (self.resume.time[-1] - self.resume.state.time.max()).to(frame.time)
+            step, time = frame.step + self.resume.state_step, frame.time + ahead
+            frame = dataclasses.replace(frame, step=step, time=time, status=status)
         try:
             self._file.write_rows(self._row, {name: array_of(v)[None] for name, v in frame.datasets().items()})
             self._row += 1

@@ -1,0 +1,39 @@
+"""What goes to TensorBoard is what the page says."""
+
+import torch
+
+from tests.training import board_tags, simulated
+from tests.training.test_fit import tables
+from training.board import Board
+from training.config import Config
+from training.fitting import recordings_of
+from training.metrics import Errors
+from training.predictions import OpenLoop
+from training.resuming import Progress
+from training.systems import build
+
+
+def test_tags_are_those_of_the_page(tmp_path):
+    """Call all that writes, as a fit and an evaluation do: no tag is missing in the table, and none is too many."""
+    config = Config.model_validate(tables(simulated.written(tmp_path / "rod.npz", count=4, frames=4)))
+    recordings, _ = recordings_of(config, "train")
+    good = torch.ones(len(recordings), dtype=torch.bool)
+    # as long as the longest horizon of which errors are told
+    errors = Errors(torch.ones(500), torch.ones(len(recordings)), good, dt=0.01, first=0.01)
+    baselines = {"stay": errors, "follow": errors}
+    predicted = OpenLoop(recordings.positions[:, 1:], good, None)
+    system = build(config, recordings)
+    board = Board(tmp_path / "run")
+    board.begin(config, [], baselines)
+    board.batch(Progress(), 1.0, 5, 2.0, {"constants": 1.0}, {"constants": 0.1}, 100.0)
+    board.constants(0, {"bending": torch.ones(2)})
+    board.held_out(Progress(), errors, errors, 0.1)
+    for split in ("held_out", "held_out_final", "eval"):
+        board.hparams(config, split, errors, 0)
+        board.pictures(split, config, recordings, predicted, system, 0)
+    for split in ("held_out_final", "eval"):
+        board.evaluated(split, {"model": errors, **baselines}, 0)
+    board.text("certainty", "", 0)
+    board.close()
+    unsaid, unused = board_tags.unlike(board_tags.written(tmp_path / "run"))
+    assert not unsaid and not unused
