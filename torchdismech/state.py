@@ -272,10 +272,11 @@ class Control:
 
     @property
     def kind(self) -> tuple:
-        """What tells whether two controls set alike: fields, shapes, dtypes, devices; models ask in each step."""
+        """What tells whether two controls set alike: fields, shapes, dtypes, devices, which of them need gradients."""
         named = self.tensors()
         tensors = named.values()
-        return type(self), *named, *map(SHAPE, tensors), *map(DTYPE, tensors), *map(DEVICE, tensors)
+        what = (SHAPE, DTYPE, DEVICE, attrgetter("requires_grad"))
+        return (*named, *(get(tensor) for tensor in tensors for get in what))
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> None:
         """Refuse tensors of another shape, dtype or device than expected."""
