@@ -79,6 +79,8 @@ class StepperOfMany(Protocol):
         running: Tensor | None = None,
     ) -> tuple[Any, SeveralSteps]: ...
 
+    def course(self, model: Any, state: Any, controls: Sequence[Control]) -> Any: ...  # noqa: D102
+
 
 class Observe(Protocol[S_contra]):
     """Looks at a step: returns tensors (B, ...) by name."""
@@ -213,8 +215,8 @@ def frames(
     )
     strained: Mapping[str, Tensor] = {}
     exerted: Mapping[str, Tensor] = {}
-    ahead = schedule is None or getattr(schedule, "ahead", False) is True
-    at_once = LONGEST if ahead and controller is None and not reactions and isinstance(integrator, StepperOfMany) else 1
+    together = _is_ahead(schedule) and controller is None and not reactions and isinstance(integrator, StepperOfMany)
+    at_once = LONGEST if together else 1
     step, time, none = 0, state.time.max(), SeveralSteps.none(state.q)
     went = none  # since the frame before
     while step < steps:
@@ -327,6 +329,19 @@ def _taken(
     return steps, _Reached(state, memory, status)
 
 
+def _together(
+    model: M, integrator: Stepper[M, S], schedule, most: int, at: _Reached[S]
+) -> tuple[_Steps, _Reached[S]] | None:
+    """Return some steps that are one to autograd, so many at most; None where they go one by one."""
+    if not isinstance(integrator, StepperOfMany) or not bool((at.status == Status.CONVERGED).all()):
+        return None
+    controls = _scheduled_ahead(model, at.state, integrator, schedule, min(most, LONGEST))
+    course = integrator.course(model, at.state, controls)
+    if course is None:
+        return None
+    return _Steps(course.q, course.velocity, course.iterations, {}), dataclasses.replace(at, state=course.after)
+
+
 def _stacked(tensors: list[Tensor]) -> Tensor:
     """Return tensors one after the other in a new dimension; a view of one that is alone."""
     return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
@@ -405,14 +420,18 @@ def unroll(
     take = partial(_taken, model, integrator, schedule, controller, observe)
     if checkpoint_every is not None and torch.is_grad_enabled():
         take = partial(checkpoint, take, use_reentrant=False)
+    together = checkpoint_every is None and controller is None and observe is None and _is_ahead(schedule)
+    first = 0
     try:
-        for first in range(0, steps, checkpoint_every or 1):
-            count = min(checkpoint_every or 1, steps - first)
-            part, at = take(count, at)
+        while first < steps:
+            course = _together(model, integrator, schedule, steps - first, at) if together else None
+            part, at = course or take(min(checkpoint_every or 1, steps - first), at)
+            count = len(part.q)
             parts.append(part)
             if throw and bool((at.status != Status.CONVERGED).any()):
                 which = f"step {first + 1}" if count == 1 else f"one of steps {first + 1} to {first + count}"
                 raise SimulationError.from_status(at.status, f"unroll: {which} of {steps}")
+            first += count
             if bar is not None:
                 bar.update(count)
     finally:
@@ -470,6 +489,11 @@ def _scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Contr
     if schedule is None:
         return Control()
     return integrator.sample(lambda time, model: expected(schedule(time, model), "schedule", schedule), state, model)
+
+
+def _is_ahead(schedule: object) -> bool:
+    """Return whether a schedule may be asked before the steps are taken, see `rollout`."""
+    return schedule is None or getattr(schedule, "ahead", False) is True
 
 
 def _scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, count: int) -> list[Control]:

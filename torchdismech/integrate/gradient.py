@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -33,20 +33,40 @@ from torchdismech.integrate.inspection import apart_from_checkpoints
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded_gradient import RecordedParts, recorded_gradients
-from torchdismech.integrate.recorded_step import RecordedStep
+from torchdismech.integrate.recorded_step import Keep, RecordedStep
 from torchdismech.integrate.recording import kind_of, recording_of
 from torchdismech.integrate.step import solved_step
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
-from torchdismech.values import every_module, per_robot, where_rows
+from torchdismech.values import Values, every_module, per_robot, where_rows
 
-__all__ = ["differentiable_step"]
+__all__ = [
+    "Kept",
+    "Needed",
+    "Sums",
+    "differentiable_step",
+    "of_controls",
+    "of_part",
+    "refuse_changed_model",
+    "refuse_other_gradients",
+    "solved_gradients",
+    "solved_in_parts",
+    "taken_apart",
+]
 
 # the backward pass that looked last whether a model is as it was in a step, how it was, and what was found
 _looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot, bool, list[str]]] = WeakKeyDictionary()
 
 Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a gradient
+
+
+class Kept(Protocol):
+    """Takes the states after each of several steps."""
+
+    def of_part(self, part: Part) -> Keep:
+        """Return what takes those of some robots."""
+        ...
 
 
 def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[State, StepInfo]:
@@ -60,36 +80,53 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     ----------
     size : how many robots are stepped at a time, and differentiated; None: all. To autograd they are one step.
     """
-    model, recording = problem.model, torch.is_grad_enabled()
     parts = parts_of(problem.state.batch, problem.state.batch if size is None else size)
     made = problem.made()  # once
-    held = problem.values | made
     with made.in_place():
-        if len(parts) > 1 and model.batch is not None:
-            held = held | per_robot(model)
-        values = problem.trained() | held if recording else held
-        tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
-        recorded = recording and any(tensor.requires_grad for tensor in tensors)
-        form = Form.of(problem, values) if recorded else None
+        form, tensors, given = taken_apart(problem, made, parts)
         with torch.no_grad(), apart_from_checkpoints():
-            # compiled code is for tensors that require gradients, or for tensors that do not
-            given = problem
-            if form is not None:
-                given = form.problem([tensor.detach() for tensor in tensors]).replace(seen=problem.seen)
-            after, info, solved = _solved_in_parts(given.replace(values=held.detached()) if held else given, parts)
+            after, info, solved = solved_in_parts(given, parts)
     if form is not None:
         form.parts = solved
-        if problem.seen is not None:
-            form.seen, form.versions = problem.seen, problem.seen.versions()
         after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
     return after, info
 
 
-def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State, StepInfo, list[SolvedPart]]:
+def taken_apart(
+    problem: StepProblem, made: Values, parts: Sequence[Part]
+) -> tuple[Form | None, list[Tensor], StepProblem]:
+    """Return the form of a step, if autograd records it, all that it depends on, and the step without gradients.
+
+    Parameters
+    ----------
+    made : what parametrizations make, which stands in the model.
+    """
+    recording, held = torch.is_grad_enabled(), problem.values | made
+    if len(parts) > 1 and problem.model.batch is not None:
+        held = held | per_robot(problem.model)
+    values = problem.trained() | held if recording else held
+    tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
+    form, given = None, problem
+    if recording and any(tensor.requires_grad for tensor in tensors):
+        form = Form.of(problem, values)
+        if problem.seen is not None:
+            form.seen, form.versions = problem.seen, problem.seen.versions()
+        # compiled code is for tensors that require gradients, or for tensors that do not
+        given = form.problem([tensor.detach() for tensor in tensors]).replace(seen=problem.seen)
+    return form, tensors, given.replace(values=held.detached()) if held else given
+
+
+def solved_in_parts(
+    problem: StepProblem, parts: Sequence[Part], kept: Kept | None = None
+) -> tuple[State, StepInfo, list[SolvedPart]]:
     """Return the states after a step, how it went, and how each part of the batch was solved.
 
     Of several steps, where a recording takes them, each part takes all before the next one begins: what it works on is
     near the processor.
+
+    Parameters
+    ----------
+    kept : takes the states after each of several steps.
     """
     whole, solved, kind = Whole(problem.state.batch), [], None
     given: list[Sequence[Tensor | None]] = []  # what a recording is given of each part
@@ -98,7 +135,7 @@ def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State
             kind.recording.start(given[part.number], problem.dt)
             (after, info), candidates, recorded = kind.recording.taken(), None, True
         else:
-            own = problem if part.whole else _of_part(problem, part)
+            own = problem if part.whole else of_part(problem, part)
             with nullcontext() if part.whole else own.values.in_place():
                 kind = kind_of(own)
                 after, info, candidates, recorded = _solved(own, kind)
@@ -107,8 +144,9 @@ def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State
                 inputs = kind.inputs(problem)
                 given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
         if problem.following and recorded and kind is not None and kind.all_forces:
-            controls = _of_controls([problem.control, *problem.following], part)
-            after, info = kind.recording.followed(after, info, controls, problem.divisible)
+            controls = of_controls([problem.control, *problem.following], part)
+            keep = None if kept is None else kept.of_part(part)
+            after, info = kind.recording.followed(after, info, controls, problem.divisible, keep)
         solved.append(SolvedPart(part, kind if recorded else None, candidates))
         if recorded or not part.whole:  # the next step writes the static buffers
             whole.write(part, [*after.fields(), *info.tensors()])
@@ -118,7 +156,7 @@ def _solved_in_parts(problem: StepProblem, parts: Sequence[Part]) -> tuple[State
     return after, info, solved
 
 
-def _of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:
+def of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:
     """Return what controls set for some robots; those that are the same for all robots stay the same."""
     if part.whole:
         return controls
@@ -127,11 +165,11 @@ def _of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:
     return [own[id(control)] for control in controls]
 
 
-def _of_part(problem: StepProblem, part: Part) -> StepProblem:
+def of_part(problem: StepProblem, part: Part) -> StepProblem:
     """Return the step of some robots; those that are in the part before are not moved."""
     return problem.replace(
         state=problem.state.with_fields([part.of(tensor) for tensor in problem.state.fields()]),
-        control=_of_controls([problem.control], part)[0],
+        control=of_controls([problem.control], part)[0],
         running=part.counting(problem.running),
         values=problem.values.rows(part.start, part.size),
     )
@@ -169,16 +207,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients: Tensor):  # noqa: D102
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
-                "differences of gradients, or a loss without them"
-            )
-        if any(map(_is_batched, gradients)):
-            raise RuntimeError(
-                "a step takes one gradient at a time, and several were given at once (is_grads_batched=True, "
-                "jacobian(vectorize=True)); leave that out, or take the step once for each as robots of a batch"
-            )
+        refuse_other_gradients(gradients)
         form: Form = ctx.form
         with form.model.turn:
             return None, None, None, *_Gradient._by_tensors(ctx, form, gradients)
@@ -190,10 +219,8 @@ class _Gradient(torch.autograd.Function):
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         every = on_cpu and bool(accepted.all())
-        _refuse_changed_constants(form)
-        if not form.unchanged:
-            _refuse_lost_places(form)
-        sums, fitting, recorded = _Sums(needed, form.axes()), None, None
+        refuse_changed_model(form)
+        sums, fitting, recorded = Sums(needed, form.axes()), None, None
         for solved in form.parts:
             part = solved.part
             all_here = every or (on_cpu and bool(part.of(accepted).all()))
@@ -202,7 +229,7 @@ class _Gradient(torch.autograd.Function):
                 own = form.of_part(solved, fitting)
                 own_needed: Needed = [(part.of(t, k), need) for (t, need), k in zip(needed, form.axes(), strict=True)]
                 given = part.of(q), part.counting(accepted), all_here, [part.counting(g) for g in gradients]
-                found = _solved_gradients(own, own_needed, *given)
+                found = solved_gradients(own, own_needed, *given)
                 fitting = own.fitting
                 recorded = None if part.whole else RecordedParts.of(form, fitting, needed, q, gradients)
             sums.add(part, found)
@@ -213,7 +240,7 @@ class _Gradient(torch.autograd.Function):
         return by_tensors
 
 
-class _Sums:
+class Sums:
     """Gradients by the inputs of a step of all robots, put together from those of some robots at a time.
 
     Parameters
@@ -261,7 +288,7 @@ class _Sums:
         return self._totals
 
 
-def _solved_gradients(
+def solved_gradients(
     form: Form, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor]
 ) -> Gradients:
     """Return the gradients by the inputs that need one, zero where rows were not solved; None is zero.
@@ -283,6 +310,27 @@ def _solved_gradients(
     if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
         found = tuple(None if g is None else torch.where(accepted.any(), g, 0.0) for g in found)
     return found
+
+
+def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
+    """Refuse gradients of gradients, and several at once."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
+            "differences of gradients, or a loss without them"
+        )
+    if any(gradient is not None and _is_batched(gradient) for gradient in gradients):
+        raise RuntimeError(
+            "a step takes one gradient at a time, and several were given at once (is_grads_batched=True, "
+            "jacobian(vectorize=True)); leave that out, or take the step once for each as robots of a batch"
+        )
+
+
+def refuse_changed_model(form: Form) -> None:
+    """Refuse a model that is no longer what it was in the step."""
+    _refuse_changed_constants(form)
+    if not form.unchanged:
+        _refuse_lost_places(form)
 
 
 def _is_batched(tensor: Tensor) -> bool:

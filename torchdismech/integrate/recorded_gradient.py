@@ -32,7 +32,7 @@ from torchdismech.native.tape import Tape
 from torchdismech.registration import refuse_unregistered
 from torchdismech.values import Values
 
-__all__ = ["recorded_gradients"]
+__all__ = ["RecordedParts", "RecordedSteps", "recorded_gradients"]
 
 # Steps of a kind that are differentiated before it is recorded: on a CPU that takes about as long as these; on a GPU
 # what users wrote is held against autograd in these, and without users' code there is nothing to wait for.
@@ -117,23 +117,15 @@ class RecordedParts:
         q : (B, n) at the root.
         gradients : by the fields of the state after the step.
         """
-        if kind is None:
+        step, places = (None, []) if kind is None else _recorded_for(form, kind, needed)
+        if kind is None or step is None:
             return None
-        numbers = {place: form.n_own + k for k, place in enumerate(form.places.tensors)}
-        # where the inputs of a recording stand among what the step depends on: the rows that run are not there
-        order = [*range(form.n_state), None, *range(form.n_state, form.n_own), *map(numbers.get, kind.movable_places)]
-        _, step = kind.gradients.get(tuple(k is not None and needed[k][1] for k in order), (0, None))
-        if step is None:
-            return None
-        tensors = [tensor for tensor, _ in needed]
-        with torch.no_grad(), form.places.with_tensors(tensors[form.n_own :]).in_place():
-            inputs = kind.inputs(form.problem(tensors))
+        inputs = _inputs(form, kind, needed)
         axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], step.reads
         axes = [axis if k in read else None for k, axis in enumerate(axes)]  # the others are not divided
         parts = [solved.part for solved in form.parts]
         given = of_parts([*inputs, q, *gradients], axes, parts, [form.running, *gradients])
-        place_of = {k: place for place, k in enumerate(order)}
-        return cls(kind, step, form.dt, given, [place_of.get(k) for k, (_, need) in enumerate(needed) if need])
+        return cls(kind, step, form.dt, given, places)
 
     def of_part(self, solved: SolvedPart) -> Gradients | None:
         """Return the gradients of a part by what needs one; None where it was solved otherwise, or has to be again.
@@ -144,6 +136,86 @@ class RecordedParts:
             return None
         found = self._step.replayed(self._dt, self._given[solved.part.number])
         return None if found is None else tuple(None if place is None else found[place] for place in self._places)
+
+
+class RecordedSteps:
+    """The gradients of steps of some robots, one after the other, that recordings of one kind take.
+
+    Parameters
+    ----------
+    step : differentiates one.
+    running : (B,) the robots that were stepped.
+    moved : the model's tensors among what it is given.
+    places : as of `RecordedParts`.
+    """
+
+    def __init__(
+        self,
+        step: RecordedGradients,
+        dt: float | Tensor,
+        running: Tensor,
+        moved: Sequence[Tensor],
+        places: Sequence[int | None],
+    ) -> None:
+        self._step, self._dt, self._running, self._places = step, dt, running, places
+        self._moved: Sequence[Tensor | None] = moved
+
+    @classmethod
+    def of(cls, form: Form, kind: StepKind | None, needed: Sequence[tuple[Tensor, bool]]) -> RecordedSteps | None:
+        """Return those of steps whose model is known to fit a kind; None where no recording is there for it.
+
+        Parameters
+        ----------
+        needed : what one of the steps depends on, and whether it needs a gradient.
+        """
+        step, places = (None, []) if kind is None else _recorded_for(form, kind, needed)
+        if kind is None or step is None:
+            return None
+        inputs = _inputs(form, kind, needed)
+        return cls(step, form.dt, form.running, inputs[len(inputs) - len(kind.movable_places) :], places)
+
+    def of_step(
+        self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+    ) -> Gradients | None:
+        """Return the gradients of a step by what needs one; None where a matrix is singular.
+
+        They stand where the next step of the kind writes.
+
+        Parameters
+        ----------
+        state, control : the tensors of those of the step.
+        q : (B, n) at the root.
+        gradients : by the fields of the state after the step.
+        """
+        found = self._step.replayed(self._dt, [*state, self._running, *control, *self._moved, q, *gradients])
+        self._moved = [None] * len(self._moved)  # they stay for the other steps
+        return None if found is None else tuple(None if place is None else found[place] for place in self._places)
+
+    def given_gradients(self) -> list[Tensor]:
+        """Return copies of the gradients that `of_step` was given last."""
+        return self._step.given_gradients()
+
+
+def _recorded_for(
+    form: Form, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]
+) -> tuple[RecordedGradients | None, list[int | None]]:
+    """Return what differentiates steps of a kind, if it was recorded, and where it has the gradients that are needed.
+
+    Those that nothing has are at None.
+    """
+    numbers = {place: form.n_own + k for k, place in enumerate(form.places.tensors)}
+    # where the inputs of a recording stand among what the step depends on: the rows that run are not there
+    order = [*range(form.n_state), None, *range(form.n_state, form.n_own), *map(numbers.get, kind.movable_places)]
+    _, step = kind.gradients.get(tuple(k is not None and needed[k][1] for k in order), (0, None))
+    place_of = {k: place for place, k in enumerate(order)}
+    return step, [place_of.get(k) for k, (_, need) in enumerate(needed) if need]
+
+
+def _inputs(form: Form, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]) -> list[Tensor]:
+    """Return what recordings of a kind are given in a step that depends on these tensors."""
+    tensors = [tensor for tensor, _ in needed]
+    with torch.no_grad(), form.places.with_tensors(tensors[form.n_own :]).in_place():
+        return kind.inputs(form.problem(tensors))
 
 
 def _recording(
@@ -215,6 +287,12 @@ class RecordedGradients:
     def reads(self) -> frozenset[int]:
         """Which of the inputs, q and gradients by the state after the step are read, by their places."""
         return frozenset(self._buffers.places)
+
+    def given_gradients(self) -> list[Tensor]:
+        """Return copies of the last gradients that were given; zero for those that nothing depends on."""
+        first, read = len(self._needs) + 1, self.reads
+        places = range(first, len(self._static))
+        return [self._static[k].clone() if k in read else torch.zeros_like(self._static[k]) for k in places]
 
     def replayed(
         self, dt: float | Tensor, given: Sequence[Tensor | None], accepted: Tensor | None = None

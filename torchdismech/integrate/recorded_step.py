@@ -41,7 +41,10 @@ from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resum
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import Control, State
 
-__all__ = ["RecordedStep"]
+__all__ = ["Keep", "RecordedStep"]
+
+# takes the number of a step among several, the states after it, and how it went
+Keep = Callable[[int, State, StepInfo], None]
 
 FEW = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
 
@@ -87,7 +90,12 @@ class RecordedStep:
         self._setup.replay()
 
     def followed(
-        self, after: State, info: StepInfo, controls: Sequence[Control], unless_failed: bool
+        self,
+        after: State,
+        info: StepInfo,
+        controls: Sequence[Control],
+        unless_failed: bool,
+        keep: Keep | None = None,
     ) -> tuple[State, StepInfo]:
         """Return the states after up to so many steps as there are controls, and how they went; the first was taken.
 
@@ -97,10 +105,13 @@ class RecordedStep:
         ----------
         after, info : of the first.
         unless_failed : end before a step that some robot fails, for which it is to be taken in another way.
+        keep : takes the states after each of the steps, which the next one writes anew.
         """
         if unless_failed and self._failed(info):
             return after, info
         went = self._no_steps(info)
+        if keep is not None:
+            keep(0, after, info)
         self._hand_on(after, info)
         for taken in range(1, len(controls)):
             if controls[taken] is not controls[taken - 1]:
@@ -109,6 +120,8 @@ class RecordedStep:
             after, info = self.taken()
             if unless_failed and self._failed(info):
                 return self._problem.state, replaced(went, count=taken)
+            if keep is not None:
+                keep(taken, after, info)
             self._hand_on(after, info)
         return after, replaced(went, count=len(controls))
 

@@ -1,0 +1,176 @@
+"""Several steps as one function to autograd: the states and gradients of single steps, whichever loads act."""
+
+import functools
+
+import pytest
+import torch
+
+from tests.integrate.recordings import INTEGRATORS, LOADS, plates, rods_on_cpu, surface_loads
+from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech.integrate import integrator as integrators
+
+STEPS = 20
+METHODS = {**INTEGRATORS, "bdf2": functools.partial(BDF2, 2e-3)}
+# Gradients of a constant are summed over the steps of a part of the batch and then over its parts, or over the parts of
+# a step and then over steps: some hundred terms, each rounded to 1e-16.
+ROUNDING = 1e-12
+
+
+@pytest.fixture
+def courses(monkeypatch):
+    """Return how many steps were taken as one, in each turn; 0 where they were taken one by one."""
+    taken, plain = [], integrators.course_of
+
+    def told(problem, size):
+        found = plain(problem, size)
+        taken.append(0 if found is None else len(found.q))
+        return found
+
+    monkeypatch.setattr(integrators, "course_of", told)
+    return taken
+
+
+def one_by_one(model, state, integrator, control=None):
+    """Return q and velocity (T, B, n) after single steps, and the state after all."""
+    q, velocity = [], []
+    for step in range(STEPS):
+        state, _ = integrator.step(model, state, None if control is None else control(step))
+        q.append(state.q)
+        velocity.append(state.velocity)
+    return torch.stack(q), torch.stack(velocity), state
+
+
+def loss(q, velocity, state):
+    """Return a number that depends on all steps, and on all that can be differentiated of the last state."""
+    weight = torch.linspace(-1, 1, q.shape[-1], dtype=q.dtype)
+    last = [f.square().sum() for f in (state.q, state.acceleration, state.director, state.tangent)]
+    return (q * weight).square().sum() + 1e-3 * (velocity * weight).sum() + 1e-6 * torch.stack(last).sum()
+
+
+def assert_same(model, integrator, trained, rows, courses, control=None, schedule=None):
+    """Hold a rollout as one function against single steps: states to the bit, gradients but for rounding."""
+    torch.manual_seed(0)
+    state = model.initial_state(batch=rows).detach()
+    velocity = (0.05 * torch.rand_like(state.velocity)).requires_grad_()
+    start = state.replace(velocity=velocity)
+    one_by_one(model, start, integrator, control)  # records steps
+    q, last_velocity, after = one_by_one(model, start, integrator, control)
+    expected = torch.autograd.grad(loss(q, last_velocity, after), [velocity, *trained])
+    assert not courses
+    for _ in range(2):  # before there is a recording of the gradients, and with it
+        run = unroll(model, start, integrator, STEPS, schedule)
+        found = torch.autograd.grad(loss(run.q[1:], run.velocity[1:], run.state), [velocity, *trained])
+        assert torch.equal(run.q[1:], q) and torch.equal(run.velocity[1:], last_velocity)
+        assert all(map(torch.equal, run.state.fields(), after.fields()))
+        for ours, theirs in zip(found, expected, strict=True):
+            assert (theirs != 0).any()
+            assert (ours - theirs).abs().max() <= ROUNDING * theirs.abs().max()
+    assert courses == [STEPS, STEPS]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("chunk", [2, "auto"])
+def test_rods_with_trained_constants(method, chunk, courses):
+    """Differentiate by a stiffness of each robot and a number for all, in parts of which two share a robot."""
+    model = rods_on_cpu(5, forces.Viscous(0.1))
+    factor = trainable.scaled(model, ["bend_twist.EI1"])
+    shared = next(p for name, p in model.named_parameters() if "viscosity" in name or "coefficient" in name)
+    trained = [*factor.parameters(), shared.requires_grad_()]
+    assert_same(model, METHODS[method](chunk=chunk), trained, 5, courses)
+
+
+@pytest.mark.parametrize("load", [name for name in LOADS if name != "explicit"])
+def test_loads_and_obstacles(load, courses):
+    """Differentiate steps with loads that change within them, and with contact with obstacles."""
+    assert_same(rods_on_cpu(2, LOADS[load]()), ImplicitEuler(2e-3), [], 2, courses)
+
+
+@pytest.mark.parametrize("load", ["drag", "rough floor"])
+def test_shells(load, courses):
+    """Differentiate steps of plates, whose normals are found anew in each."""
+    model = plates(surface_loads()[load](), "midedge")
+    constant = trainable.scaled(model, ["midedge.stiffness"])
+    assert_same(model, ImplicitEuler(2e-3), list(constant.parameters()), 2, courses)
+
+
+class Pull:
+    """A schedule that may be asked ahead."""
+
+    ahead = True
+
+    def __call__(self, time, model):
+        """Return a force that grows with time."""
+        return Control(force=1e-2 * time[:, None] * model.nodes.new_ones(len(time), model.n_dofs))
+
+
+def test_a_schedule_that_is_asked_ahead(courses):
+    """Set another control in each step, and differentiate those steps."""
+    model = rods_on_cpu(2)
+    integrator, pull = ImplicitEuler(2e-3), Pull()
+    start = model.initial_state(batch=2)
+
+    def control(step):
+        return pull(start.time + 2e-3 * torch.ones(2, dtype=torch.float64).cumsum(0)[:1] * (step + 1), model)
+
+    times = [start.time]
+    for _ in range(STEPS):
+        times.append(times[-1] + 2e-3)
+    assert_same(model, integrator, [], 2, courses, lambda step: pull(times[step + 1], model), pull)
+
+
+def test_a_loss_of_the_last_state_alone(courses):
+    """Take gradients where nothing depends on the steps between."""
+    model, integrator = rods_on_cpu(2), ImplicitEuler(2e-3)
+    state = model.initial_state(batch=2).detach()
+    velocity = torch.zeros_like(state.velocity).requires_grad_()
+    start = state.replace(velocity=velocity)
+    *_, after = one_by_one(model, start, integrator)
+    (expected,) = torch.autograd.grad(after.tangent.square().sum() + after.q[:, 5].sum(), velocity)
+    last = unroll(model, start, integrator, STEPS).state
+    (found,) = torch.autograd.grad(last.tangent.square().sum() + last.q[:, 5].sum(), velocity)
+    assert courses == [STEPS] and (found - expected).abs().max() <= ROUNDING * expected.abs().max()
+
+
+@pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
+def test_steps_that_fail_are_taken_one_by_one(courses):
+    """Leave a robot where it was before the step that failed, with gradients of the others."""
+    model, integrator = rods_on_cpu(3), ImplicitEuler(2e-3, max_iterations=3)
+    one_by_one(model, model.initial_state(batch=3), integrator)  # records
+    velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
+    velocity[1, -8:] = 1e9  # a twist that grows until a step is not solved
+    velocity.requires_grad_()
+    run = unroll(model, model.initial_state(velocity=velocity), integrator, 30)
+    assert courses[0] == 0 and run.status.tolist()[1] != 0
+    q, _, _ = one_by_one(model, model.initial_state(velocity=velocity), integrator)
+    assert torch.equal(run.q[1 : STEPS + 1, [0, 2]], q[:, [0, 2]])
+    (found,) = torch.autograd.grad(run.q.square().sum(), velocity)
+    assert found.isfinite().all()
+
+
+def test_what_is_changed_before_the_backward_pass_is_named(courses):
+    """Refuse a constant, and a state, that are no longer what they were in the steps."""
+    model, integrator = rods_on_cpu(2, forces.Viscous(0.1)), ImplicitEuler(2e-3)
+    shared = next(p for name, p in model.named_parameters() if "viscosity" in name or "coefficient" in name)
+    shared.requires_grad_()
+    one_by_one(model, model.initial_state(batch=2), integrator)
+    run = unroll(model, model.initial_state(batch=2), integrator, STEPS)
+    with torch.no_grad():
+        shared.mul_(2)
+    with pytest.raises(RuntimeError, match="changed in place between a step and its backward pass|inplace operation"):
+        run.q.sum().backward()
+    run = unroll(model, model.initial_state(batch=2), integrator, STEPS)
+    with pytest.raises(RuntimeError, match="differentiated once"):
+        torch.autograd.grad(run.q.sum(), shared, create_graph=True)
+    assert courses == [STEPS, STEPS]
+
+
+def test_who_looks_at_steps_has_them_one_by_one(courses):
+    """Take steps alone where something is asked between them."""
+    model, integrator = rods_on_cpu(2), ImplicitEuler(2e-3)
+    start = model.initial_state(batch=2)
+    one_by_one(model, start, integrator)
+    unroll(model, start, integrator, 5, schedule=lambda time, model: Control())
+    unroll(model, start, integrator, 5, controller=lambda state, control, model: control)
+    unroll(model, start, integrator, 5, observe=lambda before, after, control: {})
+    unroll(model, start, integrator, 5, checkpoint_every=2)
+    assert not courses

@@ -1,0 +1,273 @@
+"""Several steps as one node of autograd, where recordings take them all.
+
+Each part of a batch takes all its steps before the next part begins, and goes back through all of them, too: what a
+step led to, and the gradients by it, go from recording to recording, and autograd sees one function. The states after
+all steps are kept, as autograd keeps them where each step is a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.adjoint import Form, Gradients, SolvedPart
+from torchdismech.integrate.chunks import Part, parts_of
+from torchdismech.integrate.gradient import (
+    Needed,
+    Sums,
+    of_part,
+    refuse_changed_model,
+    refuse_other_gradients,
+    solved_gradients,
+    solved_in_parts,
+    taken_apart,
+)
+from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.integrate.inspection import apart_from_checkpoints
+from torchdismech.integrate.kinds import StepKind
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded_gradient import RecordedSteps
+from torchdismech.integrate.recorded_step import Keep, RecordedStep
+from torchdismech.integrate.recording import kind_of
+from torchdismech.state import Control, State, tensor_fields
+
+__all__ = ["Course", "course_of"]
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where some steps led.
+
+    Attributes
+    ----------
+    q, velocity : (T, B, n) after each of them.
+    iterations : (T, B) Newton iterations of each.
+    after : the states after the last.
+    """
+
+    q: Tensor
+    velocity: Tensor
+    iterations: Tensor
+    after: State
+
+
+def course_of(problem: StepProblem, size: int) -> Course | None:
+    """Return where a step and those that follow it lead, so many robots at a time; None where they go one by one.
+
+    They do where no recording takes them, where a robot fails or is not to be stepped, and where a control needs a
+    gradient. The course can be differentiated by the state before it and the tensors of the model.
+    """
+    parts = parts_of(problem.state.batch, size)
+    controls = [problem.control, *problem.following]
+    if not bool(problem.running.all()) or any(t.requires_grad for c in controls for t in c.tensors().values()):
+        return None
+    made = problem.made()  # once
+    with made.in_place():
+        form, tensors, given = taken_apart(problem, made, parts)
+        kept = _Kept(given.state, len(controls))
+        with torch.no_grad(), apart_from_checkpoints():
+            given = given.replace(following=problem.following)
+            if not _is_recorded(given, parts[0]):
+                return None
+            after, info, solved = solved_in_parts(given, parts, kept)
+    whole = isinstance(info, SeveralSteps) and info.count == len(controls) and bool(info.converged.all())
+    if not whole or any(part.recorded_as is None for part in solved):
+        return None
+    if form is None:
+        return Course(kept.of("q")[1:], kept.of("velocity")[1:], kept.iterations, after)
+    form.parts = solved
+    first = len(form.controls) + form.n_state
+    depends = [*tensors[: form.n_state], *tensors[first:]]
+    q, velocity, *fields = _Course.apply(form, kept.fields, controls, *depends)
+    return Course(q, velocity, kept.iterations, after.with_fields(fields))
+
+
+def _is_recorded(problem: StepProblem, part: Part) -> bool:
+    """Return whether a recording of whole steps is there for the robots of a part."""
+    own = problem if part.whole else of_part(problem, part)
+    with own.values.in_place():
+        kind = kind_of(own)
+    return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
+
+
+class _Kept:
+    """The states before some steps and after each of them, and the iterations of these.
+
+    Parameters
+    ----------
+    state : before them.
+    steps : T.
+
+    Attributes
+    ----------
+    fields : the states' fields (T + 1, B, ...).
+    iterations : (T, B).
+    """
+
+    def __init__(self, state: State, steps: int):
+        self._names = tensor_fields(state)
+        self.fields = [field.new_empty(steps + 1, *field.shape) for field in state.fields()]
+        self.iterations = torch.zeros(steps, state.batch, dtype=torch.long)
+        torch._foreach_copy_([field[0] for field in self.fields], [field.detach() for field in state.fields()])
+
+    def of(self, name: str) -> Tensor:
+        """Return the field of a name."""
+        return self.fields[self._names.index(name)]
+
+    def of_part(self, part: Part) -> Keep:
+        """Return what keeps the states of some robots after a step of a number, from 0 on."""
+        own = [part.found(part.of(field, 1), 1).unbind(0)[1:] for field in self.fields]
+        own.append(part.found(part.of(self.iterations, 1), 1).unbind(0))
+
+        def keep(number: int, after: State, info: StepInfo) -> None:
+            found = [part.found(tensor) for tensor in (*after.fields(), info.iterations)]
+            torch._foreach_copy_([steps[number] for steps in own], found)
+
+        return keep
+
+
+class _Course(torch.autograd.Function):
+    """The states after each of some steps, which are taken already, as a function of all that they depend on."""
+
+    @staticmethod
+    def forward(ctx, form: Form, kept: list[Tensor], controls: list[Control], *tensors: Tensor):  # noqa: D102
+        ctx.form, ctx.of_controls = form, len(form.controls)
+        ctx.save_for_backward(*tensors, *kept, *(t for control in controls for t in control.tensors().values()))
+        ctx.set_materialize_grads(False)
+        q, velocity = (kept[form.fields.index(name)][1:] for name in ("q", "velocity"))
+        last = [field[-1].clone() for field in kept]
+        ctx.mark_non_differentiable(last[form.time_index])
+        return q, velocity, *last
+
+    @staticmethod
+    def backward(ctx, *gradients: Tensor | None):  # noqa: D102
+        refuse_other_gradients(gradients)
+        form: Form = ctx.form
+        with form.model.turn:
+            return None, None, None, *_Course._by_tensors(ctx, form, gradients)
+
+    @staticmethod
+    def _by_tensors(ctx, form: Form, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return the gradients by the state before the steps and the model's tensors."""
+        refuse_changed_model(form)
+        saved, count = ctx.saved_tensors, form.n_state
+        given = len(form.axes_of_values) + count
+        tensors, kept, controls = saved[:given], saved[given : given + count], saved[given + count :]
+        needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
+        axes = [*[0] * count, *form.axes_of_values]
+        by_q, by_velocity, *by_last = gradients
+        sums, fitting = Sums(needed, axes), None
+        for solved in form.parts:
+            part = solved.part
+            steps = _StepsOfPart(form, solved, fitting, kept, controls, needed[count:])
+            by_steps = {
+                name: _counting(part, gradient, 1)
+                for name, gradient in (("q", by_q), ("velocity", by_velocity))
+                if gradient is not None
+            }
+            last = [torch.zeros_like(field[-1]) if g is None else g for g, field in zip(by_last, kept, strict=True)]
+            by_state, by_values = steps.pulled_back(by_steps, [part.counting(g) for g in last])
+            found = [g for g, (_, need) in zip(by_state, needed, strict=False) if need]
+            sums.add(part, [*found, *by_values])
+            fitting = steps.fitting
+        return sums.found()
+
+
+def _counting(part: Part, tensor: Tensor, axis: int) -> Tensor:
+    """Return what `Part.counting` does of a tensor whose robots are along some axis."""
+    own = part.of(tensor, axis)
+    if part.again:
+        own = own.clone()
+        own.narrow(axis, 0, part.again).zero_()
+    return own
+
+
+class _StepsOfPart:
+    """The steps of some robots, to be differentiated from the last to the first.
+
+    Parameters
+    ----------
+    form : of each step, of all robots.
+    solved : the robots, and how they were stepped.
+    fitting : the kind of steps that the model is known to fit.
+    kept : the states' fields (T + 1, B, ...) of all robots.
+    controls : the controls' tensors (B, ...) of all robots, those of the first step first.
+    values : the model's tensors that the steps depend on, and whether each needs a gradient.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        solved: SolvedPart,
+        fitting: StepKind | None,
+        kept: Sequence[Tensor],
+        controls: Sequence[Tensor],
+        values: Needed,
+    ):
+        part, each = solved.part, len(form.controls)
+        self._form = form.of_part(solved, fitting)
+        self._states = [part.of(field, 1).unbind(0) for field in kept]
+        own = [part.of(tensor) for tensor in controls]
+        self._controls = [own[each * k : each * (k + 1)] for k in range(len(kept[0]) - 1)]
+        self._values: Needed = [
+            (part.of(t, axis), need) for (t, need), axis in zip(values, form.axes_of_values, strict=True)
+        ]
+        self._recorded: RecordedSteps | None = None
+
+    @property
+    def fitting(self) -> StepKind | None:
+        """The kind of steps that the model is known to fit."""
+        return self._form.fitting
+
+    def pulled_back(
+        self, by_steps: dict[str, Tensor], gradients: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Return the gradients by the fields of the state before all steps, and by those values that need one.
+
+        Parameters
+        ----------
+        by_steps : gradients (T, B, n) by "q" and "velocity" after each step; those that are left out are zero.
+        gradients : by the fields of the state after the last.
+        """
+        form = self._form
+        totals: list[Tensor | None] = [None for _, need in self._values if need]
+        added = [(form.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
+        for number in reversed(range(len(self._controls))):
+            for place, of_steps in added:
+                gradients[place] = gradients[place] + of_steps[number]
+            found = self._of_step(number, gradients)
+            by_state, by_values = found[: form.n_state - 1], found[form.n_state - 1 :]
+            gradients = self._of_fields(by_state)
+            totals = [_added(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
+        return gradients, totals
+
+    def _of_step(self, number: int, gradients: list[Tensor]) -> Gradients:
+        """Return the gradients of a step by the state before it, but its time, and by the values that need one."""
+        form, control = self._form, self._controls[number]
+        state, q = [steps[number] for steps in self._states], self._states[form.fields.index("q")][number + 1]
+        needed: Needed = [(tensor, k != form.time_index) for k, tensor in enumerate(state)]
+        needed += [(tensor, False) for tensor in control]
+        if self._recorded is None:
+            self._recorded = RecordedSteps.of(form, form.fitting, [*needed, *self._values])
+        found = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
+        if found is None:
+            if self._recorded is not None:  # it has written to what it gave of the step after
+                gradients = self._recorded.given_gradients()
+            every = torch.ones(len(q), dtype=torch.bool)
+            found = solved_gradients(form, [*needed, *self._values], q, every, True, gradients)
+        return found
+
+    def _of_fields(self, by_state: Sequence[Tensor | None]) -> list[Tensor]:
+        """Return the gradients by all fields of a state, of which those by the time are left out and None is zero."""
+        by_fields = [*by_state[: self._form.time_index], None, *by_state[self._form.time_index :]]
+        return [torch.zeros_like(s[0]) if g is None else g for g, s in zip(by_fields, self._states, strict=True)]
+
+
+def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+    """Return the sum of gradients, None where both are zero; the total is written to."""
+    if gradient is None:
+        return total
+    return gradient.clone(memory_format=torch.contiguous_format) if total is None else total.add_(gradient)
