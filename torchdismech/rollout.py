@@ -23,6 +23,7 @@ from torchdismech.trajectory import Frame, Recorder, Trajectory
 
 __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
 
+LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
 LONGEST = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
 
 S = TypeVar("S", bound=BatchState)
@@ -79,7 +80,7 @@ class StepperOfMany(Protocol):
         running: Tensor | None = None,
     ) -> tuple[Any, SeveralSteps]: ...
 
-    def course(self, model: Any, state: Any, controls: Sequence[Control]) -> Any: ...  # noqa: D102
+    def course(self, model: Any, state: Any, controls: Iterator[Control]) -> Any: ...  # noqa: D102
 
 
 class Observe(Protocol[S_contra]):
@@ -221,7 +222,7 @@ def frames(
     went = none  # since the frame before
     while step < steps:
         before, count = state, min(every - step % every, steps - step, at_once)
-        scheduled = _scheduled_ahead(model, state, integrator, schedule, count)
+        scheduled = [*_scheduled_ahead(model, state, integrator, schedule, count)]
         control, after = answered(controller, state, memory, scheduled[-1], model)
         if count > 1 and isinstance(integrator, StepperOfMany):
             state, info = integrator.steps(model, before, count, scheduled, running)
@@ -421,12 +422,19 @@ def unroll(
     if checkpoint_every is not None and torch.is_grad_enabled():
         take = partial(checkpoint, take, use_reentrant=False)
     together = checkpoint_every is None and controller is None and observe is None and _is_ahead(schedule)
-    first = 0
+    first, alone, waited = 0, 0, 1
     try:
         while first < steps:
-            course = _together(model, integrator, schedule, steps - first, at) if together else None
+            most = min(steps - first, LONGEST)
+            course = _together(model, integrator, schedule, most, at) if together and not alone else None
             part, at = course or take(min(checkpoint_every or 1, steps - first), at)
             count = len(part.q)
+            if course is not None:
+                waited, alone = 1, int(count < most)  # a course ends before a step that goes alone
+            elif alone:
+                alone -= 1
+            else:
+                waited, alone = min(2 * waited, LONGEST_WAIT), waited
             parts.append(part)
             if throw and bool((at.status != Status.CONVERGED).any()):
                 which = f"step {first + 1}" if count == 1 else f"one of steps {first + 1} to {first + count}"
@@ -496,15 +504,15 @@ def _is_ahead(schedule: object) -> bool:
     return schedule is None or getattr(schedule, "ahead", False) is True
 
 
-def _scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, count: int) -> list[Control]:
-    """Return what the schedule sets for the steps from `state` on, the same control for all where there is none."""
+def _scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, count: int) -> Iterator[Control]:
+    """Yield what the schedule sets for the steps from `state` on, the same control for all where there is none."""
     if schedule is None:
-        return [Control()] * count
-    controls = [_scheduled(model, state, integrator, schedule)]
-    while len(controls) < count and isinstance(integrator, StepperOfMany):
-        state = state.replace(time=state.time + integrator.dt)
-        controls.append(_scheduled(model, state, integrator, schedule))
-    return controls
+        yield from [Control()] * count
+        return
+    for _ in range(count):
+        yield _scheduled(model, state, integrator, schedule)
+        if isinstance(integrator, StepperOfMany):
+            state = state.replace(time=state.time + integrator.dt)
 
 
 def _time_after(count: int, integrator: object, time: Tensor, state: BatchState, running: Tensor) -> Tensor:

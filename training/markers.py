@@ -53,10 +53,13 @@ class MarkerTable(nn.Module):
             int(n) if w == 1 else None for w, n in zip(single.values.tolist(), single.indices.tolist(), strict=True)
         ]
 
+    @property
+    def have_offsets(self) -> bool:
+        """Whether some markers are off what they are fixed to."""
+        return bool(self._offsets)
+
     def offsets(self, after: State, control: Control) -> Mapping[str, Tensor]:
-        """Return by how much markers are off what they are fixed to at a state, (B, M, 3) [m] as "offset", if any."""
-        if not self._offsets:
-            return {}
+        """Return by how much markers are off what they are fixed to at a state, (B, M, 3) [m] as "offset"."""
         found = after.q.new_zeros(after.batch, len(self), 3)
         parts = {k: self._offset(point, after, control) for k, point in self._offsets}
         rows = [parts.get(k, found[:, k]) for k in range(len(self))]

@@ -28,6 +28,7 @@ __all__ = ["PhysicsSystem", "Schedule", "add_terms"]
 
 STRAINS = {"bend_twist": 3, "stretch": 1}  # how many each spring has
 Schedule = Callable[[Tensor, Model], Control]
+Observer = Callable[[State, State, Control], Mapping[str, Tensor]]
 
 
 class PhysicsSystem(System):
@@ -74,9 +75,9 @@ class PhysicsSystem(System):
     def schedule(self, window: Window, state: State) -> Schedule | None:
         """Return what drives the robot from the last of the given frames on."""
 
-    def observe(self, before: State, after: State, control: Control) -> Mapping[str, Tensor]:
-        """Return what has to be kept of a step beside the nodes, as for `torchdismech.unroll`."""
-        return {}
+    def observer(self) -> Observer | None:
+        """Return what says of each step what has to be kept beside the nodes, as for `torchdismech.unroll`, if any."""
+        return None
 
     def seen(self, nodes: Tensor, observed: Mapping[str, Tensor]) -> Tensor:
         """Return the places (B, steps, M, 3) of the markers; by default they are the nodes (B, steps, N, 3)."""
@@ -100,7 +101,7 @@ class PhysicsSystem(System):
             self.schedule(window, state),
             self.controller(),
             checkpoint_every=checkpoint_every,
-            observe=self.observe,
+            observe=self.observer(),
         )
         nodes = run.positions[self.substeps :: self.substeps].transpose(0, 1)
         observed = {n: v[self.substeps - 1 :: self.substeps].transpose(0, 1) for n, v in run.observed.items()}

@@ -209,14 +209,30 @@ def held_motion(model: Model, positions: Tensor, theta: Tensor, dt: float) -> Sc
     frames = positions.shape[1]
     q = _placed(positions, theta[:, None].expand(-1, frames, -1), _leading(model))
 
-    def schedule(time: Tensor, model: Model) -> Control:
-        place = min(max(float(time[0]) / dt, 0.0), frames - 1.0)
-        before = min(int(place + 1e-6), frames - 1)  # 1e-6: k * dt is off by rounding
-        share = max(place - before, 0.0)
-        after = q[:, min(before + 1, frames - 1)]
-        return Control(clamped_q=q[:, before] if share < 1e-6 else q[:, before] + share * (after - q[:, before]))
+    return HeldMotion(q, dt)
 
-    return schedule
+
+class HeldMotion:
+    """The schedule of clamped dofs that go from frame to frame, evenly between them.
+
+    Parameters
+    ----------
+    q : (B, T, n) where they are at the frames; other dofs are not read.
+    dt : from one frame to the next [s]; the first is at time 0.
+    """
+
+    ahead = True
+
+    def __init__(self, q: Tensor, dt: float):
+        self._q, self._dt = q, dt
+
+    def __call__(self, time: Tensor, model: Model) -> Control:
+        """Return where they are at the first of the times (B,), which are all the same."""
+        q, last = self._q, self._q.shape[1] - 1
+        place = min(max(float(time[0]) / self._dt, 0.0), float(last))
+        before = min(int(place + 1e-6), last)  # 1e-6: k * dt is off by rounding
+        share, after = max(place - before, 0.0), q[:, min(before + 1, last)]
+        return Control(clamped_q=q[:, before] if share < 1e-6 else q[:, before] + share * (after - q[:, before]))
 
 
 def integrator_of(simulation: Simulation, dt: float):

@@ -21,7 +21,7 @@ from training.constants import AddedMass
 from training.data import Recordings, Window
 from training.drives import DriveMap, LinearMap
 from training.markers import MarkerTable
-from training.physics import PhysicsSystem, Schedule, add_terms
+from training.physics import Observer, PhysicsSystem, Schedule, add_terms
 from training.poses import quaternion
 
 __all__ = ["SceneSystem"]
@@ -37,6 +37,29 @@ class ClampPose(nn.Module):
         super().__init__()
         for name in ("position", "rotation"):
             self.register_buffer(name, like.new_zeros(3), persistent=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Driven:
+    """The schedule of a window: what the scene sets over time, and what drives make of the recorded inputs.
+
+    Attributes
+    ----------
+    driven : what each drive sets at the frames (see `DriveMap.values`).
+    """
+
+    system: SceneSystem
+    window: Window
+    driven: Mapping[str, Tensor]
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it may be asked before the steps are taken, see `rollout`."""
+        return self.system.ahead
+
+    def __call__(self, time: Tensor, model: Model) -> Control:
+        """Return what is set at the times (B,) [s]."""
+        return self.system.control(self.window, self.driven, time)
 
 
 class SceneSystem(PhysicsSystem):
@@ -133,8 +156,12 @@ class SceneSystem(PhysicsSystem):
 
     def schedule(self, window: Window, state: State) -> Schedule:
         """Return what the scene and the recorded inputs set over time."""
-        driven = self._driven(window)
-        return lambda time, model: self.control(window, driven, time)
+        return _Driven(self, window, self._driven(window))
+
+    @property
+    def ahead(self) -> bool:
+        """Whether what is set may be asked before the steps are taken, see `rollout`: where the time alone decides."""
+        return self._setup.schedule.ahead
 
     def control(self, window: Window, driven: Mapping[str, Tensor], time: Tensor) -> Control:
         """Return what is set at the times (B,) [s]; inputs are linear in time between frames.
@@ -199,9 +226,11 @@ class SceneSystem(PhysicsSystem):
         """Return users' modules that drive the robot."""
         return {name: drive.map for name, drive in self.drives.items() if not drive.is_linear}
 
-    def observe(self, before: State, after: State, control: Control) -> Mapping[str, Tensor]:
-        """Return where markers are that are not on nodes, edges or triangles themselves."""
-        return self.markers.offsets(after, control)
+    def observer(self) -> Observer | None:
+        """Return what says where markers are that are not on nodes, edges or triangles themselves, if some are not."""
+        if not self.markers.have_offsets:
+            return None
+        return lambda before, after, control: self.markers.offsets(after, control)
 
     def seen(self, nodes: Tensor, observed: Mapping[str, Tensor]) -> Tensor:
         """Return the places (B, steps, M, 3) of the markers in the recordings' frame."""

@@ -118,6 +118,18 @@ def test_a_schedule_that_is_asked_ahead(courses):
     assert_same(model, integrator, [], 2, courses, lambda step: pull(times[step + 1], model), pull)
 
 
+def test_more_steps_than_one_course_has(courses):
+    """Begin the next course where the last one ended, and pass gradients through all."""
+    model, integrator = rods_on_cpu(2), ImplicitEuler(2e-3)
+    velocity = torch.zeros(2, model.n_dofs, dtype=torch.float64).requires_grad_()
+    start = model.initial_state(velocity=velocity)
+    alone = unroll(model, start, integrator, 70, lambda time, model: Control())
+    run = unroll(model, start, integrator, 70)
+    assert courses == [50, 20] and torch.equal(run.q, alone.q)
+    found, expected = (torch.autograd.grad(r.q[-1].sum(), velocity)[0] for r in (run, alone))
+    assert (found - expected).abs().max() <= 10 * ROUNDING * expected.abs().max()
+
+
 def test_a_loss_of_the_last_state_alone(courses):
     """Take gradients where nothing depends on the steps between."""
     model, integrator = rods_on_cpu(2), ImplicitEuler(2e-3)
@@ -132,19 +144,36 @@ def test_a_loss_of_the_last_state_alone(courses):
 
 
 @pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
-def test_steps_that_fail_are_taken_one_by_one(courses):
-    """Leave a robot where it was before the step that failed, with gradients of the others."""
+def test_a_course_ends_before_a_step_that_fails(courses):
+    """Leave a robot where it was before the step that failed, with gradients of all; the others go on one by one."""
     model, integrator = rods_on_cpu(3), ImplicitEuler(2e-3, max_iterations=3)
     one_by_one(model, model.initial_state(batch=3), integrator)  # records
     velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
     velocity[1, -8:] = 1e9  # a twist that grows until a step is not solved
     velocity.requires_grad_()
-    run = unroll(model, model.initial_state(velocity=velocity), integrator, 30)
-    assert courses[0] == 0 and run.status.tolist()[1] != 0
-    q, _, _ = one_by_one(model, model.initial_state(velocity=velocity), integrator)
-    assert torch.equal(run.q[1 : STEPS + 1, [0, 2]], q[:, [0, 2]])
-    (found,) = torch.autograd.grad(run.q.square().sum(), velocity)
-    assert found.isfinite().all()
+    start = model.initial_state(velocity=velocity)
+    run = unroll(model, start, integrator, 30)
+    assert courses == [24] and run.status.tolist()[1] != 0
+    alone = unroll(model, start, integrator, 30, lambda time, model: Control())
+    assert courses == [24] and torch.equal(run.q, alone.q) and torch.equal(run.status, alone.status)
+    found, expected = (torch.autograd.grad(r.q[-1, [0, 2]].sum() + r.q[20].sum(), velocity)[0] for r in (run, alone))
+    assert (found - expected).abs().max() <= ROUNDING * expected.abs().max()
+
+
+@pytest.mark.parametrize("chunk", [2, "auto"])
+def test_steps_that_are_taken_in_smaller_parts(chunk, courses):
+    """Take those alone that fail as a whole, and what comes between as courses."""
+    model, integrator = rods_on_cpu(3), ImplicitEuler(2e-3, max_iterations=3, max_substeps=64, chunk=chunk)
+    velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
+    velocity[1, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
+    velocity.requires_grad_()
+    start = model.initial_state(velocity=velocity)
+    alone = unroll(model, start, integrator, 60, lambda time, model: Control())
+    run = unroll(model, start, integrator, 60)
+    assert len(courses) > 2 and 30 < sum(courses) < 60
+    assert torch.equal(run.q, alone.q) and torch.equal(run.iterations, alone.iterations)
+    found, expected = (torch.autograd.grad(r.q.square().sum(), velocity)[0] for r in (run, alone))
+    assert (found - expected).abs().max() <= 10 * ROUNDING * expected.abs().max()
 
 
 def test_what_is_changed_before_the_backward_pass_is_named(courses):

@@ -18,6 +18,7 @@ from torchdismech.integrate.chunks import Part, parts_of
 from torchdismech.integrate.gradient import (
     Needed,
     Sums,
+    held_values,
     of_part,
     refuse_changed_model,
     refuse_other_gradients,
@@ -25,7 +26,7 @@ from torchdismech.integrate.gradient import (
     solved_in_parts,
     taken_apart,
 )
-from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.inspection import apart_from_checkpoints
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
@@ -34,7 +35,7 @@ from torchdismech.integrate.recorded_step import Keep, RecordedStep
 from torchdismech.integrate.recording import kind_of
 from torchdismech.state import Control, State, tensor_fields
 
-__all__ = ["Course", "course_of"]
+__all__ = ["Course", "course_of", "goes_on"]
 
 
 @dataclass(frozen=True)
@@ -54,47 +55,58 @@ class Course:
     after: State
 
 
-def course_of(problem: StepProblem, size: int) -> Course | None:
-    """Return where a step and those that follow it lead, so many robots at a time; None where they go one by one.
+@torch.no_grad()  # tensors that are differentiated are not for recordings
+def goes_on(problem: StepProblem, size: int) -> bool:
+    """Return whether a step, of so many robots at a time, is one that others may follow in a course.
 
-    They do where no recording takes them, where a robot fails or is not to be stepped, and where a control needs a
-    gradient. The course can be differentiated by the state before it and the tensors of the model.
+    It is none where no recording takes it as a whole, where a robot is not to be stepped, and where a control needs a
+    gradient.
     """
-    parts = parts_of(problem.state.batch, size)
-    controls = [problem.control, *problem.following]
-    if not bool(problem.running.all()) or any(t.requires_grad for c in controls for t in c.tensors().values()):
-        return None
-    made = problem.made()  # once
+    if not bool(problem.running.all()) or any(tensor.requires_grad for tensor in problem.control.tensors().values()):
+        return False
+    parts, made = parts_of(problem.state.batch, size), problem.made()
     with made.in_place():
-        form, tensors, given = taken_apart(problem, made, parts)
-        kept = _Kept(given.state, len(controls))
-        with torch.no_grad(), apart_from_checkpoints():
-            given = given.replace(following=problem.following)
-            if not _is_recorded(given, parts[0]):
-                return None
-            after, info, solved = solved_in_parts(given, parts, kept)
-    whole = isinstance(info, SeveralSteps) and info.count == len(controls) and bool(info.converged.all())
-    if not whole or any(part.recorded_as is None for part in solved):
-        return None
-    if form is None:
-        return Course(kept.of("q")[1:], kept.of("velocity")[1:], kept.iterations, after)
-    form.parts = solved
-    first = len(form.controls) + form.n_state
-    depends = [*tensors[: form.n_state], *tensors[first:]]
-    q, velocity, *fields = _Course.apply(form, kept.fields, controls, *depends)
-    return Course(q, velocity, kept.iterations, after.with_fields(fields))
-
-
-def _is_recorded(problem: StepProblem, part: Part) -> bool:
-    """Return whether a recording of whole steps is there for the robots of a part."""
-    own = problem if part.whole else of_part(problem, part)
-    with own.values.in_place():
-        kind = kind_of(own)
+        held = held_values(problem, made, parts)
+        given = problem.replace(values=held.detached()) if held else problem
+        own = given if parts[0].whole else of_part(given, parts[0])
+        with own.values.in_place():
+            kind = kind_of(own)
     return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
 
 
+def course_of(problem: StepProblem, size: int) -> Course | None:
+    """Return where a step that `goes_on` and those that follow it lead; None where a robot fails in the first.
+
+    A course ends before a step that some robot fails. It can be differentiated by the state before it and the tensors
+    of the model.
+
+    Parameters
+    ----------
+    size : how many robots are stepped at a time.
+    """
+    parts = parts_of(problem.state.batch, size)
+    controls = [problem.control, *problem.following]
+    made = problem.made()  # once
+    with made.in_place():
+        form, tensors, given = taken_apart(problem, made, parts)
+        given, kept = given.replace(following=problem.following), _Kept(given.state, len(controls))
+        with torch.no_grad(), apart_from_checkpoints():
+            _, _, solved = solved_in_parts(given, parts, kept)
+    count = kept.count
+    if not count:
+        return None
+    fields = [field[: count + 1] for field in kept.fields]
+    q, velocity = (fields[kept.names.index(name)][1:] for name in ("q", "velocity"))
+    last = [field[-1].clone() for field in fields]
+    if form is not None:
+        form.parts = solved
+        depends = [*tensors[: form.n_state], *tensors[form.n_own :]]
+        q, velocity, *last = _Course.apply(form, fields, controls[:count], *depends)
+    return Course(q, velocity, kept.iterations[:count], given.state.with_fields(last))
+
+
 class _Kept:
-    """The states before some steps and after each of them, and the iterations of these.
+    """The states before some steps and after each of them, up to one that some robot fails, and iterations of these.
 
     Parameters
     ----------
@@ -103,28 +115,32 @@ class _Kept:
 
     Attributes
     ----------
-    fields : the states' fields (T + 1, B, ...).
+    names, fields : of the states' fields (T + 1, B, ...).
     iterations : (T, B).
     """
 
     def __init__(self, state: State, steps: int):
-        self._names = tensor_fields(state)
+        self.names = tensor_fields(state)
+        self._counts: dict[int, int] = {}  # of steps, by the numbers of parts
         self.fields = [field.new_empty(steps + 1, *field.shape) for field in state.fields()]
         self.iterations = torch.zeros(steps, state.batch, dtype=torch.long)
         torch._foreach_copy_([field[0] for field in self.fields], [field.detach() for field in state.fields()])
 
-    def of(self, name: str) -> Tensor:
-        """Return the field of a name."""
-        return self.fields[self._names.index(name)]
+    @property
+    def count(self) -> int:
+        """How many steps all robots took."""
+        return min(self._counts.values(), default=0)
 
     def of_part(self, part: Part) -> Keep:
         """Return what keeps the states of some robots after a step of a number, from 0 on."""
         own = [part.found(part.of(field, 1), 1).unbind(0)[1:] for field in self.fields]
         own.append(part.found(part.of(self.iterations, 1), 1).unbind(0))
+        self._counts[part.number] = 0
 
         def keep(number: int, after: State, info: StepInfo) -> None:
             found = [part.found(tensor) for tensor in (*after.fields(), info.iterations)]
             torch._foreach_copy_([steps[number] for steps in own], found)
+            self._counts[part.number] = number + 1
 
         return keep
 

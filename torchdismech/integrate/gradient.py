@@ -46,6 +46,7 @@ __all__ = [
     "Needed",
     "Sums",
     "differentiable_step",
+    "held_values",
     "of_controls",
     "of_part",
     "refuse_changed_model",
@@ -101,9 +102,7 @@ def taken_apart(
     ----------
     made : what parametrizations make, which stands in the model.
     """
-    recording, held = torch.is_grad_enabled(), problem.values | made
-    if len(parts) > 1 and problem.model.batch is not None:
-        held = held | per_robot(problem.model)
+    recording, held = torch.is_grad_enabled(), held_values(problem, made, parts)
     values = problem.trained() | held if recording else held
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     form, given = None, problem
@@ -116,6 +115,12 @@ def taken_apart(
     return form, tensors, given.replace(values=held.detached()) if held else given
 
 
+def held_values(problem: StepProblem, made: Values, parts: Sequence[Part]) -> Values:
+    """Return what the model holds in a step in place of its own tensors; of several parts, also what each robot has."""
+    held = problem.values | made
+    return held | per_robot(problem.model) if len(parts) > 1 and problem.model.batch is not None else held
+
+
 def solved_in_parts(
     problem: StepProblem, parts: Sequence[Part], kept: Kept | None = None
 ) -> tuple[State, StepInfo, list[SolvedPart]]:
@@ -126,7 +131,7 @@ def solved_in_parts(
 
     Parameters
     ----------
-    kept : takes the states after each of several steps.
+    kept : takes the states after each of several steps, up to one that some robot fails.
     """
     whole, solved, kind = Whole(problem.state.batch), [], None
     given: list[Sequence[Tensor | None]] = []  # what a recording is given of each part
@@ -143,12 +148,13 @@ def solved_in_parts(
             if recorded and kind is not None and kind.all_forces and not part.whole:
                 inputs = kind.inputs(problem)
                 given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
-        if problem.following and recorded and kind is not None and kind.all_forces:
+        if (problem.following or kept is not None) and recorded and kind is not None and kind.all_forces:
             controls = of_controls([problem.control, *problem.following], part)
             keep = None if kept is None else kept.of_part(part)
-            after, info = kind.recording.followed(after, info, controls, problem.divisible, keep)
+            until_failed = problem.divisible or keep is not None
+            after, info = kind.recording.followed(after, info, controls, until_failed, keep)
         solved.append(SolvedPart(part, kind if recorded else None, candidates))
-        if recorded or not part.whole:  # the next step writes the static buffers
+        if kept is None and (recorded or not part.whole):  # the next step writes the static buffers
             whole.write(part, [*after.fields(), *info.tensors()])
     if whole.tensors:
         count = len(after.fields())

@@ -17,7 +17,7 @@ from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError, refuse_other_kind, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
-from torchdismech.integrate.course import Course, course_of
+from torchdismech.integrate.course import Course, course_of, goes_on
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import SeveralSteps, StepInfo
@@ -394,24 +394,26 @@ class Integrator(Solver):
             went = went.followed_by(more, running)
         return state, went
 
-    def course(self, model: Model, state: State, controls: Sequence[Control]) -> Course | None:
-        """Return where steps with these controls lead, as one function to autograd; None where they go one by one.
+    def course(self, model: Model, state: State, controls: Iterator[Control]) -> Course | None:
+        """Return where steps with these controls lead, as one function to autograd; None where the first goes alone.
 
-        They do where no recording takes them as a whole, with hooks of users' own, where clamps have poses, constants
-        are set, or a control needs a gradient, with `max_substeps`, and where some robot fails.
+        A step goes alone where no recording takes it as a whole, with hooks of users' own, where clamps have poses,
+        constants are set, or a control needs a gradient, and where some robot fails.
         """
-        control, *following = controls
-        if model.has_user_hooks or control.pose is not None or control.values or self.max_substeps > 1:
+        control = next(controls)
+        if model.has_user_hooks or control.pose is not None or control.values:
             return None
         with model.turn:
             refuse_transforms(model, state, control)
             seen = model.seen()
             self.check(model, state, control, seen)
-            if not all(_is_like(model, state, control, seen, later) for later in following):
-                return None
             running, started = running_robots(state, None), self.scheme.started(state, self.dt)
-            problem = StepProblem(model, self, started, control, self.dt, running, seen=seen, following=following)
-            return model.compilation.guarded(lambda: course_of(problem, chunk_size(model, state.batch, self)))
+            problem = StepProblem(model, self, started, control, self.dt, running, seen=seen)
+            problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
+            if not goes_on(problem, size):
+                return None
+            following = [*takewhile(partial(_is_like, model, state, control, seen), controls)]
+            return model.compilation.guarded(lambda: course_of(problem.replace(following=following), size))
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
         """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.
