@@ -198,10 +198,10 @@ class Solver(ABC):
         start = mechanics.start(state, control, None, None)
         constant = mechanics.constant_load(start, state.time)
         load = felt(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
-        drive = felt(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
-        lost = load < self.force_tolerance
-        blurred = torch.maximum(load, drive) < LEAST_LOAD * self.force_tolerance  # strains that drive it do not count
-        small = (load > 0) & (lost | blurred) & running_robots(state, running)
+        small = (load > 0) & (load < LEAST_LOAD * self.force_tolerance) & running_robots(state, running)
+        if bool(small.any()):  # strains that drive it do not count
+            drive = felt(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
+            small &= (load < self.force_tolerance) | (drive < LEAST_LOAD * self.force_tolerance)
         if bool(small.any()):
             robot = int(small.nonzero()[0])
             share = self.force_tolerance / float(load[robot])
