@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ FORCE_TOLERANCE = 1e-12
 RELATIVE_TOLERANCE = 1e-8
 LEAST_LOAD = 100.0  # times the tolerance: of smaller loads more than a hundredth may be left over
 LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the relative tolerance
+KEPT = 30_000_000  # numbers of states that a course keeps, at most: 240 MB, 50 steps of 270 rods of 101 nodes
 AT_ONCE = 100  # steps with one look at the model, at most; it takes as long as one of them
 # what a caller sets over time: schedule(time (B,), model) -> Control
 Schedule = Callable[[Tensor, Model], Control]
@@ -398,7 +399,8 @@ class Integrator(Solver):
         """Return where steps with these controls lead, as one function to autograd; None where the first goes alone.
 
         A step goes alone where no recording takes it as a whole, with hooks of users' own, where clamps have poses,
-        constants are set, or a control needs a gradient, and where some robot fails.
+        constants are set, or a control needs a gradient, where some robot fails, and in batches so large that few
+        states of them should be kept at a time.
         """
         control = next(controls)
         if model.has_user_hooks or control.pose is not None or control.values:
@@ -410,9 +412,10 @@ class Integrator(Solver):
             running, started = running_robots(state, None), self.scheme.started(state, self.dt)
             problem = StepProblem(model, self, started, control, self.dt, running, seen=seen)
             problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
-            if not goes_on(problem, size):
+            most = KEPT // sum(field.numel() for field in started.fields())
+            if most < 2 or not goes_on(problem, size):
                 return None
-            following = [*takewhile(partial(_is_like, model, state, control, seen), controls)]
+            following = [*takewhile(partial(_is_like, model, state, control, seen), islice(controls, most - 1))]
             return model.compilation.guarded(lambda: course_of(problem.replace(following=following), size))
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
