@@ -399,11 +399,11 @@ class Integrator(Solver):
         """Return where steps with these controls lead, as one function to autograd; None where the first goes alone.
 
         A step goes alone where no recording takes it as a whole, with hooks of users' own, where clamps have poses,
-        constants are set, or a control needs a gradient, where some robot fails, and in batches so large that few
-        states of them should be kept at a time.
+        constants are set, or a control needs a gradient, where some robot fails, on a GPU, and in batches so large that
+        few states of them should be kept at a time.
         """
         control = next(controls)
-        if model.has_user_hooks or control.pose is not None or control.values:
+        if model.has_user_hooks or control.pose is not None or control.values or not state.q.is_cpu:
             return None
         with model.turn:
             refuse_transforms(model, state, control)
