@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +18,14 @@ from torch.utils.checkpoint import checkpoint
 from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept
 from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, whole_number
-from torchdismech.integrate.info import SeveralSteps
+from torchdismech.integrate.course import Course
+from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.state import BatchState, Control, State, running_robots
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
 __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
 
+SELDOM = 5  # steps from frame to frame from which on the states between are not kept
 LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
 LONGEST = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
 
@@ -170,6 +173,7 @@ def rollout(
         memory=memory,
         strains=strains,
         reactions=reactions,
+        several=True,
     )
     try:
         for frame in taken:
@@ -199,8 +203,15 @@ def frames(
     memory: Memory | None = None,
     strains: bool = False,
     reactions: bool = False,
+    several: bool = False,
 ) -> Iterator[Frame]:
-    """Yield the initial frame, then those of `rollout`, with the same arguments; `bar` shows the progress."""
+    """Yield the initial frame, then those of `rollout`, with the same arguments; `bar` shows the progress.
+
+    Parameters
+    ----------
+    several : take several steps, where that is faster, before the frame of the first is yielded: what is done to the
+        model between two frames comes too late for these steps.
+    """
     running = running_robots(state, running)
     zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
     status = torch.where(running, zero, int(Status.STOPPED))
@@ -216,18 +227,27 @@ def frames(
     )
     strained: Mapping[str, Tensor] = {}
     exerted: Mapping[str, Tensor] = {}
-    together = _is_ahead(schedule) and controller is None and not reactions and isinstance(integrator, StepperOfMany)
-    at_once = LONGEST if together else 1
+    together = _is_ahead(schedule) and controller is None and not reactions
+    at_once = LONGEST if together and isinstance(integrator, StepperOfMany) else 1
+    courses = _Courses(model, integrator, schedule) if several and together and every < SELDOM else None
+    ahead: deque[tuple[Control, S, StepInfo]] = deque()  # steps that are taken already
     step, time, none = 0, state.time.max(), SeveralSteps.none(state.q)
     went = none  # since the frame before
     while step < steps:
-        before, count = state, min(every - step % every, steps - step, at_once)
-        scheduled = [*_scheduled_ahead(model, state, integrator, schedule, count)]
-        control, after = answered(controller, state, memory, scheduled[-1], model)
-        if count > 1 and isinstance(integrator, StepperOfMany):
-            state, info = integrator.steps(model, before, count, scheduled, running)
+        if courses is not None and not ahead:
+            ahead.extend(courses.steps(state, steps - step, running))
+        before, count = state, 1
+        if ahead:
+            control, state, info = ahead.popleft()
+            remembered: Memory = memory  # no controller
         else:
-            state, info = integrator.step(model, before, control, running)
+            count = min(every - step % every, steps - step, at_once) if courses is None else 1
+            scheduled = [*_scheduled_ahead(model, state, integrator, schedule, count)]
+            control, remembered = answered(controller, state, memory, scheduled[-1], model)
+            if count > 1 and isinstance(integrator, StepperOfMany):
+                state, info = integrator.steps(model, before, count, scheduled, running)
+            else:
+                state, info = integrator.step(model, before, control, running)
         step += count
         status = torch.where(running, info.status, status)
         if throw and not bool(info.converged.all()):
@@ -236,7 +256,7 @@ def frames(
         went = went.followed_by(info, running)
         running = running & info.converged
         time = _time_after(count, integrator, time, state, running)
-        memory = kept(memory, after, running)
+        memory = kept(memory, remembered, running)
         _advance(bar, count, running, info)
         if step % every == 0 or step == steps:
             energies = model.energies(state, control)
@@ -248,6 +268,40 @@ def frames(
             how = (went.iterations, went.iterations_max, went.residual, status)
             yield Frame(step, time, cast(State, state), *how, energies, went.contact, memory, strained, exerted)
             went = none
+
+
+class _Courses(Generic[M, S]):
+    """Steps that are taken several at a time, with the states after each; where they cannot be, tried ever less often.
+
+    Parameters
+    ----------
+    schedule : one that may be asked ahead, or None.
+    """
+
+    def __init__(self, model: M, integrator: Stepper[M, S], schedule: Callable[[Tensor, M], Control] | None):
+        self._model, self._integrator, self._schedule = model, integrator, schedule
+        self._alone, self._waited = 0, 1
+
+    def next(self, state: S, most: int) -> Course | None:
+        """Return a course from a state, of so many steps at most; None where the next step goes alone."""
+        if not isinstance(self._integrator, StepperOfMany):
+            return None
+        if self._alone:
+            self._alone -= 1
+            return None
+        most = min(most, LONGEST)
+        controls = _scheduled_ahead(self._model, state, self._integrator, self._schedule, most)
+        course: Course | None = self._integrator.course(self._model, state, controls)
+        if course is None:
+            self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
+        else:
+            self._alone, self._waited = int(len(course.q) < most), 1  # it ends before a step that goes alone
+        return course
+
+    def steps(self, state: S, most: int, running: Tensor) -> list[tuple[Control, S, StepInfo]]:
+        """Return such steps, where all robots run: of each its control, the state after it and how it went."""
+        course = self.next(state, most) if bool(running.all()) else None
+        return [] if course is None else [course.step(number) for number in range(len(course.q))]  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -330,17 +384,13 @@ def _taken(
     return steps, _Reached(state, memory, status)
 
 
-def _together(
-    model: M, integrator: Stepper[M, S], schedule, most: int, at: _Reached[S]
-) -> tuple[_Steps, _Reached[S]] | None:
-    """Return some steps that are one to autograd, so many at most; None where they go one by one."""
-    if not isinstance(integrator, StepperOfMany) or not bool((at.status == Status.CONVERGED).all()):
-        return None
-    controls = _scheduled_ahead(model, at.state, integrator, schedule, min(most, LONGEST))
-    course = integrator.course(model, at.state, controls)
+def _taken_together(courses: _Courses[M, S], most: int, at: _Reached[S]) -> tuple[_Steps, _Reached[S]] | None:
+    """Return some steps that are one to autograd, so many at most; None where the next one goes alone."""
+    course = courses.next(at.state, most) if bool((at.status == Status.CONVERGED).all()) else None
     if course is None:
         return None
-    return _Steps(course.q, course.velocity, course.iterations, {}), dataclasses.replace(at, state=course.after)
+    steps = _Steps(course.q, course.velocity, course.infos.iterations, {})
+    return steps, dataclasses.replace(at, state=cast(S, course.after))
 
 
 def _stacked(tensors: list[Tensor]) -> Tensor:
@@ -422,19 +472,12 @@ def unroll(
     if checkpoint_every is not None and torch.is_grad_enabled():
         take = partial(checkpoint, take, use_reentrant=False)
     together = checkpoint_every is None and controller is None and observe is None and _is_ahead(schedule)
-    first, alone, waited = 0, 0, 1
+    courses, first = _Courses(model, integrator, schedule), 0
     try:
         while first < steps:
-            most = min(steps - first, LONGEST)
-            course = _together(model, integrator, schedule, most, at) if together and not alone else None
-            part, at = course or take(min(checkpoint_every or 1, steps - first), at)
+            taken = _taken_together(courses, steps - first, at) if together else None
+            part, at = taken or take(min(checkpoint_every or 1, steps - first), at)
             count = len(part.q)
-            if course is not None:
-                waited, alone = 1, int(count < most)  # a course ends before a step that goes alone
-            elif alone:
-                alone -= 1
-            else:
-                waited, alone = min(2 * waited, LONGEST_WAIT), waited
             parts.append(part)
             if throw and bool((at.status != Status.CONVERGED).any()):
                 which = f"step {first + 1}" if count == 1 else f"one of steps {first + 1} to {first + count}"

@@ -8,7 +8,9 @@ import torch
 from tests.integrate.recordings import LOADS, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, Status, forces, rollout, trainable
 from torchdismech.errors import InputError, SimulationError
+from torchdismech.integrate import integrator as integrators
 from torchdismech.integrate import recorded_step
+from torchdismech.rollout import frames
 
 STEPS = 30
 EULER = functools.partial(ImplicitEuler, 2e-3)
@@ -281,3 +283,42 @@ def test_numbers_of_steps_are_whole():
     model = rods_on_cpu()
     with pytest.raises(InputError, match="steps: count"):
         EULER().steps(model, model.initial_state(), 0)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("load", [None, "rough floor"])
+def test_runs_with_frames_often(every, load, monkeypatch):
+    """Give the frames of single steps where several are taken before their frames are made."""
+    model = rods_on_cpu(3, None if load is None else LOADS[load]())
+    state, method = model.initial_state(), EULER(chunk=2)
+    one_by_one(method, model, state)  # records
+    taken, course = [], integrators.course_of
+
+    def told(problem, size):
+        found = course(problem, size)
+        taken.append(0 if found is None else len(found.q))
+        return found
+
+    monkeypatch.setattr(integrators, "course_of", told)
+    alone = rollout(model, state, method, 70, schedule=lambda time, model: Control(), every=every)
+    assert not taken
+    several = rollout(model, state, method, 70, every=every)
+    assert taken == [50, 20]
+    for name in ("time", "positions", "velocities", "twist", "iterations", "iterations_max", "residual", "status"):
+        assert torch.equal(getattr(several, name), getattr(alone, name))
+    for kind in ("energies", "contact"):
+        found, expected = getattr(several, kind), getattr(alone, kind)
+        assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+    assert all(map(torch.equal, several.state.fields(), alone.state.fields()))
+
+
+def test_frames_are_made_between_steps():
+    """Let a loop over frames change what the next step is given."""
+    model, method = rods_on_cpu(1), EULER()
+    one_by_one(method, model, model.initial_state())  # records
+    gravity = next(force for force in model.forces if isinstance(force, forces.Gravity))
+    state = model.initial_state()
+    for frame in frames(model, state, method, 5):
+        assert torch.equal(frame.state.q, state.q)
+        gravity.acceleration.neg_()
+        state, _ = method.step(model, state)

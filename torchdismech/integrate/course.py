@@ -45,14 +45,23 @@ class Course:
     Attributes
     ----------
     q, velocity : (T, B, n) after each of them.
-    iterations : (T, B) Newton iterations of each.
     after : the states after the last.
+    controls : of each step.
+    fields : of the states (T + 1, B, ...) before the steps and after each; no gradients pass through them.
+    infos : how the steps went, in one: its tensors are (T, B, ...).
     """
 
     q: Tensor
     velocity: Tensor
-    iterations: Tensor
     after: State
+    controls: Sequence[Control]
+    fields: Sequence[Tensor]
+    infos: StepInfo
+
+    def step(self, number: int) -> tuple[Control, State, StepInfo]:
+        """Return the control of a step, counted from 0, the states after it, and how it went; without gradients."""
+        state = self.after.with_fields([field[number + 1] for field in self.fields])
+        return self.controls[number], state, self.infos.with_tensors([of[number] for of in self.infos.tensors()])
 
 
 @torch.no_grad()  # tensors that are differentiated are not for recordings
@@ -102,11 +111,13 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
         form.parts = solved
         depends = [*tensors[: form.n_state], *tensors[form.n_own :]]
         q, velocity, *last = _Course.apply(form, fields, controls[:count], *depends)
-    return Course(q, velocity, kept.iterations[:count], given.state.with_fields(last))
+    assert kept.infos is not None
+    infos = kept.infos.with_tensors([tensor[:count] for tensor in kept.infos.tensors()])
+    return Course(q, velocity, given.state.with_fields(last), controls[:count], fields, infos)
 
 
 class _Kept:
-    """The states before some steps and after each of them, up to one that some robot fails, and iterations of these.
+    """The states before some steps and after each of them, up to one that some robot fails, and how these went.
 
     Parameters
     ----------
@@ -116,14 +127,15 @@ class _Kept:
     Attributes
     ----------
     names, fields : of the states' fields (T + 1, B, ...).
-    iterations : (T, B).
+    infos : how the steps went, (T, B, ...); None before the first was taken.
     """
 
     def __init__(self, state: State, steps: int):
         self.names = tensor_fields(state)
         self._counts: dict[int, int] = {}  # of steps, by the numbers of parts
         self.fields = [field.new_empty(steps + 1, *field.shape) for field in state.fields()]
-        self.iterations = torch.zeros(steps, state.batch, dtype=torch.long)
+        self.infos: StepInfo | None = None
+        self._steps, self._batch = steps, state.batch
         torch._foreach_copy_([field[0] for field in self.fields], [field.detach() for field in state.fields()])
 
     @property
@@ -133,16 +145,29 @@ class _Kept:
 
     def of_part(self, part: Part) -> Keep:
         """Return what keeps the states of some robots after a step of a number, from 0 on."""
-        own = [part.found(part.of(field, 1), 1).unbind(0)[1:] for field in self.fields]
-        own.append(part.found(part.of(self.iterations, 1), 1).unbind(0))
+        own = [_steps_of(part, field)[1:] for field in self.fields]
         self._counts[part.number] = 0
 
         def keep(number: int, after: State, info: StepInfo) -> None:
-            found = [part.found(tensor) for tensor in (*after.fields(), info.iterations)]
+            if number == 0:
+                own.extend(_steps_of(part, tensor) for tensor in self._infos_like(info).tensors())
+            found = [part.found(tensor) for tensor in (*after.fields(), *info.tensors())]
             torch._foreach_copy_([steps[number] for steps in own], found)
             self._counts[part.number] = number + 1
 
         return keep
+
+    def _infos_like(self, info: StepInfo) -> StepInfo:
+        """Return the infos, made for what the first step of some robots says."""
+        if self.infos is None:
+            shape = (self._steps, self._batch)
+            self.infos = info.with_tensors([tensor.new_empty(*shape, *tensor.shape[1:]) for tensor in info.tensors()])
+        return self.infos
+
+
+def _steps_of(part: Part, tensor: Tensor) -> Sequence[Tensor]:
+    """Return what counts of some robots, step by step, of a tensor (T, B, ...) of all."""
+    return part.found(part.of(tensor, 1), 1).unbind(0)
 
 
 class _Course(torch.autograd.Function):
