@@ -177,6 +177,7 @@ def test_writing_frames_leaves_the_structure_alone(tmp_path):
 
 
 def _write_until_killed(path, nodes: int, rows: int) -> None:
+    torch.set_num_threads(1)  # the other threads of the process that was forked are not there to be waited for
     writer = TrajectoryWriter(path)
     writer.start(rows, ROD_EDGES, NO_TRIANGLES)
     for step in range(rows):
