@@ -258,9 +258,10 @@ def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
 
     warm_up(integrator, model, state, plan(rod, integrator, state.time, 1)[0] if rod.snake else None)
     track, infos, began = [], [], now()
-    for _ in range(rod.samples):
-        controls = plan(rod, integrator, state.time, count) if rod.snake else None
-        state, info = integrator.steps(model, state, count, controls)
+    controls = plan(rod, integrator, state.time, rod.samples * count) if rod.snake else None
+    for sample in range(rod.samples):
+        own = None if controls is None else controls[sample * count : (sample + 1) * count]
+        state, info = integrator.steps(model, state, count, own)
         infos.append(info)
         track.append(state.positions[0])
     seconds = now() - began
