@@ -7,6 +7,7 @@ import torch
 
 from tests.integrate.recordings import INTEGRATORS, LOADS, plates, rods_on_cpu, surface_loads
 from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech.errors import FailureWarning
 from torchdismech.integrate import integrator as integrators
 
 STEPS = 20
@@ -174,6 +175,24 @@ def test_steps_that_are_taken_in_smaller_parts(chunk, courses):
     assert torch.equal(run.q, alone.q) and torch.equal(run.iterations, alone.iterations)
     found, expected = (torch.autograd.grad(r.q.square().sum(), velocity)[0] for r in (run, alone))
     assert (found - expected).abs().max() <= 10 * ROUNDING * expected.abs().max()
+
+
+def test_states_that_are_not_finite_fail(courses):
+    """Say so of a robot that begins with such a number, and step the others."""
+    model, integrator = rods_on_cpu(3), ImplicitEuler(2e-3)
+    start = model.initial_state(batch=3).detach()
+    one_by_one(model, start, integrator)  # records
+    velocity = start.velocity.clone()
+    velocity[1, 7] = torch.nan
+    for bad in (start.replace(velocity=velocity), start.replace(acceleration=start.acceleration / 0.0)):
+        with pytest.warns(FailureWarning, match="not_finite"):
+            run = unroll(model, bad, integrator, 20)
+        with pytest.warns(FailureWarning, match="not_finite"):
+            alone = unroll(model, bad, integrator, 20, lambda time, model: Control())
+        assert torch.equal(run.status, alone.status) and torch.equal(run.q.nan_to_num(), alone.q.nan_to_num())
+        run, _ = integrator.steps(model, bad, 20)
+        assert torch.equal(run.q.nan_to_num(), alone.q[-1].nan_to_num())
+    assert not any(courses)
 
 
 def test_what_is_changed_before_the_backward_pass_is_named(courses):

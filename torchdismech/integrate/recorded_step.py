@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -205,8 +206,17 @@ class RecordedStep:
             self._count(after, info)
 
     def _ended_well(self, info: StepInfo) -> bool:
-        """Return whether a step was ended by the recording of its end, as all robots were solved."""
-        return self._ended is not None and info is self._ended[1]
+        """Return whether a step was ended by the recording of its end, and all robots made it.
+
+        Robots whose state was not finite did not, and nothing was searched for them.
+        """
+        return self._ended is not None and info is self._ended[1] and not self._statuses.any()
+
+    @cached_property
+    def _statuses(self) -> np.ndarray:
+        """The status of the robots, where the recording of the end writes it: a look takes half a call of torch."""
+        assert self._ended is not None
+        return self._ended[1].status.numpy()
 
     def _failed(self, info: StepInfo) -> bool:
         return not (self._ended_well(info) or bool(info.converged.all()))
