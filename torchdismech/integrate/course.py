@@ -175,7 +175,7 @@ class _Course(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, form: Form, kept: list[Tensor], controls: list[Control], *tensors: Tensor):  # noqa: D102
-        ctx.form, ctx.of_controls = form, len(form.controls)
+        ctx.form = form
         ctx.save_for_backward(*tensors, *kept, *(t for control in controls for t in control.tensors().values()))
         ctx.set_materialize_grads(False)
         q, velocity = (kept[form.fields.index(name)][1:] for name in ("q", "velocity"))
