@@ -46,7 +46,10 @@ def test_strided_tensors_are_copied(code):
     """Take the numbers of tensors that are not contiguous in their order: turned, and one number for all."""
     turned = given()[0].t().contiguous().t()
     alike = torch.tensor(2.0).expand(3, 4)
-    buffers = StaticBuffers([turned, alike])
+    plain = given(3)[0]
+    buffers = StaticBuffers([turned, plain, alike])
     assert all(buffer.is_contiguous() for buffer in buffers.tensors)
-    buffers.give([turned, alike])
-    assert torch.equal(buffers.tensors[0], turned) and torch.equal(buffers.tensors[1], alike)
+    buffers.give([turned, plain, alike])
+    assert all(map(torch.equal, buffers.tensors, [turned, plain, alike]))
+    buffers.give([None, 2 * plain, 3 * alike])
+    assert all(map(torch.equal, buffers.tensors, [turned, 2 * plain, 3 * alike]))

@@ -256,6 +256,7 @@ class _StepsOfPart:
         self._values: Needed = [
             (part.of(t, axis), need) for (t, need), axis in zip(values, form.axes_of_values, strict=True)
         ]
+        self._zeros = [torch.zeros_like(steps[0]) for steps in self._states]
         self._recorded: RecordedSteps | None = None
 
     @property
@@ -304,7 +305,7 @@ class _StepsOfPart:
     def _of_fields(self, by_state: Sequence[Tensor | None]) -> list[Tensor]:
         """Return the gradients by all fields of a state, of which those by the time are left out and None is zero."""
         by_fields = [*by_state[: self._form.time_index], None, *by_state[self._form.time_index :]]
-        return [torch.zeros_like(s[0]) if g is None else g for g, s in zip(by_fields, self._states, strict=True)]
+        return [zero if g is None else g for g, zero in zip(by_fields, self._zeros, strict=True)]
 
 
 def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:

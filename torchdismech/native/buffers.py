@@ -46,7 +46,10 @@ class StaticBuffers:
 
     def give(self, tensors: Sequence[Tensor | None]) -> None:
         """Write tensors to the buffers; None leaves what was given before."""
-        if self._copies is not None and self._copies.made([tensors[place] for place in self.places]):
+        if self._copies is not None:
+            given = [tensors[place] for place in self.places]
+            for number in self._copies.made(given):
+                self.tensors[self.places[number]].copy_(given[number].detach())  # type: ignore[union-attr]
             return
         with torch.no_grad():
             for places in self._of_dtype.values():
@@ -74,11 +77,12 @@ class _Copies:
         except Unavailable:
             return None
 
-    def made(self, tensors: Sequence[Tensor | None]) -> bool:
-        """Copy the tensors, but where there is None; return False, with nothing done, if one is not contiguous."""
+    def made(self, tensors: Sequence[Tensor | None]) -> list[int]:
+        """Copy the tensors, but where there is None; return the numbers of those left, which are not contiguous."""
         sources = [0 if t is None else t.data_ptr() if t.is_contiguous() else STRIDED for t in tensors]
-        if STRIDED in sources:
-            return False
+        left = [number for number, source in enumerate(sources) if source == STRIDED] if STRIDED in sources else []
+        for number in left:
+            sources[number] = 0
         self._sources[:] = sources
         self._make()
-        return True
+        return left
