@@ -195,6 +195,23 @@ def test_states_that_are_not_finite_fail(courses):
     assert not any(courses)
 
 
+@pytest.mark.parametrize("load", [None, "rough floor"])
+def test_steps_in_inference_mode_come_first(load, courses):
+    """Take steps as one in inference mode, whole and not, and then with gradients."""
+    model = rods_on_cpu(2, load and LOADS[load]())
+    integrator = ImplicitEuler(2e-3, max_iterations=6, max_substeps=16)
+    still = model.initial_state(batch=2).detach()
+    one_by_one(model, still, integrator)  # records
+    velocity = torch.zeros_like(still.velocity)
+    velocity[1, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
+    with torch.inference_mode():
+        first = unroll(model, still.replace(velocity=velocity), integrator, 30)
+    velocity.requires_grad_()
+    run = unroll(model, still.replace(velocity=velocity), integrator, 30)
+    run.q.sum().backward()
+    assert any(courses) and torch.equal(run.q, first.q) and bool(velocity.grad.isfinite().all())
+
+
 def test_what_is_changed_before_the_backward_pass_is_named(courses):
     """Refuse a constant, and a state, that are no longer what they were in the steps."""
     model, integrator = rods_on_cpu(2, forces.Viscous(0.1)), ImplicitEuler(2e-3)
