@@ -27,6 +27,7 @@ __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
 
 SELDOM = 5  # steps from frame to frame from which on the states between are not kept
 LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
+FEW = 3  # steps at once from which on they take less time than one by one
 LONGEST = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
 
 S = TypeVar("S", bound=BatchState)
@@ -273,6 +274,9 @@ def frames(
 class _Courses(Generic[M, S]):
     """Steps that are taken several at a time, with the states after each; where they cannot be, tried ever less often.
 
+    After steps that ended early, as a robot failed or a control was of another kind, no more are tried than were taken,
+    and twice as many after each time that all of them were: robots that come first take what is tried in vain.
+
     Parameters
     ----------
     schedule : one that may be asked ahead, or None.
@@ -280,7 +284,7 @@ class _Courses(Generic[M, S]):
 
     def __init__(self, model: M, integrator: Stepper[M, S], schedule: Callable[[Tensor, M], Control] | None):
         self._model, self._integrator, self._schedule = model, integrator, schedule
-        self._alone, self._waited = 0, 1
+        self._alone, self._waited, self._length = 0, 1, LONGEST
 
     def next(self, state: S, most: int) -> Course | None:
         """Return a course from a state, of so many steps at most; None where the next step goes alone."""
@@ -289,14 +293,20 @@ class _Courses(Generic[M, S]):
         if self._alone:
             self._alone -= 1
             return None
-        most = min(most, LONGEST)
+        most = min(most, self._length)
         controls = _scheduled_ahead(self._model, state, self._integrator, self._schedule, most)
         course: Course | None = self._integrator.course(self._model, state, controls)
-        if course is None:
-            self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
-        else:
-            self._alone, self._waited = int(len(course.q) < most), 1  # it ends before a step that goes alone
+        self._learn(0 if course is None else len(course.q), most)
         return course
+
+    def _learn(self, taken: int, tried: int) -> None:
+        """Find from how many steps of a course were taken when the next one begins, and how long it may be."""
+        self._length = min(2 * taken, LONGEST) if taken == tried else max(taken, 2)
+        if taken >= FEW:
+            self._waited = 1
+        self._alone = int(taken < tried)  # it ends before a step that goes alone
+        if taken < min(FEW, tried):
+            self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
 
     def steps(self, state: S, most: int, running: Tensor) -> list[tuple[Control, S, StepInfo]]:
         """Return such steps, where all robots run: of each its control, the state after it and how it went."""
