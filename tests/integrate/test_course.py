@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.integrate.recordings import INTEGRATORS, LOADS, plates, rods_on_cpu, surface_loads
-from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech import BDF2, Control, ImplicitEuler, forces, rollout, trainable, unroll
 from torchdismech.errors import FailureWarning
 from torchdismech.integrate import integrator as integrators
 from torchdismech.integrate.recorded_step import RecordedStep
@@ -265,6 +265,22 @@ def test_courses_that_end_early_are_tried_less_often_and_for_fewer_steps(courses
         courses.clear()
         unroll(model, model.initial_state(velocity=velocity), integrator, 200)
     assert courses[0] == 0 and max(courses) > 16 and sum(courses) > 100
+
+
+def test_a_subclass_that_says_how_it_takes_a_step_takes_all(courses):
+    """Call `step` for each where it is not the library's."""
+    taken = []
+
+    class Told(ImplicitEuler):
+        def step(self, *given, **options):
+            taken.append(given)
+            return super().step(*given, **options)
+
+    model, integrator = rods_on_cpu(2), Told(2e-3)
+    for _ in range(2):
+        unroll(model, model.initial_state(batch=2), integrator, STEPS)
+        rollout(model, model.initial_state(batch=2), integrator, STEPS, every=10)
+    assert len(taken) == 4 * STEPS and not courses
 
 
 def test_what_is_changed_before_the_backward_pass_is_named(courses):
