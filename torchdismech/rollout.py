@@ -27,6 +27,7 @@ __all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
 
 SELDOM = 5  # steps from frame to frame from which on the states between are not kept
 LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
+FEW = 3  # steps at once from which on they take less time than one by one
 LONGEST = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
 
 S = TypeVar("S", bound=BatchState)
@@ -228,7 +229,8 @@ def frames(
     strained: Mapping[str, Tensor] = {}
     exerted: Mapping[str, Tensor] = {}
     together = _is_ahead(schedule) and controller is None and not reactions
-    at_once = LONGEST if together and isinstance(integrator, StepperOfMany) else 1
+    many = _stepper_of_many(integrator)
+    at_once = LONGEST if together and many is not None else 1
     courses = _Courses(model, integrator, schedule) if several and together and every < SELDOM else None
     ahead: deque[tuple[Control, S, StepInfo]] = deque()  # steps that are taken already
     step, time, none = 0, state.time.max(), SeveralSteps.none(state.q)
@@ -244,8 +246,8 @@ def frames(
             count = min(every - step % every, steps - step, at_once) if courses is None else 1
             scheduled = [*_scheduled_ahead(model, state, integrator, schedule, count)]
             control, remembered = answered(controller, state, memory, scheduled[-1], model)
-            if count > 1 and isinstance(integrator, StepperOfMany):
-                state, info = integrator.steps(model, before, count, scheduled, running)
+            if count > 1 and many is not None:
+                state, info = many.steps(model, before, count, scheduled, running)
             else:
                 state, info = integrator.step(model, before, control, running)
         step += count
@@ -273,6 +275,9 @@ def frames(
 class _Courses(Generic[M, S]):
     """Steps that are taken several at a time, with the states after each; where they cannot be, tried ever less often.
 
+    After steps that ended early, as a robot failed or a control was of another kind, no more are tried than were taken,
+    and twice as many after each time that all of them were: robots that come first take what is tried in vain.
+
     Parameters
     ----------
     schedule : one that may be asked ahead, or None.
@@ -280,23 +285,30 @@ class _Courses(Generic[M, S]):
 
     def __init__(self, model: M, integrator: Stepper[M, S], schedule: Callable[[Tensor, M], Control] | None):
         self._model, self._integrator, self._schedule = model, integrator, schedule
-        self._alone, self._waited = 0, 1
+        self._many = _stepper_of_many(integrator)
+        self._alone, self._waited, self._length = 0, 1, LONGEST
 
     def next(self, state: S, most: int) -> Course | None:
         """Return a course from a state, of so many steps at most; None where the next step goes alone."""
-        if not isinstance(self._integrator, StepperOfMany):
+        if self._many is None:
             return None
         if self._alone:
             self._alone -= 1
             return None
-        most = min(most, LONGEST)
+        most = min(most, self._length)
         controls = _scheduled_ahead(self._model, state, self._integrator, self._schedule, most)
-        course: Course | None = self._integrator.course(self._model, state, controls)
-        if course is None:
-            self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
-        else:
-            self._alone, self._waited = int(len(course.q) < most), 1  # it ends before a step that goes alone
+        course: Course | None = self._many.course(self._model, state, controls)
+        self._learn(0 if course is None else len(course.q), most)
         return course
+
+    def _learn(self, taken: int, tried: int) -> None:
+        """Find from how many steps of a course were taken when the next one begins, and how long it may be."""
+        self._length = min(2 * taken, LONGEST) if taken == tried else max(taken, 2)
+        if taken >= FEW:
+            self._waited = 1
+        self._alone = int(taken < tried)  # it ends before a step that goes alone
+        if taken < min(FEW, tried):
+            self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
 
     def steps(self, state: S, most: int, running: Tensor) -> list[tuple[Control, S, StepInfo]]:
         """Return such steps, where all robots run: of each its control, the state after it and how it went."""
@@ -545,6 +557,19 @@ def _scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Contr
 def _is_ahead(schedule: object) -> bool:
     """Return whether a schedule may be asked before the steps are taken, see `rollout`."""
     return schedule is None or getattr(schedule, "ahead", False) is True
+
+
+def _stepper_of_many(integrator: object) -> StepperOfMany | None:
+    """Return an integrator that takes several steps at once; None, also where a subclass takes one in its own way."""
+    if not isinstance(integrator, StepperOfMany):
+        return None
+    step, steps = (_class_with(name, integrator) for name in ("step", "steps"))
+    return integrator if issubclass(steps, step) else None
+
+
+def _class_with(name: str, thing: object) -> type:
+    """Return the class of an object that has an attribute; `object` where none has it."""
+    return next((own for own in type(thing).__mro__ if name in vars(own)), object)
 
 
 def _scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, count: int) -> Iterator[Control]:

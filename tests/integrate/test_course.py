@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from tests.integrate.recordings import INTEGRATORS, LOADS, plates, rods_on_cpu, surface_loads
-from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech import BDF2, Control, ImplicitEuler, forces, rollout, trainable, unroll
 from torchdismech.errors import FailureWarning
 from torchdismech.integrate import integrator as integrators
+from torchdismech.integrate.recorded_step import RecordedStep
 
 STEPS = 20
 METHODS = {**INTEGRATORS, "bdf2": functools.partial(BDF2, 2e-3)}
@@ -193,6 +194,93 @@ def test_states_that_are_not_finite_fail(courses):
         run, _ = integrator.steps(model, bad, 20)
         assert torch.equal(run.q.nan_to_num(), alone.q[-1].nan_to_num())
     assert not any(courses)
+
+
+@pytest.mark.parametrize("load", [None, "rough floor"])
+def test_steps_in_inference_mode_come_first(load, courses):
+    """Take steps as one in inference mode, whole and not, and then with gradients."""
+    model = rods_on_cpu(2, load and LOADS[load]())
+    integrator = ImplicitEuler(2e-3, max_iterations=6, max_substeps=16)
+    still = model.initial_state(batch=2).detach()
+    one_by_one(model, still, integrator)  # records
+    velocity = torch.zeros_like(still.velocity)
+    velocity[1, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
+    with torch.inference_mode():
+        first = unroll(model, still.replace(velocity=velocity), integrator, 30)
+    velocity.requires_grad_()
+    run = unroll(model, still.replace(velocity=velocity), integrator, 30)
+    run.q.sum().backward()
+    assert any(courses) and torch.equal(run.q, first.q) and bool(velocity.grad.isfinite().all())
+
+
+@pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
+def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
+    """Take no steps of robots in vain where those of others, before them, are known to end a course."""
+    lengths, followed = [], RecordedStep.followed
+
+    def told(self, after, info, controls, *rest):
+        lengths.append(len(controls))
+        return followed(self, after, info, controls, *rest)
+
+    model, integrator = rods_on_cpu(3), ImplicitEuler(2e-3, max_iterations=3, max_substeps=64, chunk=1)
+    still = model.initial_state(batch=3).detach()
+    one_by_one(model, still, integrator)  # records
+    velocity = torch.zeros_like(still.velocity)
+    velocity[0, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
+    monkeypatch.setattr(RecordedStep, "followed", told)
+    unroll(model, still.replace(velocity=velocity), integrator, 2)
+    assert lengths == [2]  # the first robot fails the first step
+    lengths.clear()
+    velocity[0], velocity[1, -8:] = 0.0, 1e9  # a twist that grows until a step is not solved
+    unroll(model, still.replace(velocity=velocity), integrator, 30)
+    assert lengths[:2] == [30, 30] and lengths[2] < 30
+
+
+class TurnsOnAndOff:
+    """A schedule that may be asked ahead: every second control is of another kind."""
+
+    ahead, asked = True, 0
+
+    def __call__(self, time, model):
+        """Return a force, or nothing."""
+        self.asked += 1
+        force = model.nodes.new_zeros(len(time), model.n_dofs)
+        return Control(force=force) if round(float(time[0]) / 2e-3) % 2 else Control()
+
+
+def test_courses_that_end_early_are_tried_less_often_and_for_fewer_steps(courses):
+    """Take steps alone where courses of one or two are all there is; go for longer ones where all steps were taken."""
+    model, integrator, schedule = rods_on_cpu(2), ImplicitEuler(2e-3), TurnsOnAndOff()
+    start = model.initial_state(batch=2)
+    unroll(model, start, integrator, 60, schedule)  # records
+    courses.clear()
+    schedule.asked = 0
+    unroll(model, start, integrator, 60, schedule)
+    assert len(courses) < 12 and set(courses) == {1} and schedule.asked < 75
+    courses.clear()
+    integrator = ImplicitEuler(2e-3, max_iterations=3, max_substeps=64)
+    velocity = torch.zeros(2, model.n_dofs, dtype=torch.float64)
+    velocity[1, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
+    for _ in range(2):
+        courses.clear()
+        unroll(model, model.initial_state(velocity=velocity), integrator, 200)
+    assert courses[0] == 0 and max(courses) > 16 and sum(courses) > 100
+
+
+def test_a_subclass_that_says_how_it_takes_a_step_takes_all(courses):
+    """Call `step` for each where it is not the library's."""
+    taken = []
+
+    class Told(ImplicitEuler):
+        def step(self, *given, **options):
+            taken.append(given)
+            return super().step(*given, **options)
+
+    model, integrator = rods_on_cpu(2), Told(2e-3)
+    for _ in range(2):
+        unroll(model, model.initial_state(batch=2), integrator, STEPS)
+        rollout(model, model.initial_state(batch=2), integrator, STEPS, every=10)
+    assert len(taken) == 4 * STEPS and not courses
 
 
 def test_what_is_changed_before_the_backward_pass_is_named(courses):

@@ -101,7 +101,7 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
         given, kept = given.replace(following=problem.following), _Kept(given.state, len(controls))
         with torch.no_grad(), apart_from_checkpoints():
             _, _, solved = solved_in_parts(given, parts, kept)
-    count = kept.count
+    count = kept.most
     if not count:
         return None
     fields = [field[: count + 1] for field in kept.fields]
@@ -139,9 +139,9 @@ class _Kept:
         torch._foreach_copy_([field[0] for field in self.fields], [field.detach() for field in state.fields()])
 
     @property
-    def count(self) -> int:
-        """How many steps all robots took."""
-        return min(self._counts.values(), default=0)
+    def most(self) -> int:
+        """How many steps are worth taking: as many as those robots took that took the fewest."""
+        return min(self._counts.values(), default=self._steps)
 
     def of_part(self, part: Part) -> Keep:
         """Return what keeps the states of some robots after a step of a number, from 0 on."""

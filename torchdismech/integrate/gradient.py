@@ -65,6 +65,11 @@ Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a
 class Kept(Protocol):
     """Takes the states after each of several steps."""
 
+    @property
+    def most(self) -> int:
+        """How many steps are worth taking: as many as those robots took that took the fewest."""
+        ...
+
     def of_part(self, part: Part) -> Keep:
         """Return what takes those of some robots."""
         ...
@@ -131,11 +136,14 @@ def solved_in_parts(
 
     Parameters
     ----------
-    kept : takes the states after each of several steps, up to one that some robot fails.
+    kept : takes the states after each of several steps, up to one that some robot fails. No part takes more of them
+        than those before it did.
     """
     whole, solved, kind = Whole(problem.state.batch), [], None
     given: list[Sequence[Tensor | None]] = []  # what a recording is given of each part
     for part in parts:
+        if kept is not None and not kept.most:
+            break
         if given and kind is not None:
             kind.recording.start(given[part.number], problem.dt)
             (after, info), candidates, recorded = kind.recording.taken(), None, True
@@ -149,7 +157,8 @@ def solved_in_parts(
                 inputs = kind.inputs(problem)
                 given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
         if (problem.following or kept is not None) and recorded and kind is not None and kind.all_forces:
-            controls = of_controls([problem.control, *problem.following], part)
+            worth = [problem.control, *problem.following][: None if kept is None else kept.most]
+            controls = of_controls(worth, part)
             keep = None if kept is None else kept.of_part(part)
             until_failed = problem.divisible or keep is not None
             after, info = kind.recording.followed(after, info, controls, until_failed, keep)

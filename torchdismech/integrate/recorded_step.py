@@ -9,7 +9,8 @@ without recordings, on the same memory. All of that is on the current stream: st
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -48,6 +49,13 @@ __all__ = ["Keep", "RecordedStep"]
 Keep = Callable[[int, State, StepInfo], None]
 
 FEW = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
+
+
+@contextmanager
+def _lasting() -> Iterator[None]:
+    """Make what later steps write to: tensors made in inference mode could not be written to outside of it."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 class RecordedStep:
@@ -222,6 +230,7 @@ class RecordedStep:
         return not (self._ended_well(info) or bool(info.converged.all()))
 
     @cached_property
+    @_lasting()
     def _handing_on(self) -> Recording[None] | Tape[None]:
         """What `_hand_on` does of a step that the recording of its end has ended."""
         assert self._ended is not None and self._went is not None
@@ -244,11 +253,13 @@ class RecordedStep:
         """Return where steps that report like this one are counted, with none in it."""
         if self._went is None:
             none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
-            self._went = none.with_tensors(map(torch.clone, none.tensors()))
+            with _lasting():
+                self._went = none.with_tensors(map(torch.clone, none.tensors()))
         torch._foreach_zero_(self._went.tensors())
         return self._went
 
     @cached_property
+    @_lasting()
     def _forms(self) -> dict[Callable, Callable]:
         """Recordings of what searches call after steps that are not taken whole."""
         forms: dict[Callable, Callable] = {tried: _RecordedTrials(self.equations, self.options, self.at)}
