@@ -243,7 +243,7 @@ def frames(
             control, state, info = ahead.popleft()
             remembered: Memory = memory  # no controller
         else:
-            count = min(every - step % every, steps - step, at_once) if courses is None else 1
+            count = min(every - step % every, steps - step, at_once)
             scheduled = [*_scheduled_ahead(model, state, integrator, schedule, count)]
             control, remembered = answered(controller, state, memory, scheduled[-1], model)
             if count > 1 and many is not None:
