@@ -8,7 +8,6 @@ import torch
 from tests.integrate.recordings import INTEGRATORS, LOADS, plates, rods_on_cpu, surface_loads
 from torchdismech import BDF2, Control, ImplicitEuler, forces, rollout, trainable, unroll
 from torchdismech.errors import FailureWarning
-from torchdismech.integrate import integrator as integrators
 from torchdismech.integrate.recorded_step import RecordedStep
 
 STEPS = 20
@@ -16,20 +15,6 @@ METHODS = {**INTEGRATORS, "bdf2": functools.partial(BDF2, 2e-3)}
 # Gradients of a constant are summed over the steps of a part of the batch and then over its parts, or over the parts of
 # a step and then over steps: some hundred terms, each rounded to 1e-16.
 ROUNDING = 1e-12
-
-
-@pytest.fixture
-def courses(monkeypatch):
-    """Return how many steps were taken as one, in each turn; 0 where they were taken one by one."""
-    taken, plain = [], integrators.course_of
-
-    def told(problem, size):
-        found = plain(problem, size)
-        taken.append(0 if found is None else len(found.q))
-        return found
-
-    monkeypatch.setattr(integrators, "course_of", told)
-    return taken
 
 
 def one_by_one(model, state, integrator, control=None):
