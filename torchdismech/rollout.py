@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from torchdismech.appearance import Appearance
-from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept
+from torchdismech.control.protocol import Controller, Memory, answered, begun, expected, kept, name_of
 from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, whole_number
 from torchdismech.integrate.course import Course
 from torchdismech.integrate.info import SeveralSteps, StepInfo
@@ -555,8 +555,11 @@ def _scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Contr
 
 
 def _is_ahead(schedule: object) -> bool:
-    """Return whether a schedule may be asked before the steps are taken, see `rollout`."""
-    return schedule is None or getattr(schedule, "ahead", False) is True
+    """Return whether a schedule may be asked before the steps are taken, see `rollout`; refuse what says neither."""
+    ahead = getattr(schedule, "ahead", schedule is None)
+    if not isinstance(ahead, bool):
+        raise InputError(f"schedule: {name_of(schedule)}.ahead: expected True or False, got {ahead!r:.80}")
+    return ahead
 
 
 def _stepper_of_many(integrator: object) -> StepperOfMany | None:

@@ -268,6 +268,13 @@ def test_schedules_that_are_asked_ahead(method, looks):
     assert all(torch.equal(ahead.energies[name], alone.energies[name]) for name in alone.energies)
 
 
+def test_a_schedule_says_whether_it_may_be_asked_ahead():
+    """Refuse an answer that is neither yes nor no."""
+    model = rods_on_cpu()
+    with pytest.raises(InputError, match="Pull.ahead: expected True or False, got 'yes'"):
+        rollout(model, model.initial_state(), EULER(), 3, schedule=Pull("yes"))
+
+
 def test_a_run_that_fails_says_in_which_steps():
     """Name the steps that were taken at once."""
     model = rods_on_cpu()
