@@ -1,0 +1,171 @@
+"""How a run takes its steps: what is stepped, and by what; schedules; and several steps at a time where they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+from torchdismech.appearance import Appearance
+from torchdismech.control.protocol import expected, name_of
+from torchdismech.errors import InputError
+from torchdismech.integrate.course import Course
+from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.state import BatchState, Control
+
+__all__ = [
+    "LONGEST",
+    "Courses",
+    "Robots",
+    "Stepper",
+    "StepperOfMany",
+    "is_ahead",
+    "scheduled",
+    "scheduled_ahead",
+    "stepper_of_many",
+]
+
+LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
+FEW = 3  # steps at once from which on they take less time than one by one
+LONGEST = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
+
+S = TypeVar("S", bound=BatchState)
+S_contra = TypeVar("S_contra", bound=BatchState, contravariant=True)
+M = TypeVar("M", bound="Robots")
+M_contra = TypeVar("M_contra", bound="Robots", contravariant=True)
+
+
+class Robots(Protocol):
+    """What can be rolled out: a `Model` of rods and shells, a `RigidChain`."""
+
+    @property
+    def rod_edges(self) -> np.ndarray: ...  # noqa: D102
+
+    @property
+    def triangles(self) -> np.ndarray: ...  # noqa: D102
+
+    @property
+    def energies(self) -> Callable[..., Mapping[str, Tensor]]: ...  # noqa: D102
+
+    @property
+    def contact_report(self) -> Callable[..., Mapping[str, Tensor]]: ...  # noqa: D102
+
+    @property
+    def appearance(self) -> Callable[[], Appearance]: ...  # noqa: D102
+
+
+class Stepper(Protocol[M_contra, S]):
+    """What steps them, each kind of robots its own."""
+
+    def prepare(self, model: M_contra, state: S, steps: int) -> None: ...  # noqa: D102
+
+    def sample(  # noqa: D102
+        self, schedule: Callable[[Tensor, Any], Control], state: S, model: M_contra
+    ) -> Control: ...
+
+    def step(  # noqa: D102
+        self, model: M_contra, state: S, control: Control | None = None, running: Tensor | None = None
+    ) -> tuple[S, Any]: ...
+
+
+@runtime_checkable
+class StepperOfMany(Protocol):
+    """What takes several steps at once, if nothing is asked between them."""
+
+    dt: float
+
+    def steps(  # noqa: D102
+        self,
+        model: Any,
+        state: Any,
+        count: int,
+        control: Control | Sequence[Control] | None = None,
+        running: Tensor | None = None,
+    ) -> tuple[Any, SeveralSteps]: ...
+
+    def course(self, model: Any, state: Any, controls: Iterator[Control]) -> Any: ...  # noqa: D102
+
+
+class Courses(Generic[M, S]):
+    """Steps that are taken several at a time, with the states after each; where they cannot be, tried ever less often.
+
+    After steps that ended early, as a robot failed or a control was of another kind, no more are tried than were taken,
+    and twice as many after each time that all of them were: robots that come first take what is tried in vain.
+
+    Parameters
+    ----------
+    schedule : one that may be asked ahead, or None.
+    """
+
+    def __init__(self, model: M, integrator: Stepper[M, S], schedule: Callable[[Tensor, M], Control] | None):
+        self._model, self._integrator, self._schedule = model, integrator, schedule
+        self._many = stepper_of_many(integrator)
+        self._alone, self._waited, self._length = 0, 1, LONGEST
+
+    def next(self, state: S, most: int) -> Course | None:
+        """Return a course from a state, of so many steps at most; None where the next step goes alone."""
+        if self._many is None:
+            return None
+        if self._alone:
+            self._alone -= 1
+            return None
+        most = min(most, self._length)
+        controls = scheduled_ahead(self._model, state, self._integrator, self._schedule, most)
+        course: Course | None = self._many.course(self._model, state, controls)
+        self._learn(0 if course is None else len(course.q), most)
+        return course
+
+    def _learn(self, taken: int, tried: int) -> None:
+        """Find from how many steps of a course were taken when the next one begins, and how long it may be."""
+        self._length = min(2 * taken, LONGEST) if taken == tried else max(taken, 2)
+        if taken >= FEW:
+            self._waited = 1
+        self._alone = int(taken < tried)  # it ends before a step that goes alone
+        if taken < min(FEW, tried):
+            self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
+
+    def steps(self, state: S, most: int, running: Tensor) -> list[tuple[Control, S, StepInfo]]:
+        """Return such steps, where all robots run: of each its control, the state after it and how it went."""
+        course = self.next(state, most) if bool(running.all()) else None
+        return [] if course is None else [course.step(number) for number in range(len(course.q))]  # type: ignore[misc]
+
+
+def scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Control:
+    """Return what the schedule sets for the step from `state`."""
+    if schedule is None:
+        return Control()
+    return integrator.sample(lambda time, model: expected(schedule(time, model), "schedule", schedule), state, model)
+
+
+def is_ahead(schedule: object) -> bool:
+    """Return whether a schedule may be asked before the steps are taken, see `rollout`; refuse what says neither."""
+    ahead = getattr(schedule, "ahead", schedule is None)
+    if not isinstance(ahead, bool):
+        raise InputError(f"schedule: {name_of(schedule)}.ahead: expected True or False, got {ahead!r:.80}")
+    return ahead
+
+
+def stepper_of_many(integrator: object) -> StepperOfMany | None:
+    """Return an integrator that takes several steps at once; None, also where a subclass takes one in its own way."""
+    if not isinstance(integrator, StepperOfMany):
+        return None
+    step, steps = (_class_with(name, integrator) for name in ("step", "steps"))
+    return integrator if issubclass(steps, step) else None
+
+
+def _class_with(name: str, thing: object) -> type:
+    """Return the class of an object that has an attribute; `object` where none has it."""
+    return next((own for own in type(thing).__mro__ if name in vars(own)), object)
+
+
+def scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, count: int) -> Iterator[Control]:
+    """Yield what the schedule sets for the steps from `state` on, the same control for all where there is none."""
+    if schedule is None:
+        yield from [Control()] * count
+        return
+    for _ in range(count):
+        yield scheduled(model, state, integrator, schedule)
+        if isinstance(integrator, StepperOfMany):
+            state = state.replace(time=state.time + integrator.dt)
