@@ -35,9 +35,10 @@ def test_what_is_imported_counts_as_old(collects):
 
 
 def test_what_a_program_froze_stays_frozen():
-    """Leave alone what a program has frozen itself."""
+    """Leave alone what a program has frozen itself: looked at by one object, as others may be freed meanwhile."""
+    mine = [[]]
     gc.freeze()
-    frozen = gc.get_freeze_count()
     with without_collections():
         pass
-    assert gc.get_freeze_count() >= frozen > 0
+    # frozen objects are in none of the generations that are looked through
+    assert all(thing is not mine for thing in gc.get_objects())
