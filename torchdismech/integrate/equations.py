@@ -87,6 +87,7 @@ class StepEquations:
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
         self._smooth = SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
         self._load: Tensor | None = None
+        self._acceleration: tuple[Tensor, Tensor | float] | None = None  # by d, and what of it is known
         self._lengths_kept: Tensor | None = None
         self.forms: dict[Callable, Callable] = {}
         self.static = Values()
@@ -174,6 +175,10 @@ class StepEquations:
 
     def prepare(self) -> None:
         """Find what stays the same in all evaluations, so that a compiled function need not."""
+        if self._acceleration is None:
+            known = self.scheme.known_rate(self.scheme.acceleration, self.start.state, self.dt)
+            gain = self.scheme.acceleration[0] / self.dt**2
+            self._acceleration = gain, 0.0 if known is None else known / self.dt
         if self._load is None:
             if self.closed and self.model.compilation.runs_compiled(self.base.shape[0], self.base):
                 self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
@@ -210,8 +215,10 @@ class StepEquations:
 
     def acceleration(self, q: Tensor) -> Tensor:
         """Return the acceleration (B, n) in the inertial force."""
-        rate = self.scheme.rate(self.scheme.acceleration, self.start.state, q, self.dt)
-        return rate / self.dt if self.scheme.inertial else rate
+        self.prepare()
+        assert self._acceleration is not None
+        gain, known = self._acceleration
+        return gain * (q - self.start.state.q) + known
 
     def evaluated_at(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return position, velocity (B, n) and time (B,) at which elastic and external forces are evaluated."""
@@ -353,13 +360,13 @@ class StepEquations:
 
     def felt(self, force: Tensor) -> Tensor:
         """Return what the equations (B, n_free) are for forces (B, n)."""
-        return self.model.unknowns.felt(force * self._row_weight())
+        return self.model.unknowns.felt(self._weighed(force))
 
-    def _row_weight(self) -> Tensor | float:
-        """Return what the rows of the residual (n,) are multiplied by: 1, for algebraic angles 1 / position_gain."""
+    def _weighed(self, force: Tensor) -> Tensor:
+        """Return forces (B, n) as they stand in the residual: for algebraic angles over `Scheme.position`."""
         if self.scheme.position == 1 or not self.model.unknowns.some_algebraic:
-            return 1.0
-        return torch.where(self.model.unknowns.algebraic, 1 / self.scheme.position, 1.0)
+            return force
+        return force * torch.where(self.model.unknowns.algebraic, 1 / self.scheme.position, 1.0)
 
     def inertia(self) -> Tensor:
         """Return the lumped masses in the matrix's diagonal, (n_free, 1) or (n_free, B).
@@ -458,7 +465,7 @@ class StepEquations:
         q = self.full(x)
         gain = self.scheme.position
         potential = self.mechanics.potential(self.start, *self.evaluated_at(q)) / gain
-        potential = potential - (self.load * self._row_weight() * q).sum(1)
+        potential = potential - (self._weighed(self.load) * q).sum(1)
         if self.scheme.inertial:
             acceleration = self.acceleration(q)
             inertia = self.mechanics.inertia.times(acceleration)

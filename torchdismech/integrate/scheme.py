@@ -60,16 +60,21 @@ class Scheme:
 
     def rate(self, weights: Sequence[float], state: State, q: Tensor, dt: Tensor) -> Tensor:
         """Return the weighted sum (B, n) of the rates for q (B, n) at the end of the step."""
-        if not any(weights):
-            return torch.zeros_like(q)
-        rates = [(q - state.q) / dt, *(self.known_rates(state, dt) if any(weights[1:]) else [])]
-        total: Tensor | None = None
-        for weight, rate in zip(weights, rates, strict=False):
+        known = self.known_rate(weights, state, dt)
+        if not weights[0]:
+            return torch.zeros_like(q) if known is None else known
+        gained = (weights[0] / dt) * (q - state.q)
+        return gained if known is None else gained + known
+
+    def known_rate(self, weights: Sequence[float], state: State, dt: Tensor) -> Tensor | None:
+        """Return what of the weighted sum (B, n) of the rates is known before the step; None where that is nothing."""
+        if not any(weights[1:]):
+            return None
+        terms = []
+        for weight, rate in zip(weights[1:], self.known_rates(state, dt), strict=True):
             if weight:
-                term = rate if weight == 1 else weight * rate
-                total = term if total is None else total + term
-        assert total is not None
-        return total
+                terms.append(rate if weight == 1 else weight * rate)
+        return sum(terms[1:], start=terms[0])
 
     def strain_rate(self, state: State, dt: float | Tensor) -> StrainRate | None:
         """Return by which rates strains dissipate in a step; None: by their difference from those at its start.
