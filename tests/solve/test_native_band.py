@@ -28,8 +28,8 @@ class TestGroups:
         for transpose in (False, True):
             assert_solves(pattern, values, transpose, indefinite=kind == "indefinite")
 
-    @pytest.mark.parametrize("lower", [0, 1, 3, 4, 5, 9])
-    @pytest.mark.parametrize("upper", [0, 1, 4, 6])
+    @pytest.mark.parametrize("lower", [0, 1, 3, 4, 5, 8, 9, 10, 11])
+    @pytest.mark.parametrize("upper", [0, 1, 4, 6, 10])
     def test_any_bandwidths(self, lower, upper):
         """Solve bands that reach less far than the columns that are reduced together, and unequally far; also alone."""
         for n in (1, 4, 11, 22):

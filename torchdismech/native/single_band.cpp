@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "lanes.h"
@@ -32,26 +33,36 @@ template <> struct Whole<float> { typedef int32_t vec __attribute__((vector_size
 // Numbers of whole vectors that hold so many.
 template <typename T> inline int64_t whole(int64_t count) { return (count + WIDTH<T> - 1) / WIDTH<T> * WIDTH<T>; }
 
+// Bands are narrow where what a pivot reaches stays in registers (`NarrowElimination`), in vectors of eight numbers.
+// Those of a plane rod reach 5 numbers, those of a rod in space 10.
+constexpr int EIGHT = 8, NARROW = 10;
+
 template <typename T> struct Half {
   T *diagonal, *beside;
   const int64_t* last;
   int64_t n, reach, pitch;
 
   Half(T* at, const int64_t* last, int64_t n, int64_t reach)
-      : diagonal(at), beside(at + n), last(last), n(n), reach(reach), pitch(whole<T>(reach)) {}
+      : diagonal(at), beside(at + n), last(last), n(n), reach(reach), pitch(pitch_of(reach)) {}
+  static int64_t eights(int64_t reach) { return reach <= EIGHT ? EIGHT : 2 * EIGHT; }
+  // There is memory for longer lines where vectors are wide, or the line is not very short.
+  static int64_t pitch_of(int64_t reach) {
+    return reach >= 4 && reach <= NARROW ? larger(whole<T>(reach), eights(reach)) : whole<T>(reach);
+  }
+  bool narrow() const { return reach <= NARROW && pitch >= eights(reach); }
   T* end() const { return beside + n * pitch; }
   T* line(int64_t j) const { return beside + j * pitch; }
   int64_t width(int64_t j) const { return smaller(reach, last[j] - j); }
 };
 
 // Start a half as entries of the matrix: number h of line p is entry sources[p * (reach + 1) + h], or zero for -1. The
-// first is on the diagonal.
+// first is on the diagonal. Lines of narrow bands are read as a whole, so all of them is written.
 template <typename T>
 void fill(const Half<T>& half, const T* values, const int64_t* sources) {
   const auto entry = [&](int64_t source) { return source < 0 ? T(0) : values[source]; };
   for (int64_t p = 0; p < half.n; ++p, sources += half.reach + 1) {
     T* line = half.line(p);
-    const int64_t width = half.width(p), end = whole<T>(width);
+    const int64_t width = half.width(p), end = half.narrow() ? half.pitch : whole<T>(width);
     half.diagonal[p] = entry(sources[0]);
     for (int64_t h = 0; h < width; ++h) line[h] = entry(sources[h + 1]);
     for (int64_t h = width; h < end; ++h) line[h] = T(0);
@@ -73,14 +84,19 @@ template <typename T, typename F> inline T joined(const Vec<T>& numbers, F f) {
   return lane[0];
 }
 
+// The largest size of a number in lines [begin, end).
 template <typename T>
-inline T largest(const Half<T>& half, int64_t j) {
+inline T largest(const Half<T>& half, int64_t begin, int64_t end) {
   Vec<T> most = {};
-  for (int64_t h = 0; h < half.width(j); h += WIDTH<T>) {  // zeros follow the line
-    const Vec<T> numbers = loaded(half.line(j) + h), sizes = numbers < 0 ? -numbers : numbers;
-    most = sizes > most ? sizes : most;
+  T on_diagonal = 0;
+  for (int64_t j = begin; j < end; ++j) {
+    for (int64_t h = 0; h < half.width(j); h += WIDTH<T>) {  // zeros follow the line
+      const Vec<T> numbers = loaded(half.line(j) + h), sizes = numbers < 0 ? -numbers : numbers;
+      most = sizes > most ? sizes : most;
+    }
+    on_diagonal = larger(std::abs(half.diagonal[j]), on_diagonal);
   }
-  return larger(std::abs(half.diagonal[j]), joined<T>(most, larger<T>));
+  return larger(on_diagonal, joined<T>(most, larger<T>));
 }
 
 // What stands beside the diagonal in the lines of some pivots, with zeros behind it.
@@ -138,7 +154,7 @@ template <typename T> class Elimination {
       sound_ &= (inverse > 0) & (inverse <= std::numeric_limits<T>::max());
     } else {
       upper_.diagonal[j] = lower_.diagonal[j];
-      sound_ &= largest(lower_, j) * std::abs(inverse) * largest(upper_, j) <= limit_;  // false for NaN
+      sound_ &= largest(lower_, j, j + 1) * std::abs(inverse) * largest(upper_, j, j + 1) <= limit_;  // false for NaN
       right_.take(r, upper_, j);
     }
     return lower_.diagonal[j] = upper_.diagonal[j] = inverse;
@@ -177,6 +193,140 @@ template <typename T> class Elimination {
   Lines<T> below_, right_;
   bool sound_ = true;
 };
+
+// Eight numbers in a vector, however wide the machine's are.
+template <typename T> struct Eight;
+template <> struct Eight<double> {
+  typedef double vec __attribute__((vector_size(EIGHT * sizeof(double))));
+  typedef int64_t places __attribute__((vector_size(EIGHT * sizeof(double))));
+};
+template <> struct Eight<float> {
+  typedef float vec __attribute__((vector_size(EIGHT * sizeof(float))));
+  typedef int32_t places __attribute__((vector_size(EIGHT * sizeof(float))));
+};
+
+// The numbers of two vectors from number D on.
+template <int D, typename T, typename V = typename Eight<T>::vec> inline V eight_from(V first, V second) {
+#ifdef __clang__
+  return __builtin_shufflevector(first, second, D, D + 1, D + 2, D + 3, D + 4, D + 5, D + 6, D + 7);
+#else
+  return __builtin_shuffle(first, second, typename Eight<T>::places{D, D + 1, D + 2, D + 3, D + 4, D + 5, D + 6, D + 7});
+#endif
+}
+
+// What stands beside the diagonal in a line that reaches at most so many numbers; zeros behind it.
+template <typename T, int REACH> struct NarrowLine {
+  typedef typename Eight<T>::vec V;
+  static constexpr int EIGHTS = (REACH + EIGHT - 1) / EIGHT;
+  V part[EIGHTS] = {};
+
+  T number(int k) const { return part[k / EIGHT][k % EIGHT]; }
+  V at(int k) const { return k < EIGHTS ? part[k] : V{}; }
+  NarrowLine times(T factor) const {
+    NarrowLine found;
+    for (int k = 0; k < EIGHTS; ++k) found.part[k] = part[k] * factor;
+    return found;
+  }
+  // Subtract a line from its number D on, times a factor.
+  template <int D> void subtract(const NarrowLine& line, T factor) {
+    for (int k = 0; k < EIGHTS && k * EIGHT < REACH - D; ++k)
+      part[k] -= eight_from<D % EIGHT, T>(line.at(k + D / EIGHT), line.at(k + D / EIGHT + 1)) * factor;
+  }
+};
+
+// The elimination of a matrix of narrow bands in place: lines that a pivot reaches stay in registers until they are
+// pivots themselves. So a pivot waits for the one before, and hardly for memory.
+template <typename T, int REACH> class NarrowElimination {
+ public:
+  NarrowElimination(const Half<T>& lower, const Half<T>& upper, bool symmetric, T limit)
+      : lower_(lower), upper_(upper), symmetric_(symmetric), limit_(limit) {}
+
+  // Returns what `Elimination` does.
+  bool run() { return symmetric_ ? eliminate<true>() : eliminate<false>() && grew_little(); }
+
+ private:
+  typedef NarrowLine<T, REACH> Line;
+
+  // The lines of a half from the next pivot on, as far as that reaches.
+  struct Window {
+    const Half<T>& half;
+    Line line[REACH];
+
+    explicit Window(const Half<T>& of) : half(of) {
+      for (int d = 0; d < REACH; ++d) line[d] = taken(d);
+    }
+    Line taken(int64_t j) const {
+      Line numbers;
+      if (j < half.n) std::memcpy(numbers.part, half.line(j), sizeof numbers.part);
+      return numbers;
+    }
+    // Reduce the lines after that of the pivot j, times these factors, and go on to the next pivot.
+    template <int... D> void reduce(int64_t j, const Line& by, std::integer_sequence<int, D...>) {
+      std::memcpy(half.line(j), line[0].part, sizeof line[0].part);
+      (line[D + 1].template subtract<D + 1>(line[0], by.number(D)), ...);
+      for (int d = 1; d < REACH; ++d) line[d - 1] = line[d];
+      line[REACH - 1] = taken(j + REACH);
+    }
+  };
+
+  T diagonal(int64_t j) const { return j < lower_.n ? lower_.diagonal[j] : T(1); }
+
+  template <bool symmetric> bool eliminate() {
+    constexpr auto others = std::make_integer_sequence<int, REACH - 1>();
+    Window below(lower_), right(upper_);
+    bool sound = true;
+    T pivot = diagonal(0);
+    Line rest;  // of the diagonal
+    for (int d = 0; d < REACH; ++d) rest.part[d / EIGHT][d % EIGHT] = diagonal(d + 1);
+    for (int64_t j = 0; j < lower_.n; ++j) {
+      const T inverse = T(1) / pivot;
+      const Line by = (symmetric ? below : right).line[0].times(inverse);
+      for (int k = 0; k < Line::EIGHTS; ++k) rest.part[k] -= below.line[0].part[k] * by.part[k];
+      if (symmetric) {
+        sound &= (inverse > 0) & (inverse <= std::numeric_limits<T>::max());
+      } else {
+        upper_.diagonal[j] = pivot;
+        right.reduce(j, below.line[0].times(inverse), others);
+      }
+      below.reduce(j, by, others);
+      lower_.diagonal[j] = inverse;
+      pivot = rest.number(0);
+      for (int k = 0; k < Line::EIGHTS; ++k) rest.part[k] = eight_from<1, T>(rest.part[k], rest.at(k + 1));
+      rest.part[(REACH - 1) / EIGHT][(REACH - 1) % EIGHT] = diagonal(j + REACH + 1);
+    }
+    return sound;
+  }
+
+  // Whether no term of the elimination was larger than the limit. The inverses take the places of the pivots.
+  bool grew_little() const {
+    bool sound = true;
+    for (int64_t j = 0; j < lower_.n; ++j) {
+      const T pivot = std::abs(upper_.diagonal[j]), inverse = lower_.diagonal[j];
+      T down = pivot, across = pivot;
+      for (int k = 0; k < REACH; ++k) {
+        down = larger(std::abs(lower_.line(j)[k]), down);
+        across = larger(std::abs(upper_.line(j)[k]), across);
+      }
+      sound &= down * std::abs(inverse) * across <= limit_;  // false for NaN
+      upper_.diagonal[j] = inverse;
+    }
+    return sound;
+  }
+
+  const Half<T>&lower_, &upper_;
+  const bool symmetric_;
+  const T limit_;
+};
+
+// Factor in place. Returns whether pivots of a symmetric matrix were positive; of others, whether no term was too large.
+template <typename T> bool factored(const Half<T>& lower, const Half<T>& upper, bool symmetric, T limit) {
+  const int64_t reach = larger(lower.reach, upper.reach);
+  const bool narrow = reach <= NARROW && smaller(lower.pitch, upper.pitch) >= lower.eights(reach);
+  if (!narrow) return Elimination<T>(lower, upper, symmetric, limit).run();
+  if (reach <= 5) return NarrowElimination<T, 5>(lower, upper, symmetric, limit).run();
+  if (reach <= EIGHT) return NarrowElimination<T, EIGHT>(lower, upper, symmetric, limit).run();
+  return NarrowElimination<T, NARROW>(lower, upper, symmetric, limit).run();
+}
 
 // Substitutions with the lines of R pivots from j on: y is read and written once for all of them. What is right of line
 // j + r, as far as it concerns y from j + R on, begins at number R - r - 1; past its width other lines follow, or what
@@ -256,9 +406,9 @@ void solve(const Half<T>& lower, const Half<T>& upper, T* y) {
     T most = 0;                                                                                                       \
     if (upper >= 0) {                                                                                                 \
       fill(right, values, sources + n * (lower + 1));                                                                 \
-      for (int64_t j = 0; j < n; ++j) most = larger(most, larger(largest(below, j), largest(right, j)));              \
+      most = larger(largest(below, 0, n), largest(right, 0, n));                                                      \
     }                                                                                                                 \
-    good[0] = Elimination<T>(below, right, upper < 0, most * T(*growth)).run();                                       \
+    good[0] = factored<T>(below, right, upper < 0, most * T(*growth));                                                \
   }                                                                                                                   \
   void single_band_solve_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,            \
                                   const T* numbers, const int64_t* order, int64_t transpose, const T* rhs, T* x,      \
