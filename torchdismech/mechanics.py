@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from torchdismech.forces import Force
 from torchdismech.inertia import Inertia
 from torchdismech.layout import MatrixLayout
 from torchdismech.native import Unavailable, compiler
+from torchdismech.plane import Plane
 from torchdismech.state import Control, State
 from torchdismech.values import leading
 
@@ -67,6 +69,10 @@ class Mechanics:
     ----------
     body, terms, forces, self_contacts : of the robot.
     layout : where they stand in the matrix.
+
+    Attributes
+    ----------
+    plane : how the robots lie in their plane, where that is known.
     """
 
     def __init__(
@@ -79,6 +85,13 @@ class Mechanics:
     ):
         self.body, self.self_contacts, self.layout = body, self_contacts, layout
         self.terms, self.forces = terms, forces
+        self.plane: Plane | None = None
+
+    def of_robots_in(self, plane: Plane | None) -> Self:
+        """Return the mechanics of robots that lie in a plane; None: anyhow."""
+        other = copy.copy(self)
+        other.plane = plane
+        return other
 
     @property
     def loads_by_stencils(self) -> list[Any]:
@@ -133,6 +146,8 @@ class Mechanics:
         strains = [partial(self.layout.elastic.elastic_strains, k) for k in range(len(self.terms))]
         acting = zip(self.terms, strains, strict=True)
         constants = [term.constants(state, control, elapsed, equilibrium, found, rate) for term, found in acting]
+        for own in constants:
+            own.plane = self.plane
         for load in self.loads_by_stencils:
             given = load.term_constants(state, control, elapsed)
             whole = isinstance(share, float) and share == 1

@@ -21,7 +21,7 @@ from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.model import ContactModel
 from torchdismech.contact.report import Report
 from torchdismech.contact.self_contact import SelfContacts
-from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic import BendTwistStencil, ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_count, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.term import number_equal
@@ -87,6 +87,10 @@ class Model(nn.Module):
         few robots are stepped at a time. That is as fast as compiled steps or faster, so "auto" compiles on a CPU
         only what is not recorded (docs/speed.md).
     self_contacts : how parts of the robot touch each other; without any they pass through each other.
+
+    Attributes
+    ----------
+    planar : whether no node moves along y, and no edge turns about itself.
     """
 
     called = "rods and shells"
@@ -126,8 +130,8 @@ class Model(nn.Module):
         self.mechanics.refuse_equal_names(self.batch)
         self.solvers = Solvers(solver, body, self.layout.pattern)
         self.has_user_hooks = is_of_user(self)
-        nodes = 3 * body.n_nodes  # no node moves along y, and no edge turns about itself
-        self._planar = not (free[1:nodes:3].any() or free[nodes : nodes + body.n_angles].any())
+        nodes = 3 * body.n_nodes
+        self.planar = not (free[1:nodes:3].any() or free[nodes : nodes + body.n_angles].any())
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -166,6 +170,12 @@ class Model(nn.Module):
     def free(self) -> Tensor:
         """Dofs that move (n,), bool; the others are clamped."""
         return self.unknowns.free
+
+    @property
+    def alignments(self) -> list[Tensor]:
+        """Angles (S,) between frames that meet, of each term that bends rods [rad]."""
+        stencils = [term.stencil for term in self.terms]
+        return [stencil.alignment for stencil in stencils if isinstance(stencil, BendTwistStencil)]
 
     @property
     def nodes(self) -> Tensor:
@@ -469,25 +479,34 @@ class Model(nn.Module):
 
     def check_control(self, control: Control, batch: int, seen: Snapshot | None = None) -> None:
         """Refuse a control that does not fit so many of these robots; `seen` is what they hold, if that is known."""
-        if control.natural_twist is not None and self._planar:
+        self._refuse_twist_in_plane(control, batch)
+        kind, fitting = (batch, *control.kind), set() if seen is None else seen.fitting
+        if kind not in fitting:
+            shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
+            control.check(shapes, self.dtype, self.device)
+            fitting.add(kind)
+        self.check_numbers(control, batch)
+        for name, value in control.values.items():
+            if name not in self.places:
+                raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
+            refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, batch)
+
+    def check_numbers(self, control: Control, batch: int) -> None:
+        """Refuse a control whose numbers none of so many of these robots can follow."""
+        self._refuse_twist_in_plane(control, batch)
+        control.check_numbers()
+        if control.force is not None and self.planar:
+            self._refuse_force_out_of_plane(control.force)
+
+    def _refuse_twist_in_plane(self, control: Control, batch: int) -> None:
+        """Refuse another twist at rest than a planar robot has, which does not twist."""
+        if control.natural_twist is not None and self.planar:
             own = self.natural_strains(batch).natural_twist
             if own is None or not torch.equal(control.natural_twist.to(own), own):
                 raise InputError(
                     "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out, or build the "
                     "robot with planar=False"
                 )
-        kind, fitting = (batch, *control.kind), set() if seen is None else seen.fitting
-        if kind not in fitting:
-            shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
-            control.check(shapes, self.dtype, self.device)
-            fitting.add(kind)
-        control.check_numbers()
-        if control.force is not None and self._planar:
-            self._refuse_force_out_of_plane(control.force)
-        for name, value in control.values.items():
-            if name not in self.places:
-                raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
-            refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, batch)
 
     @torch.no_grad()
     def _refuse_force_out_of_plane(self, force: Tensor) -> None:

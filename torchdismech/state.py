@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from typing import Self
 
@@ -255,8 +256,12 @@ class Control:
         """Return a control with these fields."""
         return cls(**tensors)  # type: ignore[arg-type]
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Mapping[str, Tensor]:
         """Return the fields that are set, by name, but `values`."""
+        return self._given
+
+    @cached_property
+    def _given(self) -> Mapping[str, Tensor]:
         own = vars(self)
         return {name: own[name] for name in field_names(self) if own[name] is not None and name != "values"}
 

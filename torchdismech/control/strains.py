@@ -325,7 +325,7 @@ def _chosen(model: Model, name: str, index: Sequence[int] | None, fields: Sequen
         raise InputError(
             'fields: hinge_angle needs shells whose triangles all bend by "hinge"; "midedge" has no angles'
         )
-    if name == "twist" and _is_planar(model):
+    if name == "twist" and model.planar:
         raise InputError("fields: twist: a planar robot does not twist; leave it out, or build with planar=False")
     changes = can_change(model, name)
     if index is None:
@@ -348,12 +348,6 @@ def _named(model: Model, name: str, k: int) -> str:
     return f"{kind} {k} of nodes {', '.join(map(str, nodes))}, {why},"
 
 
-def _is_planar(model: Model) -> bool:
-    """Return whether the robot keeps to the x-z plane: no y is free, no angle is."""
-    n = 3 * model.body.n_nodes
-    return not bool(model.free[1:n:3].any()) and not bool(model.free[n:].any())
-
-
 def _all_hinges(model: Model) -> bool:
     return any(t.name == "hinge" and t.stencil.count == len(model.hinges) for t in model.terms)
 
@@ -367,7 +361,7 @@ def can_change(model: Model, name: str) -> np.ndarray:
     if ELEMENTS[name] == "springs":
         edges = model.body.springs.edges[: len(nodes)]
         changes |= free[n:][edges].any(1)
-        if _is_planar(model) and name != "twist":
+        if model.planar and name != "twist":
             changes &= in_plane(model, name)
     return changes
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torchdismech.elastic.term import ElasticTerm, TermConstants
 from torchdismech.fused import Leaf, Program, Unfusable, is_own, loops, recorded, warn_if_broken
 from torchdismech.native import Unavailable
+from torchdismech.plane import Plane
 from torchdismech.values import Place, Values, every_module
 
 __all__ = ["Asked", "FusedTerm"]
@@ -68,7 +69,7 @@ class FusedTerm:
     ) -> tuple[Program, list[Tensor], tuple[str, ...]] | None:
         """Return a program that finds what is asked, recorded if need be, what it reads, and the names of parts."""
         given = _flat(constants, q)
-        form = _form(asked, q, given)
+        form = _form(asked, q, given, constants.plane)
         modules = None if torch.compiler.is_compiling() else list(every_module(term))
         for recording in self._recordings.get(form, ()):
             leaves = recording.leaves(modules, q, given)
@@ -122,9 +123,9 @@ class _Recording:
         return leaves
 
 
-def _form(asked: Asked, q: Tensor, given: list[Tensor | None]) -> tuple:
+def _form(asked: Asked, q: Tensor, given: list[Tensor | None], plane: Plane | None) -> tuple:
     """Return what a program depends on besides numbers of dimensions."""
-    return (asked, q.dtype == torch.float64, *[t is None for t in given])
+    return (asked, plane, q.dtype == torch.float64, *[t is None for t in given])
 
 
 def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
@@ -213,4 +214,5 @@ def _like(constants: TermConstants, flat: list) -> TermConstants:
         time,
         internal,
         next(rest),
+        constants.plane,
     )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError
 from torchdismech.geometry import rods
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.plane import Plane
 from torchdismech.state import Control, State
 
 __all__ = [
@@ -139,6 +140,13 @@ class Stencil(nn.Module):
             return tuple(strains), first, second
         return tuple(s.detach() for s in strains), [[g.detach() for g in f] for f in first], second
 
+    def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return what `derivatives` does, of robots in a plane: what is zero there may be written as zeros.
+
+        Code that is made of the formulas then leaves out what they multiply.
+        """
+        return self.derivatives(local, *constants)
+
 
 def _common_sign(weights: np.ndarray) -> int | None:
     """Return +1 or -1 where that is every weight, else None: signs need no product."""
@@ -228,6 +236,10 @@ class StretchStencil(Stencil):
         """Return eps and its derivatives in closed form."""
         strain, first, second = rods.stretch_derivatives(Vec3(*local), *constants)
         return (strain,), [first], lambda weight: [weight * s for s in second]
+
+    def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return what `derivatives` does, of edges without y."""
+        return self.derivatives([*Vec3(*local).without_y().components()], *constants)
 
 
 class BendTwistStencil(Stencil):
@@ -328,9 +340,22 @@ class BendTwistStencil(Stencil):
         spring = self._spring(local, *constants)
         return (spring.kappa1, spring.kappa2, spring.tau), spring.first(), spring.second
 
+    def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
+        """Return what `derivatives` does, of edges and anchors in a plane, and without any twist."""
+        start_e, start_f, director_e, director_f = _anchors(constants)
+        e, f, none = Vec3(*local[:3]).without_y(), Vec3(*local[3:6]).without_y(), torch.zeros_like(local[6])
+        starts = start_e.without_y(), start_f.without_y()
+        directors = plane.director(director_e), plane.director(director_f)
+        spring = rods.bend_twist(e, f, none, none, *starts, *directors, none, averaged=self.averaged, in_plane=True)
+        return (spring.kappa1, spring.kappa2, spring.tau), spring.first(), spring.second
+
     def _spring(self, local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
-        start_e, start_f, director_e, director_f = (Vec3(*v.unbind(0)) for v in constants[:4])
         e, f = Vec3(*local[:3]), Vec3(*local[3:6])
         theta_f = local[7] - constants[5]
-        frames = (start_e, start_f, director_e, director_f, constants[4])
-        return rods.bend_twist(e, f, local[6], theta_f, *frames, averaged=self.averaged)
+        return rods.bend_twist(e, f, local[6], theta_f, *_anchors(constants), constants[4], averaged=self.averaged)
+
+
+def _anchors(constants: Sequence[Tensor]) -> tuple[Vec3, Vec3, Vec3, Vec3]:
+    """Return the anchors among the constants of bend-twist springs: two tangents, two directors."""
+    start_e, start_f, director_e, director_f = (Vec3(*anchor.unbind(0)) for anchor in constants[:4])
+    return start_e, start_f, director_e, director_f

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from torchdismech.elastic.energy import OWN, Energy, LinearElastic, batch_last, known_sum
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
-from torchdismech.elastic.stencil import Stencil
+from torchdismech.elastic.stencil import Derivatives, Stencil
 from torchdismech.errors import InputError
+from torchdismech.plane import Plane
 from torchdismech.sparse import Pattern, sorted_distinct
 from torchdismech.state import Control, State
 
@@ -53,6 +54,7 @@ class TermConstants:
         [s], a number or (); None where nothing dissipates.
     internal : the internal variables of each inelastic law at the start of the step, each (S, B).
     since : () the time as these laws see it [s], see `Past`; None without such laws.
+    plane : how the robots lie in their plane; None where that is not known, or they lie in none.
     """
 
     natural: tuple[Tensor | None, ...]
@@ -64,6 +66,7 @@ class TermConstants:
     rate_time: float | Tensor | None = None
     internal: tuple[tuple[Tensor, ...], ...] = ()
     since: Tensor | None = None
+    plane: Plane | None = None
 
 
 Strains = Callable[[Tensor, TermConstants], tuple[Tensor, ...]]  # of q (n, B)
@@ -292,6 +295,13 @@ class ElasticTerm(nn.Module):
         """Return the stencil's strains, each (S, B)."""
         return self.stencil.strain(self.stencil.local(q), *constants.stencil)
 
+    def _derivatives(self, q: Tensor, constants: TermConstants) -> Derivatives:
+        """Return the stencil's strains, each (S, B), and their derivatives, see `Stencil.derivatives`."""
+        local = self.stencil.local(q)
+        if constants.plane is None:
+            return self.stencil.derivatives(local, *constants.stencil)
+        return self.stencil.derivatives_in_plane(constants.plane, local, *constants.stencil)
+
     def scaled(self, strains: Sequence[Tensor], constants: TermConstants) -> tuple[Tensor, ...]:
         """Return what the energy is given for strains of the stencil, each (S, B): less the natural ones, scaled."""
         elastic = []
@@ -306,7 +316,7 @@ class ElasticTerm(nn.Module):
 
     def gradient(self, q: Tensor, constants: TermConstants) -> list[Tensor]:
         """Return the gradient by the local variables at q (n, B): k tensors (S, B)."""
-        strains, first, _ = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
+        strains, first, _ = self._derivatives(q, constants)
         strain = self.scaled(strains, constants)
         slopes = self.energy.slopes(strain)
         if constants.rate_time is not None:
@@ -328,7 +338,7 @@ class ElasticTerm(nn.Module):
         ----------
         wanted : which of the pairs; None for all.
         """
-        strains, first, second = self.stencil.derivatives(self.stencil.local(q), *constants.stencil)
+        strains, first, second = self._derivatives(q, constants)
         strain = self.scaled(strains, constants)
         slopes, curvatures = self.energy.derivatives(strain)
         time = constants.rate_time

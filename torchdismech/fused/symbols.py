@@ -1,6 +1,7 @@
 """Symbols that stand in for tensors while a function of them is recorded, an operation at a time.
 
 What is recorded is elementwise: every value is a scalar of a spring and a robot, (S, B), or broadcasts against that.
+What a zero makes of an operation is known when it is recorded, and left out: planar robots have many (`plane.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ __all__ = ["Input", "Leaf", "Record", "Symbol", "Unfusable", "chosen"]
 
 Operation = tuple  # its name, and what it is of: numbers of values
 ZERO, ONE = ("number", (0.0).hex()), ("number", (1.0).hex())
+# what operations give of a number that is zero, on the left and on the right; else they are carried out
+OF_ZERO = {"mul": (ZERO, ZERO), "div": (ZERO, None)}
+UNARY_OF_ZERO = {"neg": ZERO, "sine": ZERO, "cosine": ONE}
 # operands on the left and on the right that change nothing
 NEUTRAL = {"add": (ZERO, ZERO), "sub": (None, ZERO), "mul": (ONE, ONE), "div": (None, ONE)}
 
@@ -326,6 +330,11 @@ def _binary(name: str, a: Any, b: Any) -> Symbol:
         return Symbol(record, right)
     if right_neutral is not None and record.operations[right] == right_neutral:
         return Symbol(record, left)
+    if name == "sub" and record.operations[left] == ZERO:
+        return _unary("neg", Symbol(record, right))
+    for operand, known in zip((left, right), OF_ZERO.get(name, (None, None)), strict=True):
+        if known is not None and record.operations[operand] == ZERO:
+            return Symbol(record, record.value(*known))
     return Symbol(record, record.value(name, left, right))
 
 
@@ -347,7 +356,10 @@ def _full_like(a: Any, value: float) -> Symbol:
 
 
 def _unary(name: str, a: Any) -> Symbol:
-    return Symbol(a.record, a.record.value(name, a._value()))
+    record, number = a.record, a._value()
+    if name in UNARY_OF_ZERO and record.operations[number] == ZERO:
+        return Symbol(record, record.value(*UNARY_OF_ZERO[name]))
+    return Symbol(record, record.value(name, number))
 
 
 def _unary_function(name: str) -> Callable[[Any], Symbol]:

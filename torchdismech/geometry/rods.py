@@ -272,6 +272,7 @@ def bend_twist(
     anchor_f: Vec3,
     previous_twist: Tensor,
     averaged: bool = False,
+    in_plane: bool = False,
 ) -> BendTwist:
     """Return the strains of bend-twist springs.
 
@@ -282,6 +283,7 @@ def bend_twist(
     start_e, start_f, anchor_e, anchor_f : anchors of the frames: unit tangents and unit directors.
     previous_twist : reference twist at the anchors; the new one is taken on the same branch (no jumps by 2 pi).
     averaged : measure curvature on the mean of the two material frames instead of the frame half-way between them.
+    in_plane : whether edges and anchors' tangents lie in one plane; then the reference twist stays as it is.
     """
     edge_e = _edge(e, start_e, anchor_e)
     edge_f = _edge(f, start_f, anchor_f)
@@ -290,9 +292,12 @@ def bend_twist(
     axis = edge_e.t.cross(edge_f.t)
     kb = axis.times(2 * chi_inverse)
     tt = (edge_e.t + edge_f.t).times(chi_inverse)
-    d = edge_e.d1
-    carried = d.times(cosine) + axis.cross(d) + axis.times(axis.dot(d) * chi_inverse)
-    tau = theta_f - theta_e + reference_twist(carried, edge_f.d1, edge_f.t, previous_twist)
+    twist = previous_twist
+    if not in_plane:
+        d = edge_e.d1
+        carried = d.times(cosine) + axis.cross(d) + axis.times(axis.dot(d) * chi_inverse)
+        twist = reference_twist(carried, edge_f.d1, edge_f.t, previous_twist)
+    tau = theta_f - theta_e + twist
     follows = 0.0 if averaged else 1.0
     half = tau * (0.5 * follows)
     m1e, m2e = edge_e.directors(theta_e + half)

@@ -31,6 +31,10 @@ class Vec3:
         """Return the vectors as one tensor (..., 3)."""
         return torch.stack((self.x, self.y, self.z), dim=-1)
 
+    def without_y(self) -> Vec3:
+        """Return the vectors with zeros for y, as they are in the x-z plane."""
+        return Vec3(self.x, torch.zeros_like(self.y), self.z)
+
     def columns(self, index: Tensor) -> Vec3:
         """Return the vectors (B, K) in these columns of (B, A)."""
         return Vec3(self.x[:, index], self.y[:, index], self.z[:, index])

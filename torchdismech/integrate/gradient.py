@@ -116,7 +116,8 @@ def taken_apart(
         if problem.seen is not None:
             form.seen, form.versions = problem.seen, problem.seen.versions()
         # compiled code is for tensors that require gradients, or for tensors that do not
-        given = form.problem([tensor.detach() for tensor in tensors]).replace(seen=problem.seen)
+        given = form.problem([tensor.detach() for tensor in tensors])
+        given = given.replace(seen=problem.seen, plane=problem.plane)
     return form, tensors, given.replace(values=held.detached()) if held else given
 
 

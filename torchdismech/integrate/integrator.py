@@ -300,7 +300,8 @@ class Solver(ABC):
                 model.try_hooks_in_other_modes(seen)
         if model.has_user_hooks or control.pose is not None:
             following = ()  # each step is looked at, or has a target of its own
-        following = [*takewhile(partial(_is_like, model, state, control, seen), following)]
+        if following:
+            following = [*takewhile(partial(_is_like, model, state, control, control.kind), following)]
         if control.pose is not None:
             control = posed(model.body, state, control)
         values = model.values_of(control)
@@ -309,7 +310,8 @@ class Solver(ABC):
                 refuse_hidden_tensors(model, state, control, seen)
             control_alone, dt = control.without_values(), self._step_length
             problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
-            problem = problem.replace(following=[control_alone if c is control else c for c in following])
+            following = [control_alone if c is control else c for c in following]
+            problem = problem.replace(following=following).in_plane()
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
@@ -412,11 +414,14 @@ class Integrator(Solver):
             running, started = running_robots(state, None), self.scheme.started(state, self.dt)
             problem = StepProblem(model, self, started, control, self.dt, running, seen=seen)
             problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
+            problem = problem.in_plane()
             most = KEPT // sum(field.numel() for field in started.fields())
             if most < 2 or not goes_on(problem, size):
                 return None
-            following = [*takewhile(partial(_is_like, model, state, control, seen), islice(controls, most - 1))]
-            return model.compilation.guarded(lambda: course_of(problem.replace(following=following), size))
+            like = partial(_is_like, model, state, control, control.kind)
+            following = [*takewhile(like, islice(controls, most - 1))]
+            problem = problem.replace(following=following).in_plane()
+            return model.compilation.guarded(lambda: course_of(problem, size))
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
         """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.
@@ -488,12 +493,12 @@ def _of_each_step(control: Control | Sequence[Control] | None, count: int) -> Se
     return control
 
 
-def _is_like(model: Model, state: State, control: Control, seen: Snapshot, later: Control) -> bool:
-    """Return whether a control that is refused if it is wrong can be given to what an earlier one was given to."""
+def _is_like(model: Model, state: State, control: Control, kind: tuple, later: Control) -> bool:
+    """Return whether a control can be given to what an earlier one of a kind was given to; refuse it if it is wrong."""
     if later is control:
         return True
-    if control.values or later.values or later.kind != control.kind:
+    if control.values or later.values or later.kind != kind:
         return False
-    model.check_control(later, state.batch, seen)
+    model.check_numbers(later, state.batch)
     refuse_transforms(model, state, later)
     return True

@@ -46,11 +46,12 @@ class StepKind:
     seen : how many such steps were taken without a recording; a step of many iterations counts for several.
     recording : of them, once there is one.
     gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
+    plane : how the robots lie in their plane, where that is known.
     refused, gradients_refused : whether they, or their gradients, turned out not to be recordable.
     """
 
     def __init__(self, problem: StepProblem, wait: int):
-        self.wait = wait
+        self.wait, self.plane = wait, problem.plane
         self.all_forces = problem.model.device.type == "cpu" and all(_is_known(force) for force in problem.model.forces)
         self._modules = list(modules_below(self._roots(problem.model)))
         declared = modules_below([force for force in varying(problem.model) if says_so(force)])
@@ -170,6 +171,7 @@ class StepKind:
             *map(own.get, self._settings),
             len(own),
             state.kind,
+            problem.plane,
             *controls,
             *[(tensor.shape, tensor.dtype) for tensor in controls.values()],
             model.compilation.runs_compiled(state.batch, state.q),

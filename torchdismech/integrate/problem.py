@@ -15,6 +15,7 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
+from torchdismech.plane import Plane, plane_of
 from torchdismech.records import replaced
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
@@ -66,6 +67,7 @@ class StepProblem:
         is taken alone, as where autograd records.
     recorded : gives the equations in place of the problem itself, where their functions are recorded.
     seen : what the model holds but for `values`, as it was looked at for this step.
+    plane : how the robots lie in their plane, in this step and those that follow, where that is known.
     """
 
     model: Model
@@ -80,10 +82,19 @@ class StepProblem:
     following: Sequence[Control] = ()
     recorded: Recorded | None = None
     seen: Snapshot | None = None
+    plane: Plane | None = None
 
     def replace(self, **changes) -> StepProblem:
         """Return a copy with some fields changed."""
         return replaced(self, **changes)
+
+    def in_plane(self) -> StepProblem:
+        """Return the same, with how the robots lie in their plane."""
+        model, controls = self.model, {id(control): control for control in (self.control, *self.following)}
+        if not model.planar:
+            return self
+        targets = [control.clamped_q for control in controls.values() if control.clamped_q is not None]
+        return self.replace(plane=plane_of(self.state, targets, model.alignments))
 
     def made(self) -> Values:
         """Return the model's tensors that parametrizations make, as they are now; torch.compile makes them itself."""

@@ -64,7 +64,8 @@ def recorded_gradients(
     problem = form.problem(leaves)
     if form.fitting is not kind:
         seen = form.seen if form.unchanged else None
-        standing = problem.replace(values=form.places.with_tensors(leaves[form.n_own :]), seen=seen)
+        values = form.places.with_tensors(leaves[form.n_own :])
+        standing = problem.replace(values=values, seen=seen, plane=kind.plane)  # gradients are found as in space
         if not kind.fits(standing) or any(map(kind.captures, form.places.tensors)):
             return None
         form.fitting = kind if kind.all_forces else None  # loads that users write may change the model
@@ -329,7 +330,7 @@ class RecordedGradients:
         state, rest = inputs[: form.n_state], inputs[form.n_state + 1 :]  # the rows that run stand between
         if not self._kind.all_forces:
             load, *rest = rest
-            form = dataclasses.replace(form, mechanics=self._kind.recording.mechanics, load=load)
+            form = dataclasses.replace(form, mechanics=self._kind.recording.mechanics.of_robots_in(None), load=load)
         own, moved = [*state, *rest[: len(form.controls)]], rest[len(form.controls) :]
         values = Values(dict(zip(self._kind.movable_places, moved, strict=True)))
         wanted = [tensor for tensor, need in zip(inputs, self._needs, strict=True) if need]

@@ -218,13 +218,17 @@ class RecordedStep:
 
         Robots whose state was not finite did not, and nothing was searched for them.
         """
-        return self._ended is not None and info is self._ended[1] and not self._statuses.any()
+        return self._ended is not None and info is self._ended[1] and self._statuses.tobytes() == self._all_converged
 
     @cached_property
     def _statuses(self) -> np.ndarray:
         """The status of the robots, where the recording of the end writes it: a look takes half a call of torch."""
         assert self._ended is not None
         return self._ended[1].status.numpy()
+
+    @cached_property
+    def _all_converged(self) -> bytes:
+        return bytes(self._statuses.nbytes)  # of zeros
 
     def _failed(self, info: StepInfo) -> bool:
         return not (self._ended_well(info) or bool(info.converged.all()))

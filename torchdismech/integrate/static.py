@@ -165,7 +165,7 @@ def ramped(problem: StepProblem, share: float | Tensor) -> Control:
     if isinstance(share, float) and share == 1:
         return control
     own = problem.model.natural_strains(state.batch).replace(clamped_q=state.q).tensors()
-    part = control.tensors()
+    part = dict(control.tensors())
     for name in part.keys() - {"force"}:  # which is scaled with the other loads
         part[name] = own[name] + shared(share, part[name] - own[name])
     return Control.of(part)

@@ -55,7 +55,7 @@ class StaticProblem:
         self.problem = problem.replace(state=state, control=control, running=running, dt=self._dt, values=self.values)
         own = model.mechanics
         varies = _Varying(model.body, model.terms, model.forces, own.self_contacts, own.layout)
-        self.mechanics = own if kind.all_forces else varies
+        self.mechanics = (own if kind.all_forces else varies).of_robots_in(kind.plane)
         self.pool = memory_pool(model.device)
 
     def give(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:

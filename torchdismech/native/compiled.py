@@ -306,6 +306,9 @@ def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
         trees = getattr(code, f"tree_shifts_{dtype}")
         trees.argtypes = [NUMBER] * 7 + [ARRAY] * 5 + [NUMBER, NUMBER]
         weighted_sums.restype = subtract_sums.restype = shifts.restype = trees.restype = None
+        in_plane, plane = getattr(code, f"in_plane_{dtype}"), getattr(code, f"plane_of_{dtype}")
+        in_plane.argtypes, plane.argtypes = [NUMBER] * 4 + [ARRAY], [NUMBER] * 5 + [ARRAY] * 4
+        in_plane.restype = plane.restype = NUMBER
     code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [NUMBER] * 2, NUMBER
 
 
