@@ -263,6 +263,7 @@ class _Shifts(nn.Module):
         for number, loose in enumerate(network.loose):
             part[loose] = number
         self.parts, self.of_edges = len(network.loose), len(network.edges) <= network.n_nodes
+        self.moves = len(network.solved) > 0  # along y no node of a planar robot does
         for name, array in (("place", place), ("part", part), ("ends", network.edges)):
             kept = torch.as_tensor(np.ascontiguousarray(array), dtype=torch.long)
             self.register_buffer(name, kept, persistent=False)
@@ -275,6 +276,8 @@ class _Shifts(nn.Module):
 
     def forward(self, changes: Tensor) -> Tensor:
         """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""
+        if not self.moves:
+            return changes.new_zeros(*changes.shape[:-2], len(self.part), changes.shape[-1])
         if not changes.is_cpu:
             return self.by_matrix(changes)
         if self.trees and function_of("tree_shifts", changes.dtype) is not None:
