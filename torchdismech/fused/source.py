@@ -17,15 +17,15 @@ PREFIX = {"neg": "-", "not": "~"}
 BEYOND = {"inf": "INFINITY", "-inf": "-INFINITY"}
 
 # What is called: `inputs` are rows of five numbers (see `Input` in vectors.h), values of spring s and robot b stand at
-# s * robots + b, one row of values after the other. Robots of one spring are taken a vector at a time, the last one
-# overlapping that before it; where they are too few to fill a vector, lanes are of several springs.
+# s * robots + b, one row of values after the other. Robots of one spring are taken a vector at a time; where they are
+# too few to fill one, lanes are of several springs. The last vector overlaps that before it, if there is one.
 FRAME = """
 namespace {{
 
 inline void store(number* out, V v) {{ std::memcpy(out, &v, sizeof v); }}
 
-// A vector of each value; those of a row of values stand `size` numbers after those of the row before.
-void evaluate(const Input* in, const At& at, int64_t start, int64_t size, number* first, number* second) {{
+// A vector of each value, made of what lanes read; those of a row of values stand `size` numbers after those before.
+template <typename Read> void evaluate(const Read& in, int64_t start, int64_t size, number* first, number* second) {{
 {body}
 }}
 
@@ -35,10 +35,9 @@ void copy_some(const number* vectors, int64_t rows, int64_t start, int64_t count
 }}
 
 // The same, but for lanes from `count` on. (To write each value with a length that may vary takes a fourth longer.)
-void evaluate_some(const Input* in, const At& at, int64_t start, int64_t count, int64_t size, number* first,
-                   number* second) {{
+void evaluate_some(const V* in, int64_t start, int64_t count, int64_t size, number* first, number* second) {{
   number own_first[({firsts} + 1) * LANES], own_second[({seconds} + 1) * LANES];
-  evaluate(in, at, 0, LANES, own_first, own_second);
+  evaluate(in, 0, LANES, own_first, own_second);
   copy_some(own_first, {firsts}, start, count, size, first);
   copy_some(own_second, {seconds}, start, count, size, second);
 }}
@@ -55,26 +54,24 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
     in[k] = Input{{reinterpret_cast<const number*>(inputs[5 * k]), inputs[5 * k + 1], inputs[5 * k + 2],
                   reinterpret_cast<const int64_t*>(inputs[5 * k + 3]), inputs[5 * k + 4], nullptr}};
   const int64_t size = springs * robots;
-  At at;
-  at.along = robots >= LANES;
+  V found[{inputs}];
+  const V* read = found;
   for (int64_t part = begin; part < end; ++part) {{
-    if (at.along) {{
+    if (robots >= LANES) {{
       for (int64_t k = 0; k < {inputs}; ++k) in[k].here = in[k].of_spring(part);
       for (int64_t b = 0; b < robots; b += LANES) {{
-        at.b[0] = b + LANES <= robots ? b : robots - LANES;
-        evaluate(in, at, part * robots + at.b[0], size, first, second);
+        const int64_t robot = b + LANES <= robots ? b : robots - LANES;
+        evaluate(OfRobots{{in, robot}}, part * robots + robot, size, first, second);
       }}
     }} else {{
-      const int64_t start = part * LANES, count = size - start < LANES ? size - start : LANES;
-      for (int64_t k = 0; k < LANES; ++k) {{
-        const int64_t number_of = k < count ? start + k : size - 1;
-        at.s[k] = number_of / robots;
-        at.b[k] = number_of % robots;
-      }}
+      const int64_t most = size < LANES ? 0 : size - LANES, start = part * LANES < most ? part * LANES : most;
+      const int64_t count = size < LANES ? size : LANES;
+      const Places at(start, count, robots);
+      for (int64_t k = 0; k < {inputs}; ++k) found[k] = read_at(in[k], at);
       if (count == LANES)
-        evaluate(in, at, start, size, first, second);
+        evaluate(read, start, size, first, second);
       else
-        evaluate_some(in, at, start, count, size, first, second);
+        evaluate_some(read, start, count, size, first, second);
     }}
   }}
 }}
@@ -109,7 +106,7 @@ def _expression(operation: Operation) -> str:
     if name in INFIX:
         return f"v{of[0]} {INFIX[name]} v{of[1]}"
     if name == "input":
-        return f"load(in[{of[0]}], at)"
+        return f"in[{of[0]}]"
     if name == "number":
         return f"all(number({BEYOND.get(of[0], of[0])}))"
     operands = [f"v{k}" for k in of]

@@ -16,14 +16,8 @@ constexpr int LANES = VECTOR_BYTES / sizeof(number);
 typedef Vec<number> V;
 typedef decltype(V{} < V{}) M;  // where a condition holds: -1, elsewhere 0
 
-// Where the lanes stand: spring s and robot b in each. `along`: all in one spring, robots one after the other.
-struct At {
-  int64_t s[LANES], b[LANES];
-  bool along;
-};
-
 // A tensor that springs read: its first number and its strides by spring and robot, 0 where all share it. With `rows`
-// spring s reads row rows[s * of_rows] instead of row s. `here`: what the spring at hand reads, where lanes are along it.
+// spring s reads row rows[s * of_rows] instead of row s. `here`: what the spring at hand reads, where lanes are robots.
 struct Input {
   const number* first;
   int64_t by_spring, by_robot;
@@ -34,20 +28,55 @@ struct Input {
   const number* of_spring(int64_t s) const { return first + (rows ? rows[s * of_rows] : s) * by_spring; }
 };
 
-inline V load(const Input& in, const At& at) {
-  V v;
-  if (at.along) {
-    const number* p = in.here + at.b[0] * in.by_robot;
-    if (in.by_robot == 1) {
+// What lanes read that are robots of one spring, from `robot` on.
+struct OfRobots {
+  const Input* in;
+  int64_t robot;
+
+  V operator[](int64_t input) const {
+    const Input& from = in[input];
+    const number* p = from.here + robot * from.by_robot;
+    V v;
+    if (from.by_robot == 1) {
       std::memcpy(&v, p, sizeof v);
-    } else if (in.by_robot == 0) {
+    } else if (from.by_robot == 0) {
       const number x = *p;
       for (int k = 0; k < LANES; ++k) v[k] = x;
     } else {
-      for (int k = 0; k < LANES; ++k) v[k] = p[k * in.by_robot];
+      for (int k = 0; k < LANES; ++k) v[k] = p[k * from.by_robot];
     }
+    return v;
+  }
+};
+
+// Lanes that are of several springs: the spring and the robot of each, from number `start` of all on. Of fewer than
+// LANES the last stands for those beyond.
+struct Places {
+  int64_t spring[LANES], robot[LANES];
+  bool alone;  // one robot, a spring in each lane
+
+  Places(int64_t start, int64_t count, int64_t robots) : alone(robots == 1 && count == LANES) {
+    int64_t s = start / robots, r = start % robots;
+    for (int64_t k = 0; k < LANES; ++k) {
+      spring[k] = s, robot[k] = r;
+      if (k + 1 < count && ++r == robots) r = 0, ++s;
+    }
+  }
+};
+
+// What lanes read that are of several springs.
+inline V read_at(const Input& in, const Places& at) {
+  V v;
+  const number* p = in.first + at.spring[0] * in.by_spring;
+  if (!at.alone) {
+    for (int k = 0; k < LANES; ++k) v[k] = in.of_spring(at.spring[k])[at.robot[k] * in.by_robot];
+  } else if (in.rows) {
+    const int64_t* row = in.rows + at.spring[0] * in.of_rows;
+    for (int k = 0; k < LANES; ++k) v[k] = in.first[row[k * in.of_rows] * in.by_spring];
+  } else if (in.by_spring == 1) {
+    std::memcpy(&v, p, sizeof v);
   } else {
-    for (int k = 0; k < LANES; ++k) v[k] = in.of_spring(at.s[k])[at.b[k] * in.by_robot];
+    for (int k = 0; k < LANES; ++k) v[k] = p[k * in.by_spring];
   }
   return v;
 }
