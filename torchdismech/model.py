@@ -130,6 +130,8 @@ class Model(nn.Module):
         self.mechanics.refuse_equal_names(self.batch)
         self.solvers = Solvers(solver, body, self.layout.pattern)
         self.has_user_hooks = is_of_user(self)
+        stencils = [term.stencil for term in terms]
+        self._bending = [stencil for stencil in stencils if isinstance(stencil, BendTwistStencil)]
         nodes = 3 * body.n_nodes
         self.planar = not (free[1:nodes:3].any() or free[nodes : nodes + body.n_angles].any())
         self._begin_anew()
@@ -174,8 +176,7 @@ class Model(nn.Module):
     @property
     def alignments(self) -> list[Tensor]:
         """Angles (S,) between frames that meet, of each term that bends rods [rad]."""
-        stencils = [term.stencil for term in self.terms]
-        return [stencil.alignment for stencil in stencils if isinstance(stencil, BendTwistStencil)]
+        return [stencil.alignment for stencil in self._bending]
 
     @property
     def nodes(self) -> Tensor:

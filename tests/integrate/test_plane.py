@@ -16,6 +16,7 @@ from torchdismech import (
     Rectangle,
     RobotBuilder,
     forces,
+    plane,
     straight,
 )
 from torchdismech.elastic.fused import FusedTerm
@@ -194,6 +195,21 @@ def test_a_robot_that_leaves_its_plane_is_another_kind(monkeypatch):
         found = run(model, Newmark(5e-3), state=state)
         assert_equal(found, in_space(monkeypatch, other, Newmark(5e-3), state=state))
     assert planes(model) == {WITHIN, None}
+
+
+def test_states_know_their_plane_until_they_are_written_to(monkeypatch):
+    """Look at a state after a step again where its numbers may be others, and not before."""
+    model, integrator = MODELS["round"](), Newmark(5e-3)
+    state = integrator.step(model, model.initial_state(batch=3))[0]
+    monkeypatch.setattr(plane, "function_of", lambda *_: pytest.fail("looked"))
+    assert plane.plane_of(state, [], model.alignments) is WITHIN
+    monkeypatch.undo()
+    model.alignments[0][2] = 0.1
+    assert plane.plane_of(state, [], model.alignments) is None
+    model.alignments[0][2] = 0.0
+    state.q[1, 3 * 5 + 1] += 1e-9
+    assert plane.plane_of(state, [], model.alignments) is None
+    assert plane.plane_of(state.replace(q=state.q.clone()), [], model.alignments) is None
 
 
 def test_gradients(monkeypatch):

@@ -33,6 +33,7 @@ from torchdismech.integrate.recording import takes_tapes
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
+from torchdismech.plane import keep_plane
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State, running_robots
 from torchdismech.trainable import refuse_negative
@@ -315,6 +316,8 @@ class Solver(ABC):
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
+            if problem.plane is not None:
+                keep_plane(after, problem.plane, model.alignments)
             cause = None
             if model.has_user_hooks:
                 cause = cause_in_hooks(model, state, control, ~info.converged, info.status, dt)
