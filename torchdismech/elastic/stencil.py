@@ -143,7 +143,8 @@ class Stencil(nn.Module):
     def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return what `derivatives` does, of robots in a plane: what is zero there may be written as zeros.
 
-        Code that is made of the formulas then leaves out what they multiply.
+        Code that is made of the formulas then leaves out what they multiply. Here nothing is: a stencil that overrides
+        `derivatives` alone stays right.
         """
         return self.derivatives(local, *constants)
 

@@ -16,7 +16,8 @@ __all__ = ["Input", "Leaf", "Record", "Symbol", "Unfusable", "chosen"]
 
 Operation = tuple  # its name, and what it is of: numbers of values
 ZERO, ONE = ("number", (0.0).hex()), ("number", (1.0).hex())
-# what operations give of a number that is zero, on the left and on the right; else they are carried out
+# What operations give of a number that is zero, on the left and on the right; else they are carried out. What is not
+# finite, times zero, is zero here.
 OF_ZERO = {"mul": (ZERO, ZERO), "div": (ZERO, None)}
 UNARY_OF_ZERO = {"neg": ZERO, "sine": ZERO, "cosine": ONE}
 # operands on the left and on the right that change nothing

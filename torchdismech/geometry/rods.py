@@ -283,7 +283,8 @@ def bend_twist(
     start_e, start_f, anchor_e, anchor_f : anchors of the frames: unit tangents and unit directors.
     previous_twist : reference twist at the anchors; the new one is taken on the same branch (no jumps by 2 pi).
     averaged : measure curvature on the mean of the two material frames instead of the frame half-way between them.
-    in_plane : whether edges and anchors' tangents lie in one plane; then the reference twist stays as it is.
+    in_plane : whether edges and anchors lie in one plane or across it, directors on one side of their edges; then the
+        reference twist stays as it is.
     """
     edge_e = _edge(e, start_e, anchor_e)
     edge_f = _edge(f, start_f, anchor_f)

@@ -33,7 +33,6 @@ from torchdismech.integrate.recording import takes_tapes
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
-from torchdismech.plane import keep_plane
 from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State, running_robots
 from torchdismech.trainable import refuse_negative
@@ -312,12 +311,10 @@ class Solver(ABC):
             control_alone, dt = control.without_values(), self._step_length
             problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
             following = [control_alone if c is control else c for c in following]
-            problem = problem.replace(following=following).in_plane()
+            problem = problem.replace(following=following).with_plane()
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
-            if problem.plane is not None:
-                keep_plane(after, problem.plane, model.alignments)
             cause = None
             if model.has_user_hooks:
                 cause = cause_in_hooks(model, state, control, ~info.converged, info.status, dt)
@@ -417,13 +414,13 @@ class Integrator(Solver):
             running, started = running_robots(state, None), self.scheme.started(state, self.dt)
             problem = StepProblem(model, self, started, control, self.dt, running, seen=seen)
             problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
-            problem = problem.in_plane()
+            problem = problem.with_plane()  # by which recordings are found
             most = KEPT // sum(field.numel() for field in started.fields())
             if most < 2 or not goes_on(problem, size):
                 return None
             like = partial(_is_like, model, state, control, control.kind)
             following = [*takewhile(like, islice(controls, most - 1))]
-            problem = problem.replace(following=following).in_plane()
+            problem = problem.replace(following=following).with_plane()
             return model.compilation.guarded(lambda: course_of(problem, size))
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:

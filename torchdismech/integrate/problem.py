@@ -88,13 +88,12 @@ class StepProblem:
         """Return a copy with some fields changed."""
         return replaced(self, **changes)
 
-    def in_plane(self) -> StepProblem:
-        """Return the same, with how the robots lie in their plane."""
-        model, controls = self.model, {id(control): control for control in (self.control, *self.following)}
-        if not model.planar:
+    def with_plane(self) -> StepProblem:
+        """Return the same, with how the robots lie in their plane, in this step and those that follow."""
+        if not self.model.planar:
             return self
-        targets = [control.clamped_q for control in controls.values() if control.clamped_q is not None]
-        return self.replace(plane=plane_of(self.state, targets, model.alignments))
+        controls = {id(control): control for control in (self.control, *self.following)}.values()
+        return self.replace(plane=plane_of(self.state, controls, self.model.alignments))
 
     def made(self) -> Values:
         """Return the model's tensors that parametrizations make, as they are now; torch.compile makes them itself."""

@@ -306,9 +306,9 @@ def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
         trees = getattr(code, f"tree_shifts_{dtype}")
         trees.argtypes = [NUMBER] * 7 + [ARRAY] * 5 + [NUMBER, NUMBER]
         weighted_sums.restype = subtract_sums.restype = shifts.restype = trees.restype = None
-        in_plane, plane = getattr(code, f"in_plane_{dtype}"), getattr(code, f"plane_of_{dtype}")
-        in_plane.argtypes, plane.argtypes = [NUMBER] * 4 + [ARRAY], [NUMBER] * 5 + [ARRAY] * 4
-        in_plane.restype = plane.restype = NUMBER
+        for name, sizes, arrays in (("one_y", 4, 1), ("all_zero", 1, 1), ("all_finite", 1, 1), ("plane_of", 5, 4)):
+            of_plane = getattr(code, f"{name}_{dtype}")
+            of_plane.argtypes, of_plane.restype = [NUMBER] * sizes + [ARRAY] * arrays, NUMBER
     code.node_shift_blocks.argtypes, code.node_shift_blocks.restype = [NUMBER] * 2, NUMBER
 
 

@@ -15,36 +15,60 @@ inline bool all(const T* at, int64_t begin, int64_t end, int64_t step, T value) 
   return same;
 }
 
+// A finite number times zero is zero; others are NaN.
+template <typename T>
+inline bool all_finite(const T* at, int64_t count) {
+  bool finite = true;
+  for (int64_t k = 0; k < count; ++k) finite &= at[k] * T(0) == T(0);
+  return finite;
+}
+
 // Whether in each row of q (rows, length) the nodes have one y, the angles after them are zero, and so is y of the
 // vectors that follow.
 template <typename T>
-bool in_plane(int64_t rows, int64_t length, int64_t nodes, int64_t angles, const T* q) {
+bool one_y(int64_t rows, int64_t length, int64_t nodes, int64_t angles, const T* q) {
   const int64_t vectors = 3 * nodes + angles;
   for (int64_t row = 0; row < rows; ++row, q += length) {
-    if (nodes && !all(q, 1, 3 * nodes, 3, q[1])) return false;
+    if (!all(q, 1, 3 * nodes, 3, q[1])) return false;
     if (!all(q, 3 * nodes, vectors, 1, T(0)) || !all(q, vectors + 1, length, 3, T(0))) return false;
   }
   return true;
 }
 
-// How the directors (rows, angles, 3) of edges lie that are in a plane themselves, with tangents (rows, angles, 3) and
-// twists (rows, springs): all across the plane, or all within; 0 where neither is so.
+// Whether all directors are on one side of their edges, as seen in the plane: then none is turned by half a turn against
+// the one before.
+template <typename T>
+bool on_one_side(int64_t count, const T* tangents, const T* directors) {
+  bool left = true, right = true;
+  for (int64_t k = 0; k < 3 * count; k += 3) {
+    const T side = tangents[k + 2] * directors[k] - tangents[k] * directors[k + 2];
+    left &= side > 0, right &= side < 0;
+  }
+  return left || right;
+}
+
+// How robots lie with q (rows, length), tangents and directors (rows, angles, 3) of edges, twists (rows, springs): in a
+// plane of one y, untwisted, and with directors all across it, or all within and on one side; 0 where not.
 template <typename T>
 int64_t plane_of(int64_t rows, int64_t length, int64_t nodes, int64_t angles, int64_t springs, const T* q,
                  const T* tangents, const T* directors, const T* twists) {
   const int64_t end = 3 * rows * angles;
-  if (!in_plane(rows, length, nodes, angles, q) || !all(twists, 0, rows * springs, 1, T(0))) return 0;
+  if (!one_y(rows, length, nodes, angles, q) || !all(twists, 0, rows * springs, 1, T(0))) return 0;
   if (!all(tangents, 1, end, 3, T(0))) return 0;
-  if (all(directors, 1, end, 3, T(0))) return WITHIN;
-  return all(directors, 0, end, 3, T(0)) && all(directors, 2, end, 3, T(0)) ? ACROSS : 0;
+  if (all(directors, 1, end, 3, T(0))) return on_one_side(rows * angles, tangents, directors) ? WITHIN : 0;
+  return all(directors, 0, end, 3, T(0)) && all(directors, 2, end, 3, T(0)) && all(directors, 1, end, 3, directors[1])
+             ? ACROSS
+             : 0;
 }
 
 }  // namespace
 
 #define INTERFACE(T, suffix)                                                                                          \
-  int64_t in_plane_##suffix(int64_t rows, int64_t length, int64_t nodes, int64_t angles, const T* q) {                \
-    return in_plane<T>(rows, length, nodes, angles, q);                                                               \
+  int64_t one_y_##suffix(int64_t rows, int64_t length, int64_t nodes, int64_t angles, const T* q) {                   \
+    return one_y<T>(rows, length, nodes, angles, q);                                                                  \
   }                                                                                                                   \
+  int64_t all_zero_##suffix(int64_t count, const T* numbers) { return all(numbers, 0, count, 1, T(0)); }              \
+  int64_t all_finite_##suffix(int64_t count, const T* numbers) { return all_finite(numbers, count); }                 \
   int64_t plane_of_##suffix(int64_t rows, int64_t length, int64_t nodes, int64_t angles, int64_t springs, const T* q, \
                             const T* tangents, const T* directors, const T* twists) {                                 \
     return plane_of<T>(rows, length, nodes, angles, springs, q, tangents, directors, twists);                         \

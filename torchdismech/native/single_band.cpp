@@ -49,7 +49,8 @@ template <typename T> struct Half {
   static int64_t pitch_of(int64_t reach) {
     return reach >= 4 && reach <= NARROW ? larger(whole<T>(reach), eights(reach)) : whole<T>(reach);
   }
-  bool narrow() const { return reach <= NARROW && pitch >= eights(reach); }
+  // Whether all of its lines is written, zeros included, for `NarrowElimination` to read.
+  bool padded() const { return reach <= NARROW && pitch >= eights(reach); }
   T* end() const { return beside + n * pitch; }
   T* line(int64_t j) const { return beside + j * pitch; }
   int64_t width(int64_t j) const { return smaller(reach, last[j] - j); }
@@ -62,7 +63,7 @@ void fill(const Half<T>& half, const T* values, const int64_t* sources) {
   const auto entry = [&](int64_t source) { return source < 0 ? T(0) : values[source]; };
   for (int64_t p = 0; p < half.n; ++p, sources += half.reach + 1) {
     T* line = half.line(p);
-    const int64_t width = half.width(p), end = half.narrow() ? half.pitch : whole<T>(width);
+    const int64_t width = half.width(p), end = half.padded() ? half.pitch : whole<T>(width);
     half.diagonal[p] = entry(sources[0]);
     for (int64_t h = 0; h < width; ++h) line[h] = entry(sources[h + 1]);
     for (int64_t h = width; h < end; ++h) line[h] = T(0);
@@ -321,8 +322,9 @@ template <typename T, int REACH> class NarrowElimination {
 // Factor in place. Returns whether pivots of a symmetric matrix were positive; of others, whether no term was too large.
 template <typename T> bool factored(const Half<T>& lower, const Half<T>& upper, bool symmetric, T limit) {
   const int64_t reach = larger(lower.reach, upper.reach);
-  const bool narrow = reach <= NARROW && smaller(lower.pitch, upper.pitch) >= lower.eights(reach);
-  if (!narrow) return Elimination<T>(lower, upper, symmetric, limit).run();
+  // both are padded then: the shorter one reaches less far
+  const bool fits = reach <= NARROW && smaller(lower.pitch, upper.pitch) >= lower.eights(reach);
+  if (!fits) return Elimination<T>(lower, upper, symmetric, limit).run();
   if (reach <= 5) return NarrowElimination<T, 5>(lower, upper, symmetric, limit).run();
   if (reach <= EIGHT) return NarrowElimination<T, EIGHT>(lower, upper, symmetric, limit).run();
   return NarrowElimination<T, NARROW>(lower, upper, symmetric, limit).run();
