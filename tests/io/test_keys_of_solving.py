@@ -17,9 +17,9 @@ def test_linear_solvers(load, solver):
     """Solve by the named solver with its options."""
     inline = f'"{solver}"' if isinstance(solver, str) else _inline(solver)
     scene = load(HEAD["rod"] + SIMULATION + f"solver = {inline}\n")
-    other = "bicgstab" if solver != {"name": "pcg", "tolerance": 1e-3} else "dense"  # both Krylov solvers may agree
-    same(run(scene), by_hand(built("rod"), solver=solver), by_hand(built("rod"), solver=other))
-    model = scene.build().model
+    found, expected = run(scene), by_hand(built("rod"), solver=solver)
+    assert torch.equal(found.positions, expected.positions) and torch.equal(found.velocities, expected.velocities)
+    model = scene.build().model  # solvers that are right may agree to the bit
     assert (model.solvers.name, model.solvers.options) == linear.named(solver)
 
 
