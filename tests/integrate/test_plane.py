@@ -208,7 +208,7 @@ def test_a_robot_that_leaves_its_plane_is_another_kind(monkeypatch):
     assert planes(model) == {WITHIN, None}
 
 
-def test_numbers_that_are_not_finite(monkeypatch):
+def test_numbers_that_are_not_finite():
     """Fail as in space where a curvature out of the plane is not a number, before steps are recorded and after."""
     model = MODELS["round"]()
     curvature = torch.tensor([0.0, math.nan], dtype=torch.float64).expand(3, 10, 2).clone()
