@@ -39,6 +39,9 @@ BYTES_AT_A_TIME = 40e6
 # nodes, 1024 in all, 41 to 45 with 64 to 512. Threads do not help there: each operation is too short to be divided.
 RECORDED_BYTES_AT_A_TIME = 12e6
 FEWEST = 16  # robots at a time on a core: two vectors of the compiled band solver
+# Loops take robots by vectors: of the widest processors this many, and a vector that is not full takes as long.
+VECTOR = 8
+WITHIN = 1.25  # of the number that is best, how far a number may be that fills vectors
 
 
 class Robot(Protocol):
@@ -114,8 +117,12 @@ def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
         return batch
     threads = 1 if recorded else torch.get_num_threads()
     at_a_time = RECORDED_BYTES_AT_A_TIME if recorded else BYTES_AT_A_TIME
-    most = threads * max(FEWEST, at_a_time / evaluation_bytes(model))
-    return -(-batch // max(1, round(batch / most)))
+    best = threads * max(FEWEST, at_a_time / evaluation_bytes(model))
+    if round(batch / best) <= 1:
+        return batch
+    # in parts of whole vectors, as few robots twice as possible (see `chunks.parts_of`)
+    sizes = range(VECTOR * round(best / WITHIN / VECTOR), int(best * WITHIN) + 1, VECTOR)
+    return min(sizes, key=lambda size: (-(-batch // size) * size, abs(size - best)))
 
 
 def step_bytes(model: Robot, batch: int) -> int:
