@@ -266,7 +266,8 @@ def test_nonsense_is_refused(chunk):
 def test_large_batches_are_stepped_in_parts_of_whole_vectors(monkeypatch):
     """Take about as many rods of 101 nodes at a time, whatever the batch, hardly any of them twice.
 
-    Small batches are taken as a whole. Fewer where steps are recorded, whatever the number of threads; equilibria are not.
+    Small batches are taken as a whole. Where steps are recorded, as those to equilibria are not, parts are smaller,
+    whatever the number of threads.
     """
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     builder = RobotBuilder()

@@ -16,6 +16,8 @@ LONG = torch.linspace(-3.0, 3.0, 160, dtype=torch.float64).reshape(4, 40)
 # places in three runs, one of them backwards of the others, and in more runs than are copied as such
 FEW_RUNS = torch.cat([torch.arange(30, 40), torch.arange(3, 9), torch.arange(20, 21)])
 MANY_RUNS = torch.arange(17) * 7 % 40
+# numbers of which operations read those together that lie together: eight lines of doubles, sixteen of others
+CROSSWISE = torch.sin(torch.arange(3.0 * 150 * 37, dtype=torch.float64)).reshape(3, 150, 37)
 
 TABLED = {
     **{
@@ -95,6 +97,20 @@ TABLED = {
     "in place": (lambda x, y: x.clone().add_(y).mul_(2).copy_(x + y).t(), X, OTHER),
     "filled": (lambda x: torch.cat([x.clone().fill_(3.0), x.clone().zero_()]), X),
     "put in place": (lambda x, y: torch.where(y > 0, x, y, out=torch.empty_like(x)), X, OTHER),
+    **{
+        f"{name}, {dtype}": (code, CROSSWISE.to(dtype))
+        for dtype in (torch.float64, torch.float32)
+        for name, code in (
+            ("turned", lambda x: x.mT.clone(memory_format=torch.contiguous_format)),
+            ("in parts turned", lambda x: x[:, 1:, :35].mT.clone(memory_format=torch.contiguous_format)),
+            ("added to what is turned", lambda x: torch.add(x.mT.abs(), x.mT, out=x.new_empty(3, 37, 150))),
+            ("of what is turned chosen", lambda x: torch.where((x > 0).mT.contiguous(), x.mT, 0.0).contiguous()),
+            ("robots first", lambda x: x.permute(2, 1, 0).clone(memory_format=torch.contiguous_format)),
+            ("components first", lambda x: x.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)),
+            ("largest of columns", lambda x: x.mT.amax(2) - x.permute(2, 1, 0).amax(2)[0, :3, None]),
+            ("rows of what is turned", lambda x: x[0].t().index_select(0, ORDER).contiguous()),
+        )
+    },
     "in five dimensions": (lambda x: x[:, None, :, None, None].expand(2, 2, 3, 2, 2).permute(4, 2, 0, 3, 1) * 2.0, X),
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace {
 
@@ -32,27 +33,95 @@ struct Row {
   Operand operand[DIMS];
 };
 
-// Call line(pointers, count, strides) for each line along the last dimension.
-template <int N, typename Line>
-inline void each_line(const Row& row, Line line) {
-  int64_t stride[N];
-  for (int k = 0; k < N; ++k) stride[k] = row.operand[k].stride[DIMS - 1];
-  for (int64_t a = 0; a < row.size[0]; ++a)
-    for (int64_t b = 0; b < row.size[1]; ++b)
-      for (int64_t c = 0; c < row.size[2]; ++c) {
-        char* at[N];
-        for (int k = 0; k < N; ++k) {
-          const Operand& o = row.operand[k];
-          at[k] = o.data + a * o.stride[0] + b * o.stride[1] + c * o.stride[2];
-        }
-        line(at, row.size[3], stride);
-      }
-}
-
 // Numbers of a line, so many bytes apart.
 template <typename T>
 inline T& at(char* first, int64_t k, int64_t stride) {
   return *reinterpret_cast<T*>(first + k * stride);
+}
+
+// Some lines of an operand that lies crosswise: along a line its numbers are far apart, and next to each lies that of the
+// next line. Numbers that lie together are read together: they are copied here, line by line, before they are used.
+template <typename T>
+struct Crosswise {
+  static constexpr int64_t LINES = 64 / sizeof(T), MOST = 128;
+  T numbers[LINES][MOST];
+
+  static bool is(const Operand& o, int64_t lines, int64_t count) {
+    const int64_t step = o.stride[DIMS - 1], dense = sizeof(T);
+    return sizeof(T) >= 4 && lines >= LINES && count >= 64 && o.stride[DIMS - 2] == dense && step > dense;
+  }
+  void read(char* first, int64_t step, int64_t count) {
+    int64_t k = 0;
+    for (; k + 4 <= count; k += 4, first += 4 * step)
+      for (int64_t j = 0; j < LINES; j += 4) turn(first + j * sizeof(T), step, j, k);
+    for (; k < count; ++k, first += step)
+      for (int64_t j = 0; j < LINES; ++j) numbers[j][k] = at<T>(first, j, sizeof(T));
+  }
+
+ private:
+  typedef typename std::conditional<sizeof(T) == 8, int64_t, int32_t>::type Bits;
+  typedef Bits Four __attribute__((vector_size(4 * sizeof(Bits))));
+
+  // Four numbers of each of four lines. Each vector is made of two others: compilers see that this takes one instruction.
+  void turn(const char* first, int64_t step, int64_t line, int64_t k) {
+    Four a, b, c, d;
+    std::memcpy(&a, first, sizeof a), std::memcpy(&b, first + step, sizeof b);
+    std::memcpy(&c, first + 2 * step, sizeof c), std::memcpy(&d, first + 3 * step, sizeof d);
+    const Four even = {a[0], b[0], a[2], b[2]}, odd = {a[1], b[1], a[3], b[3]};
+    const Four more = {c[0], d[0], c[2], d[2]}, others = {c[1], d[1], c[3], d[3]};
+    put(line, k, Four{even[0], even[1], more[0], more[1]});
+    put(line + 1, k, Four{odd[0], odd[1], others[0], others[1]});
+    put(line + 2, k, Four{even[2], even[3], more[2], more[3]});
+    put(line + 3, k, Four{odd[2], odd[3], others[2], others[3]});
+  }
+  void put(int64_t line, int64_t k, Four four) { std::memcpy(numbers[line] + k, &four, sizeof four); }
+};
+
+// Call line(pointers, count, strides) for parts of the lines along the last dimension that begin at these pointers; the
+// operand `of` lies crosswise. Returns how many lines that were: all but the last few.
+template <int N, typename T, typename Line>
+inline int64_t lines_across(const Row& row, char* const* first, const int64_t* stride, int of, Line line) {
+  Crosswise<T> block;
+  const int64_t count = row.size[DIMS - 1], lines = row.size[DIMS - 2], many = Crosswise<T>::MOST;
+  int64_t along[N], across[N];
+  for (int k = 0; k < N; ++k) along[k] = k == of ? sizeof(T) : stride[k], across[k] = row.operand[k].stride[DIMS - 2];
+  int64_t c = 0;
+  for (; c + Crosswise<T>::LINES <= lines; c += Crosswise<T>::LINES)
+    for (int64_t start = 0; start < count; start += many) {
+      const int64_t some = count - start < many ? count - start : many;
+      block.read(first[of] + c * across[of] + start * stride[of], stride[of], some);
+      for (int64_t j = 0; j < Crosswise<T>::LINES; ++j) {
+        char* at[N];
+        for (int k = 0; k < N; ++k) at[k] = first[k] + (c + j) * across[k] + start * stride[k];
+        at[of] = reinterpret_cast<char*>(block.numbers[j]);
+        line(at, some, along);
+      }
+    }
+  return c;
+}
+
+// Call line(pointers, count, strides) for each line along the last dimension, or for parts of it. T is the type of what
+// is read.
+template <int N, typename T, typename Line>
+inline void each_line(const Row& row, Line line) {
+  int64_t stride[N];
+  for (int k = 0; k < N; ++k) stride[k] = row.operand[k].stride[DIMS - 1];
+  int of = 0;  // the operand that lies crosswise
+  for (int k = 1; k < N; ++k)
+    if (Crosswise<T>::is(row.operand[k], row.size[DIMS - 2], row.size[DIMS - 1])) of = k;
+  for (int64_t a = 0; a < row.size[0]; ++a)
+    for (int64_t b = 0; b < row.size[1]; ++b) {
+      char* first[N];
+      for (int k = 0; k < N; ++k) {
+        const Operand& o = row.operand[k];
+        first[k] = o.data + a * o.stride[0] + b * o.stride[1];
+      }
+      for (int64_t c = of ? lines_across<N, T>(row, first, stride, of, line) : 0; c < row.size[DIMS - 2]; ++c) {
+        char* at[N];
+        for (int k = 0; k < N; ++k) at[k] = first[k] + c * row.operand[k].stride[DIMS - 2];
+        line(at, row.size[DIMS - 1], stride);
+      }
+    }
 }
 
 // What is written is what is read, or apart from it: a compiler need not look whether it is.
@@ -64,7 +133,7 @@ inline T& at(char* first, int64_t k, int64_t stride) {
 
 template <typename To, typename From, typename F>
 void unary(const Row& row, F f) {
-  each_line<2>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+  each_line<2, From>(row, [&](char* const* p, int64_t count, const int64_t* s) {
     To* to = reinterpret_cast<To*>(p[0]);
     const From* from = reinterpret_cast<const From*>(p[1]);
     const int64_t step = s[0], other = s[1];
@@ -83,7 +152,7 @@ void unary(const Row& row, F f) {
 
 template <typename To, typename From, typename F>
 void binary(const Row& row, F f) {
-  each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+  each_line<3, From>(row, [&](char* const* p, int64_t count, const int64_t* s) {
     To* to = reinterpret_cast<To*>(p[0]);
     const From *left = reinterpret_cast<const From*>(p[1]), *right = reinterpret_cast<const From*>(p[2]);
     const int64_t step = s[0], one = s[1], other = s[2], dense = sizeof(From);
@@ -130,7 +199,7 @@ void joined(const Row& row, F f) {
   const Operand &to = row.operand[0], &left = row.operand[1];
   if (row.size[DIMS - 1] < 2 || to.data != left.data || to.stride[DIMS - 1] || left.stride[DIMS - 1])
     return binary<T, T>(row, f);
-  each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+  each_line<3, T>(row, [&](char* const* p, int64_t count, const int64_t* s) {
     T& number = at<T>(p[0], 0, 0);
     number = s[2] == sizeof(T) ? joined_line(f, number, reinterpret_cast<const T*>(p[2]), count)
                                : joined_line(f, number, p[2], s[2], count);
@@ -294,7 +363,7 @@ bool added_at(const Row& row) {
   bool there = true;
   Places place{row.along, row.places};
   Runs runs;
-  each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+  each_line<3, T>(row, [&](char* const* p, int64_t count, const int64_t* s) {
     look(place, runs, p[2], s[2], count);
     if (!place.there()) {
       there = false;
@@ -335,7 +404,7 @@ bool moved(const Row& row) {
   switch (row.code) {
     case GATHER:
     case SCATTER:
-      each_line<3>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+      each_line<3, T>(row, [&](char* const* p, int64_t count, const int64_t* s) {
         look(place, runs, p[2], s[2], count);
         const bool gathers = row.code == GATHER;
         if (!place.there()) {
@@ -350,7 +419,7 @@ bool moved(const Row& row) {
       });
       break;
     case WHERE:
-      each_line<4>(row, choose_line<T>);
+      each_line<4, T>(row, choose_line<T>);
   }
   return there;
 }

@@ -161,8 +161,24 @@ def _folded(shape: Sequence[int], strides: list[list[int]], written: list[int]) 
         raise Untabled("too many dimensions")
     if len(sizes) > 1 and sizes[-1] < SHORT < sizes[-2]:
         sizes[-2:], steps[-2:] = sizes[:-3:-1], steps[:-3:-1]  # a line takes longer than its numbers
+    across = _crosswise(steps)
+    if across is not None:
+        sizes.insert(-1, sizes.pop(across))
+        steps.insert(-1, steps.pop(across))
     missing = DIMS - len(sizes)
     return [1] * missing + sizes, [[0] * missing + [step[k] for step in steps] for k in range(len(strides))]
+
+
+def _crosswise(steps: list[list[int]]) -> int | None:
+    """Return a dimension, before the last two, along which numbers that are read lie closest; None: there is none.
+
+    Lines that are next to each other along it are read together.
+    """
+    for step in zip(*steps, strict=True):
+        nearest = min((k for k, size in enumerate(step) if size), key=lambda k: abs(step[k]), default=len(steps))
+        if nearest < len(steps) - 2:
+            return nearest
+    return None
 
 
 def _unary(name: str) -> Callable:
