@@ -1,5 +1,7 @@
 """Robots as environments: episodes, partial resets, failed steps, gradients, and what is refused."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -153,18 +155,30 @@ def test_task_may_end_an_episode():
     assert ended.any()
 
 
-def test_steps_hold_an_action():
-    """Take three steps with one action, as an integrator would."""
-    model = arm()
-    env = Environment(model, ImplicitEuler(0.02), reach(model), 2, steps=3)
+@pytest.mark.parametrize("constants", [None, reach(arm()).constants])
+def test_steps_hold_an_action(monkeypatch, constants):
+    """Take three steps with one action, at once, to the bit as an integrator would; a robot that fails stays."""
+    model, asked = arm(), []
+    integrator = ImplicitEuler(0.02, max_iterations=6)
+    env = Environment(model, integrator, reach(model, constants=constants), 3, steps=3)
+    added = env.task.actions[0].added
+    monkeypatch.setattr(env.task.actions[0], "added", lambda *given: asked.append(given) or added(*given))
     env.reset()
-    state, task = env.current.state, env.task
-    control = task.actions[0].added(Control(), actions(2), state, model)
-    control = control.replace(values=dict(env.current.constants))
-    for _ in range(3):
-        state, _ = ImplicitEuler(0.02).step(model, state, control)
-    env.step(actions(2))
-    assert torch.equal(env.current.state.q, state.q)
+    fast = env.current.state.velocity.clone()
+    fast[1] += 1e4 * torch.sin(3.0 * torch.arange(model.n_dofs)) * model.free
+    env.resume(dataclasses.replace(env.current, state=env.current.state.replace(velocity=fast)))
+    for _ in range(3):  # until steps are recorded
+        state, running = env.current.state, ~env.ended
+        control = added(Control(), actions(3), state, model).replace(values=dict(env.current.constants))
+        good = running
+        for _ in range(3):
+            state, info = integrator.step(model, state, control, good)
+            good = good & info.converged
+        outcome = env.step(actions(3))
+        assert all(map(torch.equal, env.current.state.fields(), state.fields()))
+        assert good.tolist() == [True, False, True] and outcome.terminated.tolist() == [False, bool(running[1]), False]
+        assert bool((outcome.status == int(Status.STOPPED))[1]) != bool(running[1]) and (outcome.status[::2] == 0).all()
+    assert len(asked) == 3
 
 
 def test_rewards_are_differentiated_by_actions():
@@ -269,7 +283,7 @@ def test_what_an_action_asks_for_goes_on():
     env = Environment(model, ImplicitEuler(0.02), reach(model, actions=[Growing([17], -1.0, 1.0)]), 1, steps=3)
     env.reset()
     env.step(torch.ones(1, 1, dtype=torch.float64))
-    assert Growing.asked == pytest.approx([0.0, 0.02, 0.04])
+    assert Growing.asked == pytest.approx([0.0, 0.02, 0.04]) and Force.holds and not Growing.holds
 
 
 SCENE = (

@@ -27,11 +27,25 @@ FIELDS = {
 
 
 class Action(ABC):
-    """A part of an action: so many numbers, each between two bounds."""
+    """A part of an action: so many numbers, each between two bounds.
+
+    Attributes
+    ----------
+    low, high, count : the bounds, and how many numbers.
+    holds : whether all steps of an action have what the first one has: `added` is then asked once an action, and
+        several steps are taken at once, which takes one robot half the time. A class with an `added` of its own says so
+        itself; else it is asked at each step.
+    """
 
     low: float
     high: float
     count: int
+    holds: bool = False
+
+    def __init_subclass__(cls) -> None:
+        if "added" in vars(cls) and "holds" not in vars(cls):
+            cls.holds = False  # whatever the class says that it is made from
+        super().__init_subclass__()
 
     def _bound(self, name: str, low: float, high: float) -> None:
         if not low < high:
@@ -46,8 +60,8 @@ class Action(ABC):
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control of a step from a state with what the numbers (B, count) ask for in it.
 
-        It is asked at each step of an action, so numbers may be those of something that goes on by itself, such as the
-        length of a wave.
+        Unless it `holds`, it is asked at each step of an action, so numbers may be those of something that goes on by
+        itself, such as the length of a wave.
         """
 
 
@@ -67,6 +81,8 @@ class Actuator(Action):
         Another field; a matrix of another shape or with numbers that are not finite. When it meets its robots: strains
         that these do not have, another number of rows, a column that changes no strain.
     """
+
+    holds = True
 
     def __init__(self, field: str, matrix: Tensor, low: float = -1.0, high: float = 1.0):
         if field not in FIELDS:
@@ -119,6 +135,8 @@ class Constant(Action):
     count : numbers that it has: 1 for a number, 3 for a vector.
     """
 
+    holds = True
+
     def __init__(self, name: str, low: float, high: float, count: int = 1):
         self._bound(f"Constant({name})", low, high)
         self.name, self.count = name, count
@@ -141,6 +159,8 @@ class Held(Action):
     dofs : into q, each once; they have to be clamped.
     low, high : bounds of the displacements [m or rad].
     """
+
+    holds = True
 
     def __init__(self, dofs: Sequence[int], low: float, high: float):
         self._bound("Held", low, high)
@@ -169,6 +189,8 @@ class Force(Action):
     dofs : into q, each once, and not clamped: a force there moves nothing.
     low, high : bounds [N or N m].
     """
+
+    holds = True
 
     def __init__(self, dofs: Sequence[int], low: float, high: float):
         self._bound("Force", low, high)

@@ -21,6 +21,7 @@ from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_ot
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
 from torchdismech.state import Control, State
+from torchdismech.stepping import stepper_of_many
 from torchdismech.values import where_rows
 
 if TYPE_CHECKING:
@@ -237,15 +238,8 @@ class Environment:
             running = torch.ones_like(at.seed, dtype=torch.bool)
         _refuse_odd_choice("running", running, self.batch)
         action = action.to(at.state.q).clamp(self.low, self.high)
-        state, good = at.state, running
-        status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
-        for _ in range(self.steps):
-            with self._own(at):
-                control = controlled(self.task.actions, action, state, self.model)
-            control = control.replace(values={**at.constants, **control.values})
-            state, info = self.integrator.step(self.model, state, control, good)
-            status = torch.where(good, info.status, status)
-            good = good & info.converged
+        state, status = self._stepped(at, action, running)
+        good = running & (status == int(Status.CONVERGED))
         step = Step(at.state, state, action, at.goal)
         over = running & ~good
         with self._own(at):
@@ -261,6 +255,26 @@ class Environment:
         after = dataclasses.replace(at, state=state, actions=at.actions + running)
         truncated = running & ~over & (after.actions >= self.horizon)
         return after, Outcome(self.observed(after), torch.where(good, reward, 0.0), over, truncated, status)
+
+    def _stepped(self, at: Episodes, action: Tensor, running: Tensor) -> tuple[State, Tensor]:
+        """Return the states after the steps of an action, and the status (B,) of each robot."""
+        many = stepper_of_many(self.integrator) if all(part.holds for part in self.task.actions) else None
+        if many is not None and self.steps > 1:
+            state, went = many.steps(self.model, at.state, self.steps, self._control(at, action, at.state), running)
+            return state, torch.where(running, went.status, int(Status.STOPPED))
+        state, good = at.state, running
+        status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
+        for _ in range(self.steps):
+            state, info = self.integrator.step(self.model, state, self._control(at, action, state), good)
+            status = torch.where(good, info.status, status)
+            good = good & info.converged
+        return state, status
+
+    def _control(self, at: Episodes, action: Tensor, state: State) -> Control:
+        """Return the control of a step from a state, with the constants of the episodes."""
+        with self._own(at):
+            control = controlled(self.task.actions, action, state, self.model)
+        return control.replace(values={**at.constants, **control.values})
 
     # ---- what keeps where the robots are ---------------------------------------------------------------------------
 

@@ -44,11 +44,12 @@ inline T& at(char* first, int64_t k, int64_t stride) {
 template <typename T>
 struct Crosswise {
   static constexpr int64_t LINES = 64 / sizeof(T), MOST = 128;
+  static constexpr int64_t LONG = 64;  // numbers of a line: of shorter ones the source stays in the first cache
   T numbers[LINES][MOST];
 
   static bool is(const Operand& o, int64_t lines, int64_t count) {
     const int64_t step = o.stride[DIMS - 1], dense = sizeof(T);
-    return sizeof(T) >= 4 && lines >= LINES && count >= 64 && o.stride[DIMS - 2] == dense && step > dense;
+    return sizeof(T) >= 4 && lines >= LINES && count >= LONG && o.stride[DIMS - 2] == dense && step > dense;
   }
   void read(char* first, int64_t step, int64_t count) {
     int64_t k = 0;
