@@ -108,7 +108,7 @@ inline void each_line(const Row& row, Line line) {
   int64_t stride[N];
   for (int k = 0; k < N; ++k) stride[k] = row.operand[k].stride[DIMS - 1];
   int of = 0;  // the operand that lies crosswise
-  for (int k = 1; k < N; ++k)
+  for (int k = N == 4 ? 2 : 1; k < N; ++k)  // of four operands the first that is read is a mask
     if (Crosswise<T>::is(row.operand[k], row.size[DIMS - 2], row.size[DIMS - 1])) of = k;
   for (int64_t a = 0; a < row.size[0]; ++a)
     for (int64_t b = 0; b < row.size[1]; ++b) {
