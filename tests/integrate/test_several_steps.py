@@ -72,9 +72,12 @@ def test_robots_go_the_same_way(load, method, looks):
     assert looks and looks[0] == STEPS - 12  # 12 steps come before a recording
 
 
-@pytest.mark.parametrize("chunk", [2, 3, "auto"])
+@pytest.mark.parametrize("chunk", [1, 2, 3, "auto"])
 def test_parts_of_a_batch(chunk, looks):
-    """Take all steps of a part before those of the next; of five robots one is in two parts."""
+    """Take all steps of a part before those of the next; of five robots one is in two parts.
+
+    Robots that are stepped alone have a recording from the thirteenth of their steps on, in the middle of one of all.
+    """
     model = rods_on_cpu(5)
     control = Control(force=1e-3 * torch.ones(5, model.n_dofs, dtype=torch.float64))
     state, integrator = model.initial_state(), EULER(chunk=chunk)
@@ -82,7 +85,7 @@ def test_parts_of_a_batch(chunk, looks):
     expected = one_by_one(integrator, model, state, control, running)
     model.recordings.clear()
     assert_same(integrator.steps(model, state, STEPS, control, running), expected)
-    assert len(looks) == {2: 3, 3: 2, "auto": 1}[chunk]
+    assert len(looks) == {1: 5, 2: 3, 3: 2, "auto": 1}[chunk]
 
 
 @pytest.mark.parametrize("chunk", [2, "auto"])

@@ -105,6 +105,10 @@ TABLED = {
             ("in parts turned", lambda x: x[:, 1:, :35].mT.clone(memory_format=torch.contiguous_format)),
             ("added to what is turned", lambda x: torch.add(x.mT.abs(), x.mT, out=x.new_empty(3, 37, 150))),
             ("of what is turned chosen", lambda x: torch.where((x > 0).mT.contiguous(), x.mT, 0.0).contiguous()),
+            (
+                "chosen where numbers far apart say",
+                lambda x: torch.where(x[..., None].expand(3, 150, 37, 8).gt(0)[..., 0].mT, x.mT.contiguous(), 0.0),
+            ),
             ("robots first", lambda x: x.permute(2, 1, 0).clone(memory_format=torch.contiguous_format)),
             ("components first", lambda x: x.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)),
             ("largest of columns", lambda x: x.mT.amax(2) - x.permute(2, 1, 0).amax(2)[0, :3, None]),

@@ -141,6 +141,7 @@ def solved_in_parts(
         than those before it did.
     """
     whole, solved, kind = Whole(problem.state.batch), [], None
+    together = bool(problem.following) or kept is not None  # whether the steps that follow are taken, too
     given: list[Sequence[Tensor | None]] = []  # what a recording is given of each part
     for part in parts:
         if kept is not None and not kept.most:
@@ -157,7 +158,10 @@ def solved_in_parts(
             if recorded and kind is not None and kind.all_forces and not part.whole:
                 inputs = kind.inputs(problem)
                 given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
-        if (problem.following or kept is not None) and recorded and kind is not None and kind.all_forces:
+        # where the first part had no recording yet, all parts take one step, though some may have one by now
+        together = together and recorded and kind is not None and kind.all_forces
+        if together:
+            assert kind is not None
             worth = [problem.control, *problem.following][: None if kept is None else kept.most]
             controls = of_controls(worth, part)
             keep = None if kept is None else kept.of_part(part)
