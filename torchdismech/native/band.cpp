@@ -241,12 +241,12 @@ void solve(const Shape& shape, const Fronts& fronts, const T* numbers, const int
     for (int64_t j = n - 1; j >= 0; --j) {
       const int64_t end = upper.end(j);
       V even = {}, odd = {};
-      int64_t i = j + 1;
-      for (; i + 1 < end; i += 2) {
+      int64_t i = end - 1;  // from the far end: the line that was found last comes last
+      for (; i > j + 1; i -= 2) {
         even += upper.entry(i, j) * y[i];
-        odd += upper.entry(i + 1, j) * y[i + 1];
+        odd += upper.entry(i - 1, j) * y[i - 1];
       }
-      if (i < end) even += upper.entry(i, j) * y[i];
+      if (i > j) even += upper.entry(i, j) * y[i];
       y[j] -= (even + odd) * upper.entry(j, j);
     }
     for (int64_t i = 0; i < n; ++i)
