@@ -44,7 +44,7 @@ ROOMS = {
         "rods.md",
     ),
     "model": Room("Model, state and control", ("torchdismech.model", "torchdismech.state", "torchdismech.errors")),
-    "integrate": Room("Steps", ("torchdismech.integrate", "torchdismech.rollout"), "speed.md"),
+    "integrate": Room("Steps", ("torchdismech.integrate", "torchdismech.rollout", "torchdismech.unroll"), "speed.md"),
     "trajectory": Room("Trajectories", ("torchdismech.trajectory",), "scene.md"),
     "forces": Room("Forces", ("torchdismech.forces",), "gradients.md"),
     "actuation": Room("Tendons and chambers", ("torchdismech.actuation",), "tendons.md"),

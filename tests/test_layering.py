@@ -230,11 +230,12 @@ def test_importing_the_package_stays_light():
 def test_a_name_of_the_package_is_looked_for_once():
     """Find a name in the package itself from its second use on; functions stay what the names of their modules mean."""
     script = (
-        "import torchdismech as td; td.Control, td.rollout; import torchdismech.rollout; "
-        "print('Control' in vars(td), callable(td.rollout))"
+        "import torchdismech as td; td.Control, td.rollout, td.unroll; "
+        "import torchdismech.rollout, torchdismech.unroll; "
+        "print('Control' in vars(td), callable(td.rollout), callable(td.unroll))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    assert run.stdout.strip() == "True True"
+    assert run.stdout.strip() == "True True True"
 
 
 def test_rods_step_without_what_is_slow_to_import():

@@ -14,6 +14,8 @@ from torchdismech import threads
 from torchdismech.imports import without_collections
 from torchdismech.version import __version__ as __version__
 
+_FUNCTIONS = frozenset({"rollout", "unroll"})  # named as the modules that they are in: users mean the functions
+
 threads.sleep_while_waiting()  # before torch is imported: its OpenMP reads once how to wait
 
 if TYPE_CHECKING:
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
-        # an import of the module rollout.py would put it in the place of the function that users mean by this name
-        if name != "rollout" or not isinstance(value, ModuleType):
+        # an import of the module rollout.py would put it in the place of the function
+        if name not in _FUNCTIONS or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 
@@ -32,7 +34,7 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> Any:
     if not name.startswith("__") or name == "__all__":  # others ask modules of any kind for names like __wrapped__
-        if name != "rollout" and find_spec(f"{__name__}.{name}") is not None:  # a light module stays light
+        if name not in _FUNCTIONS and find_spec(f"{__name__}.{name}") is not None:  # a light module stays light
             return import_module(f"{__name__}.{name}")
         with without_collections():
             public = import_module("torchdismech.public")

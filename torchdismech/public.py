@@ -11,9 +11,10 @@ from torchdismech.io.dismech import Geometry, read_dismech, write_dismech
 from torchdismech.io.meshes import read_mesh
 from torchdismech.materials import Circle, Material, Rectangle
 from torchdismech.model import Model
-from torchdismech.rollout import rollout, unroll
+from torchdismech.rollout import rollout
 from torchdismech.state import Control, State
 from torchdismech.trajectory import Trajectory, TrajectoryWriter
+from torchdismech.unroll import unroll
 from torchdismech.vibration import Modes, modes
 
 __all__ = [

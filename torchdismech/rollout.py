@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
-from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, whole_number
+from torchdismech.errors import InputError, SimulationError, Status, whole_number
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.state import BatchState, Control, State, running_robots
 from torchdismech.stepping import (
@@ -25,26 +22,21 @@ from torchdismech.stepping import (
     Courses,
     Robots,
     Stepper,
+    check_run,
     is_ahead,
-    scheduled,
+    progress_bar,
     scheduled_ahead,
     stepper_of_many,
+    warn_of_failures,
 )
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
-__all__ = ["Controller", "Unrolled", "Writer", "frames", "rollout", "unroll"]
+__all__ = ["Controller", "Writer", "frames", "rollout"]
 
 SELDOM = 5  # steps from frame to frame from which on the states between are not kept
 
 S = TypeVar("S", bound=BatchState)
-S_contra = TypeVar("S_contra", bound=BatchState, contravariant=True)
 M = TypeVar("M", bound=Robots)
-
-
-class Observe(Protocol[S_contra]):
-    """Looks at a step: returns tensors (B, ...) by name."""
-
-    def __call__(self, before: S_contra, after: S_contra, control: Control, /) -> Mapping[str, Tensor]: ...  # noqa: D102
 
 
 class Writer(Protocol):
@@ -109,11 +101,11 @@ def rollout(
         failed, and of steps that were taken in parts.
     """
     steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
-    _check("rollout", model, state, integrator, schedule, controller)
+    check_run("rollout", model, state, integrator, schedule, controller)
     running = running_robots(state, running)
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
-    bar = _progress_bar(steps, state.batch) if progress else None
+    bar = progress_bar(steps, state.batch) if progress else None
     taken = frames(
         model,
         state,
@@ -139,7 +131,7 @@ def rollout(
             bar.close()
         writer.close()
     failed = torch.where(running, status, int(Status.CONVERGED))  # others were stopped by the caller
-    _warn_of_failures(failed, "rollout", "and the trajectory's status says why")
+    warn_of_failures(failed, "rollout", "and the trajectory's status says why")
     return writer.trajectory()
 
 
@@ -180,258 +172,101 @@ def frames(
         strains=_strains(model, state) if strains else {},
         reactions=_unknown_reactions(model, integrator, state) if reactions else {},
     )
-    strained: Mapping[str, Tensor] = {}
-    exerted: Mapping[str, Tensor] = {}
     together = is_ahead(schedule) and controller is None and not reactions
-    many = stepper_of_many(integrator)
-    at_once = LONGEST if together and many is not None else 1
-    courses = Courses(model, integrator, schedule) if several and together and every < SELDOM else None
-    ahead: deque[tuple[Control, S, StepInfo]] = deque()  # steps that are taken already
+    ahead = several and together and every < SELDOM
+    run = _Run(model, integrator, schedule, controller, together, ahead)
     step, time, none = 0, state.time.max(), SeveralSteps.none(state.q)
     went = none  # since the frame before
     while step < steps:
-        if courses is not None and not ahead:
-            ahead.extend(courses.steps(state, steps - step, running))
-        before, count = state, 1
-        if ahead:
-            control, state, info = ahead.popleft()
-            remembered: Memory = memory  # no controller
-        else:
-            count = min(every - step % every, steps - step, at_once)
-            controls = [*scheduled_ahead(model, state, integrator, schedule, count)]
-            control, remembered = answered(controller, state, memory, controls[-1], model)
-            if count > 1 and many is not None:
-                state, info = many.steps(model, before, count, controls, running)
-            else:
-                state, info = integrator.step(model, before, control, running)
-        step += count
-        status = torch.where(running, info.status, status)
-        if throw and not bool(info.converged.all()):
-            of = f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"
-            raise SimulationError.from_status(info.status, of)
-        went = went.followed_by(info, running)
-        running = running & info.converged
-        time = _time_after(count, integrator, time, state, running)
-        memory = kept(memory, remembered, running)
-        _advance(bar, count, running, info)
+        taken = run.next(state, memory, running, steps - step, every - step % every)
+        state, step = taken.state, step + taken.count
+        status = torch.where(running, taken.info.status, status)
+        if throw and not bool(taken.info.converged.all()):
+            raise SimulationError.from_status(taken.info.status, _named(step, taken.count))
+        went = went.followed_by(taken.info, running)
+        running = running & taken.info.converged
+        time = _time_after(taken.count, integrator, time, state, running)
+        memory = kept(memory, taken.memory, running)
+        _advance(bar, taken.count, running, taken.info)
         if step % every == 0 or step == steps:
-            energies = model.energies(state, control)
-            if strains:
-                strained = _strains(model, state)
-            if reactions:
-                known = running & (info.substeps == 1)
-                exerted = _by_clamp(integrator.reactions(model, before, state, control), known)  # type: ignore[attr-defined]
-            how = (went.iterations, went.iterations_max, went.residual, status)
-            yield Frame(step, time, cast(State, state), *how, energies, went.contact, memory, strained, exerted)
+            yield Frame(
+                step,
+                time,
+                cast(State, state),
+                went.iterations,
+                went.iterations_max,
+                went.residual,
+                status,
+                model.energies(state, taken.control),
+                went.contact,
+                memory,
+                _strains(model, state) if strains else {},
+                _reactions(model, integrator, taken, running) if reactions else {},
+            )
             went = none
 
 
 @dataclass(frozen=True)
-class Unrolled(Generic[S]):
-    """A rollout that can be differentiated.
+class _Taken(Generic[S]):
+    """Some steps of a run: how many, the states before and after them, the last control, and how they went.
 
     Attributes
     ----------
-    q, velocity : (steps + 1, B, n), the initial state first.
-    state : the last state.
-    status : (B,) value of `Status`: CONVERGED, or the first failure; a failed robot stays at its last good state.
-    iterations : (steps, B) Newton iterations.
-    memory : what the controller remembers at the end, if it does: tensors (B, ...) by name.
-    observed : what `observe` returned, (steps, B, ...) by name.
+    memory : of the controller after them.
     """
 
-    q: Tensor
-    velocity: Tensor
+    count: int
+    before: S
     state: S
-    status: Tensor
-    iterations: Tensor
-    memory: Memory = field(default_factory=dict)
-    observed: Mapping[str, Tensor] = field(default_factory=dict)
-
-    @property
-    def positions(self) -> Tensor:
-        """Positions of the nodes (steps + 1, B, N, 3) [m]; of chains and arms `model.points(q)` gives the points."""
-        if not isinstance(self.state, State):
-            raise InputError(
-                "Unrolled.positions: expected states of rods and shells, whose q holds positions, got "
-                f"{type(self.state).__name__}: model.points(q[k]) gives positions"
-            )
-        return self.q[..., : 3 * self.state.n_nodes].unflatten(-1, (-1, 3))
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """Some steps of a rollout: q, velocity (steps, B, n), iterations (steps, B), what was asked for (steps, B, ...)."""
-
-    q: Tensor
-    velocity: Tensor
-    iterations: Tensor
-    observed: Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class _Reached(Generic[S]):
-    """What the next step starts from."""
-
-    state: S
+    control: Control
+    info: StepInfo | SeveralSteps
     memory: Memory
-    status: Tensor
 
 
-def _taken(
-    model: M,
-    integrator: Stepper[M, S],
-    schedule: Callable[[Tensor, M], Control] | None,
-    controller: Controller | None,
-    observe: Observe[S] | None,
-    count: int,
-    at: _Reached[S],
-) -> tuple[_Steps, _Reached[S]]:
-    """Return so many steps, a function of where they start: so they can be taken again."""
-    state, memory, status = at.state, at.memory, at.status
-    q, velocity, iterations, observed = [], [], [], []
-    for _ in range(count):
-        given = scheduled(model, state, integrator, schedule)
-        control, after = answered(controller, state, memory, given, model)
-        before = state
-        state, info = integrator.step(model, before, control, status == Status.CONVERGED)
-        status = torch.where(status == Status.CONVERGED, info.status, status)
-        observed.append({} if observe is None else _checked(observe(before, state, control), state.batch))
-        memory = kept(memory, after, status == Status.CONVERGED)
-        q.append(state.q)
-        velocity.append(state.velocity)
-        iterations.append(info.iterations)
-    seen = {name: _stacked([values[name] for values in observed]) for name in observed[0]}
-    steps = _Steps(_stacked(q), _stacked(velocity), _stacked(iterations), seen)
-    return steps, _Reached(state, memory, status)
-
-
-def _taken_together(courses: Courses[M, S], most: int, at: _Reached[S]) -> tuple[_Steps, _Reached[S]] | None:
-    """Return some steps that are one to autograd, so many at most; None where the next one goes alone."""
-    course = courses.next(at.state, most) if bool((at.status == Status.CONVERGED).all()) else None
-    if course is None:
-        return None
-    steps = _Steps(course.q, course.velocity, course.infos.iterations, {})
-    return steps, dataclasses.replace(at, state=cast(S, course.after))
-
-
-def _stacked(tensors: list[Tensor]) -> Tensor:
-    """Return tensors one after the other in a new dimension; a view of one that is alone."""
-    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
-
-
-def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
-    """Return what `observe` gave; refuse what is no mapping of tensors with a row for each robot."""
-    if not isinstance(values, Mapping):
-        raise InputError(f"observe: has to return tensors by name, got {type(values).__name__}")
-    for name, value in values.items():
-        if not isinstance(value, Tensor) or value.shape[:1] != (batch,):
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise InputError(f"observe: {name!r} has to be a tensor with a row for each of {batch} robots, got {got}")
-    return values
-
-
-def _check(caller: str, model: object, state: object, integrator: object, schedule: object, controller: object) -> None:
-    """Refuse what is none of these, as where two changed places, or a class stands for an object of it."""
-    refuse_other_kind(f"{caller}: state", state, BatchState, "a state, as in (model, state, integrator, steps)")
-    if isinstance(integrator, type) or not hasattr(integrator, "step"):
-        expected = "an integrator, such as ImplicitEuler(dt=0.01), as in (model, state, integrator, steps)"
-        raise InputError(f"{caller}: integrator: expected {expected}, got {_shown(integrator)}")
-    if isinstance(model, type) or not hasattr(model, "initial_state"):
-        raise InputError(f"{caller}: model: expected one, such as builder.finalize(), got {_shown(model)}")
-    if schedule is not None and not callable(schedule):
-        expected = "a function of (time, model) that returns a Control"
-        raise InputError(
-            f"{caller}: schedule: expected {expected}, got {_shown(schedule)}; lambda time, model: control is one that "
-            "sets the same in each step"
-        )
-    if controller is not None and (isinstance(controller, type) or not callable(controller)):
-        expected = "a function of (state, control, model) that returns a Control, or a controller with a memory"
-        raise InputError(f"{caller}: controller: expected {expected}, got {_shown(controller)}")
-
-
-def _shown(given: object) -> str:
-    return f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
-
-
-def unroll(
-    model: M,
-    state: S,
-    integrator: Stepper[M, S],
-    steps: int,
-    schedule: Callable[[Tensor, M], Control] | None = None,
-    controller: Controller | None = None,
-    checkpoint_every: int | None = None,
-    progress: bool = False,
-    throw: bool = False,
-    memory: Memory | None = None,
-    observe: Observe[S] | None = None,
-) -> Unrolled[S]:
-    """Return `steps` steps from `state` with their gradients: by state, memory, controls, constants and weights.
+class _Run(Generic[M, S]):
+    """Takes the steps of a run.
 
     Parameters
     ----------
-    schedule, controller, memory : as for `rollout`.
-    checkpoint_every : steps from one state that is kept to the next; those in between are taken again in the backward
-        pass: about a third more time for much less memory, least at the square root of `steps`. None keeps the states
-        of all steps (per robot and step about 22 numbers a node).
-    progress : show a progress bar.
-    throw : raise a `SimulationError` where a robot fails. By default a warning names the robots that did: they stay at
-        their last good state, and what is differentiated of them is that state.
-    observe : observe(before, after, control) returns tensors (B, ...) by name for each step, which `Unrolled.observed`
-        keeps: strains, energies, what sensors see, `integrator.reactions`. They can be differentiated as all else.
+    together : whether nothing is asked between two steps from frame to frame, so that several may be taken at once.
+    ahead : whether states between frames are worth keeping, so that steps may be taken beyond the next frame.
     """
-    steps = whole_number(steps, "unroll.steps")
-    _check("unroll", model, state, integrator, schedule, controller)
-    if checkpoint_every is not None:
-        checkpoint_every = whole_number(checkpoint_every, "unroll.checkpoint_every")
-    integrator.prepare(model, state, steps)
-    memory = begun(controller, model, state, integrator, steps, memory)
-    bar = _progress_bar(steps, state.batch) if progress else None
-    at = _Reached(state, memory, torch.zeros(state.batch, dtype=torch.long, device=state.q.device))
-    parts: list[_Steps] = []
-    take = partial(_taken, model, integrator, schedule, controller, observe)
-    if checkpoint_every is not None and torch.is_grad_enabled():
-        take = partial(checkpoint, take, use_reentrant=False)
-    together = checkpoint_every is None and controller is None and observe is None and is_ahead(schedule)
-    courses, first = Courses(model, integrator, schedule), 0
-    try:
-        while first < steps:
-            taken = _taken_together(courses, steps - first, at) if together else None
-            part, at = taken or take(min(checkpoint_every or 1, steps - first), at)
-            count = len(part.q)
-            parts.append(part)
-            if throw and bool((at.status != Status.CONVERGED).any()):
-                which = f"step {first + 1}" if count == 1 else f"one of steps {first + 1} to {first + count}"
-                raise SimulationError.from_status(at.status, f"unroll: {which} of {steps}")
-            first += count
-            if bar is not None:
-                bar.update(count)
-    finally:
-        if bar is not None:
-            bar.close()
-    _warn_of_failures(at.status, "unroll", "and what is differentiated is that state")
-    return _joined(state, parts, at)
+
+    def __init__(
+        self,
+        model: M,
+        integrator: Stepper[M, S],
+        schedule: Callable[[Tensor, M], Control] | None,
+        controller: Controller | None,
+        together: bool,
+        ahead: bool,
+    ):
+        self._model, self._integrator, self._schedule, self._controller = model, integrator, schedule, controller
+        self._many = stepper_of_many(integrator)
+        self._at_once = LONGEST if together and self._many is not None else 1
+        self._courses = Courses(model, integrator, schedule) if ahead else None
+        self._ahead: deque[tuple[Control, S, StepInfo]] = deque()  # steps that are taken already
+
+    def next(self, state: S, memory: Memory, running: Tensor, left: int, to_frame: int) -> _Taken[S]:
+        """Return the next steps from a state, no more than are left in all and to the next frame."""
+        if self._courses is not None and not self._ahead:
+            self._ahead.extend(self._courses.steps(state, left, running))
+        if self._ahead:
+            control, after, info = self._ahead.popleft()
+            return _Taken(1, state, after, control, info, memory)  # no controller
+        count = min(to_frame, left, self._at_once)
+        controls = [*scheduled_ahead(self._model, state, self._integrator, self._schedule, count)]
+        control, remembered = answered(self._controller, state, memory, controls[-1], self._model)
+        if count > 1 and self._many is not None:
+            after, went = self._many.steps(self._model, state, count, controls, running)
+        else:
+            after, went = self._integrator.step(self._model, state, control, running)
+        return _Taken(count, state, after, control, went, remembered)
 
 
-def _warn_of_failures(status: Tensor, caller: str, so: str) -> None:
-    """Name the robots (B,) that failed, if some did."""
-    if bool((status != Status.CONVERGED).any()):
-        failure = SimulationError.from_status(status, caller)
-        warnings.warn(f"{failure}; they stay at their last good state, {so}; or set throw=True", FailureWarning, 3)
-
-
-def _joined(initial: S, parts: Sequence[_Steps], end: _Reached[S]) -> Unrolled[S]:
-    """Return the steps of all parts, one after the other."""
-    return Unrolled(
-        torch.cat([initial.q[None], *(part.q for part in parts)]),
-        torch.cat([initial.velocity[None], *(part.velocity for part in parts)]),
-        end.state,
-        end.status,
-        torch.cat([part.iterations for part in parts]),
-        end.memory,
-        {name: torch.cat([part.observed[name] for part in parts]) for name in parts[0].observed},
-    )
+def _named(step: int, count: int) -> str:
+    """Return what messages call so many steps, of which this is the last."""
+    return f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"
 
 
 def _strains(model: Any, state: BatchState) -> Mapping[str, Tensor]:
@@ -451,6 +286,12 @@ def _unknown_reactions(model: Any, integrator: Any, state: BatchState) -> Mappin
     return _by_clamp(still, torch.zeros(state.batch, dtype=torch.bool, device=state.q.device))
 
 
+def _reactions(model: Any, integrator: Any, taken: _Taken, running: Tensor) -> Mapping[str, Tensor]:
+    """Return what clamps exerted in the last step on the robots (B,) that run, and took it as a whole."""
+    exerted = integrator.reactions(model, taken.before, taken.state, taken.control)
+    return _by_clamp(exerted, running & (taken.info.substeps == 1))  # steps are taken one by one then
+
+
 def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
     """Return reactions (B, C, 6) by clamp, not a number in rows (B,) that are not known."""
     told = torch.where(known[:, None, None], reactions, torch.nan)
@@ -460,12 +301,6 @@ def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
 def _time_after(count: int, integrator: object, time: Tensor, state: BatchState, running: Tensor) -> Tensor:
     """Return the time () that so many steps from `time` lead to: that of the robots, or on by dt where all failed."""
     return torch.where(running.any(), state.time.max(), time + count * getattr(integrator, "dt", 0.0))
-
-
-def _progress_bar(steps: int, batch: int):
-    from tqdm import tqdm
-
-    return tqdm(total=steps, unit="step", desc=f"{batch} robots" if batch > 1 else "1 robot")
 
 
 def _advance(bar, count: int, running: Tensor, info) -> None:

@@ -1,7 +1,11 @@
-"""How a run takes its steps: what is stepped, and by what; schedules; and several steps at a time where they can be."""
+"""How runs take their steps: what is stepped, and by what; schedules; and several steps at a time where they can be.
+
+`rollout` and `unroll` share it, and so what they refuse, show and warn of.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -10,7 +14,7 @@ from torch import Tensor
 
 from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import expected, name_of
-from torchdismech.errors import InputError
+from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind
 from torchdismech.integrate.course import Course
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.state import BatchState, Control
@@ -21,10 +25,13 @@ __all__ = [
     "Robots",
     "Stepper",
     "StepperOfMany",
+    "check_run",
     "is_ahead",
+    "progress_bar",
     "scheduled",
     "scheduled_ahead",
     "stepper_of_many",
+    "warn_of_failures",
 ]
 
 LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
@@ -169,3 +176,42 @@ def scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, cou
         yield scheduled(model, state, integrator, schedule)
         if isinstance(integrator, StepperOfMany):
             state = state.replace(time=state.time + integrator.dt)
+
+
+def check_run(
+    caller: str, model: object, state: object, integrator: object, schedule: object, controller: object
+) -> None:
+    """Refuse what is none of these: two that changed places, a class in place of an object of it."""
+    refuse_other_kind(f"{caller}: state", state, BatchState, "a state, as in (model, state, integrator, steps)")
+    if isinstance(integrator, type) or not hasattr(integrator, "step"):
+        wanted = "an integrator, such as ImplicitEuler(dt=0.01), as in (model, state, integrator, steps)"
+        raise InputError(f"{caller}: integrator: expected {wanted}, got {_shown(integrator)}")
+    if isinstance(model, type) or not hasattr(model, "initial_state"):
+        raise InputError(f"{caller}: model: expected one, such as builder.finalize(), got {_shown(model)}")
+    if schedule is not None and not callable(schedule):
+        wanted = "a function of (time, model) that returns a Control"
+        raise InputError(
+            f"{caller}: schedule: expected {wanted}, got {_shown(schedule)}; lambda time, model: control is one that "
+            "sets the same in each step"
+        )
+    if controller is not None and (isinstance(controller, type) or not callable(controller)):
+        wanted = "a function of (state, control, model) that returns a Control, or a controller with a memory"
+        raise InputError(f"{caller}: controller: expected {wanted}, got {_shown(controller)}")
+
+
+def _shown(given: object) -> str:
+    return f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
+
+
+def warn_of_failures(status: Tensor, caller: str, so: str) -> None:
+    """Name the robots (B,) that failed, if some did."""
+    if bool((status != Status.CONVERGED).any()):
+        failure = SimulationError.from_status(status, caller)
+        warnings.warn(f"{failure}; they stay at their last good state, {so}; or set throw=True", FailureWarning, 3)
+
+
+def progress_bar(steps: int, batch: int):
+    """Return a bar that shows how many of a run's steps were taken."""
+    from tqdm import tqdm
+
+    return tqdm(total=steps, unit="step", desc=f"{batch} robots" if batch > 1 else "1 robot")

@@ -10,9 +10,10 @@ from torchdismech import Circle, Control, InputError, Material, Rectangle, Robot
 from torchdismech.clamps import posed
 from torchdismech.forces import Gravity, Viscous
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static
-from torchdismech.rollout import rollout, unroll
+from torchdismech.rollout import rollout
 from torchdismech.testing import check_stencil
 from torchdismech.trajectory import Trajectory
+from torchdismech.unroll import unroll
 
 INTEGRATORS = [ImplicitEuler, ImplicitMidpoint, Newmark, BDF2]
 

@@ -1,0 +1,217 @@
+"""Many steps that can be differentiated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
+from torchdismech.errors import InputError, SimulationError, Status, whole_number
+from torchdismech.state import BatchState, Control, State
+from torchdismech.stepping import (
+    Courses,
+    Robots,
+    Stepper,
+    check_run,
+    is_ahead,
+    progress_bar,
+    scheduled,
+    warn_of_failures,
+)
+
+__all__ = ["Unrolled", "unroll"]
+
+S = TypeVar("S", bound=BatchState)
+S_contra = TypeVar("S_contra", bound=BatchState, contravariant=True)
+M = TypeVar("M", bound=Robots)
+
+
+class Observe(Protocol[S_contra]):
+    """Looks at a step: returns tensors (B, ...) by name."""
+
+    def __call__(self, before: S_contra, after: S_contra, control: Control, /) -> Mapping[str, Tensor]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Unrolled(Generic[S]):
+    """A rollout that can be differentiated.
+
+    Attributes
+    ----------
+    q, velocity : (steps + 1, B, n), the initial state first.
+    state : the last state.
+    status : (B,) value of `Status`: CONVERGED, or the first failure; a failed robot stays at its last good state.
+    iterations : (steps, B) Newton iterations.
+    memory : what the controller remembers at the end, if it does: tensors (B, ...) by name.
+    observed : what `observe` returned, (steps, B, ...) by name.
+    """
+
+    q: Tensor
+    velocity: Tensor
+    state: S
+    status: Tensor
+    iterations: Tensor
+    memory: Memory = field(default_factory=dict)
+    observed: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def positions(self) -> Tensor:
+        """Positions of the nodes (steps + 1, B, N, 3) [m]; of chains and arms `model.points(q)` gives the points."""
+        if not isinstance(self.state, State):
+            raise InputError(
+                "Unrolled.positions: expected states of rods and shells, whose q holds positions, got "
+                f"{type(self.state).__name__}: model.points(q[k]) gives positions"
+            )
+        return self.q[..., : 3 * self.state.n_nodes].unflatten(-1, (-1, 3))
+
+
+def unroll(
+    model: M,
+    state: S,
+    integrator: Stepper[M, S],
+    steps: int,
+    schedule: Callable[[Tensor, M], Control] | None = None,
+    controller: Controller | None = None,
+    checkpoint_every: int | None = None,
+    progress: bool = False,
+    throw: bool = False,
+    memory: Memory | None = None,
+    observe: Observe[S] | None = None,
+) -> Unrolled[S]:
+    """Return `steps` steps from `state` with their gradients: by state, memory, controls, constants and weights.
+
+    Parameters
+    ----------
+    schedule, controller, memory : as for `rollout`.
+    checkpoint_every : steps from one state that is kept to the next; those in between are taken again in the backward
+        pass: about a third more time for much less memory, least at the square root of `steps`. None keeps the states
+        of all steps (per robot and step about 22 numbers a node).
+    progress : show a progress bar.
+    throw : raise a `SimulationError` where a robot fails. By default a warning names the robots that did: they stay at
+        their last good state, and what is differentiated of them is that state.
+    observe : observe(before, after, control) returns tensors (B, ...) by name for each step, which `Unrolled.observed`
+        keeps: strains, energies, what sensors see, `integrator.reactions`. They can be differentiated as all else.
+    """
+    steps = whole_number(steps, "unroll.steps")
+    check_run("unroll", model, state, integrator, schedule, controller)
+    if checkpoint_every is not None:
+        checkpoint_every = whole_number(checkpoint_every, "unroll.checkpoint_every")
+    integrator.prepare(model, state, steps)
+    memory = begun(controller, model, state, integrator, steps, memory)
+    bar = progress_bar(steps, state.batch) if progress else None
+    at = _Reached(state, memory, torch.zeros(state.batch, dtype=torch.long, device=state.q.device))
+    parts: list[_Steps] = []
+    take = partial(_taken, model, integrator, schedule, controller, observe)
+    if checkpoint_every is not None and torch.is_grad_enabled():
+        take = partial(checkpoint, take, use_reentrant=False)
+    together = checkpoint_every is None and controller is None and observe is None and is_ahead(schedule)
+    courses, first = Courses(model, integrator, schedule), 0
+    try:
+        while first < steps:
+            taken = _taken_together(courses, steps - first, at) if together else None
+            part, at = taken or take(min(checkpoint_every or 1, steps - first), at)
+            count = len(part.q)
+            parts.append(part)
+            if throw and bool((at.status != Status.CONVERGED).any()):
+                which = f"step {first + 1}" if count == 1 else f"one of steps {first + 1} to {first + count}"
+                raise SimulationError.from_status(at.status, f"unroll: {which} of {steps}")
+            first += count
+            if bar is not None:
+                bar.update(count)
+    finally:
+        if bar is not None:
+            bar.close()
+    warn_of_failures(at.status, "unroll", "and what is differentiated is that state")
+    return _joined(state, parts, at)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Some steps of a rollout: q, velocity (steps, B, n), iterations (steps, B), what was asked for (steps, B, ...)."""
+
+    q: Tensor
+    velocity: Tensor
+    iterations: Tensor
+    observed: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class _Reached(Generic[S]):
+    """What the next step starts from."""
+
+    state: S
+    memory: Memory
+    status: Tensor
+
+
+def _taken(
+    model: M,
+    integrator: Stepper[M, S],
+    schedule: Callable[[Tensor, M], Control] | None,
+    controller: Controller | None,
+    observe: Observe[S] | None,
+    count: int,
+    at: _Reached[S],
+) -> tuple[_Steps, _Reached[S]]:
+    """Return so many steps, a function of where they start: so they can be taken again."""
+    state, memory, status = at.state, at.memory, at.status
+    q, velocity, iterations, observed = [], [], [], []
+    for _ in range(count):
+        given = scheduled(model, state, integrator, schedule)
+        control, after = answered(controller, state, memory, given, model)
+        before = state
+        state, info = integrator.step(model, before, control, status == Status.CONVERGED)
+        status = torch.where(status == Status.CONVERGED, info.status, status)
+        observed.append({} if observe is None else _checked(observe(before, state, control), state.batch))
+        memory = kept(memory, after, status == Status.CONVERGED)
+        q.append(state.q)
+        velocity.append(state.velocity)
+        iterations.append(info.iterations)
+    seen = {name: _stacked([values[name] for values in observed]) for name in observed[0]}
+    steps = _Steps(_stacked(q), _stacked(velocity), _stacked(iterations), seen)
+    return steps, _Reached(state, memory, status)
+
+
+def _taken_together(courses: Courses[M, S], most: int, at: _Reached[S]) -> tuple[_Steps, _Reached[S]] | None:
+    """Return some steps that are one to autograd, so many at most; None where the next one goes alone."""
+    course = courses.next(at.state, most) if bool((at.status == Status.CONVERGED).all()) else None
+    if course is None:
+        return None
+    steps = _Steps(course.q, course.velocity, course.infos.iterations, {})
+    return steps, dataclasses.replace(at, state=cast(S, course.after))
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """Return tensors one after the other in a new dimension; a view of one that is alone."""
+    return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
+
+
+def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
+    """Return what `observe` gave; refuse what is no mapping of tensors with a row for each robot."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"observe: has to return tensors by name, got {type(values).__name__}")
+    for name, value in values.items():
+        if not isinstance(value, Tensor) or value.shape[:1] != (batch,):
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(f"observe: {name!r} has to be a tensor with a row for each of {batch} robots, got {got}")
+    return values
+
+
+def _joined(initial: S, parts: Sequence[_Steps], end: _Reached[S]) -> Unrolled[S]:
+    """Return the steps of all parts, one after the other."""
+    return Unrolled(
+        torch.cat([initial.q[None], *(part.q for part in parts)]),
+        torch.cat([initial.velocity[None], *(part.velocity for part in parts)]),
+        end.state,
+        end.status,
+        torch.cat([part.iterations for part in parts]),
+        end.memory,
+        {name: torch.cat([part.observed[name] for part in parts]) for name in parts[0].observed},
+    )
