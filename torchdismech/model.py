@@ -355,8 +355,7 @@ class Model(nn.Module):
     def accelerated(self, state: State, control: Control | None = None) -> State:
         """Return the state with the acceleration that the forces give its free dofs there."""
         control = control or Control()
-        self.check_batch(state, control)
-        with self.turn, self.compilation.paused(), self.values_of(control).in_place():
+        with self.turn, self.compilation.paused(), self._checked_values(state, control).in_place():
             force = self._by_parts(self._force_at, state, control)["force"]
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(force, self.body.n_nodes)
@@ -390,6 +389,11 @@ class Model(nn.Module):
         self.check_batch(state, control)
         return self.mechanics.start(state, control, elapsed, pairs or self.contact.touching(state.q))
 
+    def _checked_values(self, state: State, control: Control, seen: Snapshot | None = None) -> Values:
+        """Return the values that a control sets; refuse a state or control that does not fit."""
+        self.check_batch(state, control, seen)
+        return self.values_of(control)
+
     def _force_at(self, state: State, control: Control) -> dict[str, Tensor]:
         start = self.start_step(state, control)
         return {"force": self.mechanics.force(start, state.q, state.velocity, state.time)}
@@ -405,9 +409,8 @@ class Model(nn.Module):
 
         They can be differentiated by the state, the control and the model's tensors.
         """
-        control, seen = control or Control(), self.seen()
-        self.check_batch(state, control, seen)
-        with self.turn, self.values_of(control).in_place():
+        control = control or Control()
+        with self.turn, self._checked_values(state, control, seen := self.seen()).in_place():
             found = None if control.values else self._recorded_energies.found(state, control, seen)
             return self._by_parts(self._energies, state, control) if found is None else self._with_pairs(found, state)
 

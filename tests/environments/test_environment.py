@@ -407,3 +407,31 @@ def test_what_cannot_be_drawn_anew_is_refused(tmp_path, drawn, more, changes, wo
     scene = scene_of(tmp_path, drawn, more)
     with pytest.raises(InputError, match=words):
         Environment.from_scene(scene, pulled(**changes), anew=True).reset()
+
+
+def test_other_clamped_dofs_stay_where_an_episode_begins():
+    """Hold one dof of a clamp beside where robots are at rest; the others are not moved to rest."""
+    model = arm()
+    begun = model.body.rest_q.flatten().clone()
+    begun[1 : 3 * NODES : 3] += 0.005
+    task = Task(
+        actions=[Held([2], -0.01, 0.01)],
+        observations=[node_positions()],
+        reward=lambda m, step: step.after.positions[:, 0, 0],
+        start=lambda m, draws: {"q": begun},
+    )
+    env = Environment(model, ImplicitEuler(0.02), task, 1)
+    env.reset()
+    assert not env.step(torch.full((1, 1), 0.004, dtype=torch.float64)).terminated.any()
+    held = env.current.state.positions[0, :2]
+    expected = model.body.rest_q.view(-1)[:6].view(2, 3) + torch.tensor([[0, 0.005, 0.004], [0, 0.005, 0]])
+    assert held.allclose(expected.to(held))
+
+
+def test_options_of_scenes_are_looked_at(tmp_path):
+    """Refuse numbers of steps that are none, and a number of robots, which the scene says."""
+    scene = scene_of(tmp_path, {})
+    with pytest.raises(InputError, match=r"Environment: steps"):
+        Environment.from_scene(scene, pulled(), steps=0)
+    with pytest.raises(InputError, match=r"batch: the scene says"):
+        Environment.from_scene(scene, pulled(), batch=2)

@@ -168,3 +168,11 @@ def test_refused():
         BDF2(2e-3).step(model, state)
     anew = State(*state.fields()[:7])
     BDF2(2e-3).step(model, anew, throw=True)
+
+
+def test_a_state_in_single_precision_goes_on_in_double():
+    """Take a state after steps of 0.01 s, which single precision rounds, for one after steps of 0.01 s."""
+    model = swinging()
+    state, _ = BDF2(0.01).step(model, model.initial_state())
+    state = state.to(torch.float32).to(torch.float64)
+    BDF2(0.01).step(model, state, throw=True)

@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from tests.integrate.recordings import INTEGRATORS, LOADS, plates, rods_on_cpu, surface_loads
 from torchdismech import BDF2, Control, ImplicitEuler, forces, rollout, trainable, unroll
@@ -295,3 +296,19 @@ def test_who_looks_at_steps_has_them_one_by_one(courses):
     unroll(model, start, integrator, 5, observe=lambda before, after, control: {})
     unroll(model, start, integrator, 5, checkpoint_every=2)
     assert not courses
+
+
+def test_a_checkpoint_of_users_own_around_steps(courses):
+    """Take steps one by one within it, as it takes them once more when there may be a recording for more of them."""
+    model, integrator = rods_on_cpu(2), ImplicitEuler(2e-3)
+    start = model.initial_state(batch=2).detach()
+    velocity = torch.full_like(start.velocity, 1e-3).requires_grad_()
+
+    def last(velocity):
+        return unroll(model, start.replace(velocity=velocity), integrator, STEPS).q[-1].sum()
+
+    (within,) = torch.autograd.grad(checkpoint(last, velocity, use_reentrant=False), velocity)
+    assert not courses
+    (without,) = torch.autograd.grad(last(velocity), velocity)
+    assert courses
+    assert (within - without).norm() < ROUNDING * without.norm()

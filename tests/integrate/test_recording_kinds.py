@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.integrate.recordings import BATCH, assert_same, compare, rods, steps
+from tests.integrate.recordings import BATCH, assert_same, compare, rods, rods_on_cpu, steps
 from torchdismech import (
     Circle,
     Control,
@@ -12,6 +12,8 @@ from torchdismech import (
     straight,
     trainable,
 )
+from torchdismech.integrate.gradient import differentiable_step
+from torchdismech.integrate.problem import StepProblem
 
 
 def test_dt_is_given(graphs):
@@ -154,3 +156,34 @@ def test_values_in_other_places_are_known(graphs):
         return found
 
     assert_same(*compare(graphs, run, base))
+
+
+@torch.no_grad()
+def test_how_much_of_the_loads_acts_is_a_kind_of_its_own():
+    """Take a step under all of its loads after steps under half of them, which were recorded."""
+    integrator, running = ImplicitEuler(2e-3), torch.ones(1, dtype=torch.bool)
+
+    def stepped(model, share, count):
+        state = model.initial_state()
+        for _ in range(count):
+            state, _ = differentiable_step(StepProblem(model, integrator, state, Control(), 2e-3, running, share=share))
+        return state
+
+    model = rods_on_cpu(1)
+    stepped(model, 0.5, 20)
+    assert torch.equal(stepped(model, 1.0, 1).velocity, stepped(rods_on_cpu(1), 1.0, 1).velocity)
+
+
+def test_ways_to_search_of_a_users_own_are_not_recorded():
+    """Begin each step as a subclass says, also after as many as are taken before one is recorded."""
+
+    class FromWhereItIs(ImplicitEuler):
+        def attempts(self, equations, divisible=False):
+            yield False, "plain"
+
+    model, integrator, iterations = rods_on_cpu(1), FromWhereItIs(2e-3), []
+    for _ in range(15):
+        _, info = integrator.step(model, model.initial_state())
+        iterations.append(int(info.iterations))
+    assert len({*iterations}) == 1
+    assert not model.recordings

@@ -1,5 +1,6 @@
 """Several steps at once: to the bit what single steps do, whichever of them recordings take."""
 
+import dataclasses
 import functools
 
 import pytest
@@ -323,3 +324,16 @@ def test_frames_are_made_between_steps():
         assert torch.equal(frame.state.q, state.q)
         gravity.acceleration.neg_()
         state, _ = method.step(model, state)
+
+
+def test_reports_of_several_steps_are_merged():
+    """Replace how several steps went for some robots: the number of steps stays, what one of two lacks is not known."""
+    model = rods_on_cpu(2)
+    state, first = ImplicitEuler(2e-3).steps(model, model.initial_state(), 3)
+    _, second = ImplicitEuler(2e-3).steps(model, state, 3)
+    merged = first.merged(second, torch.tensor([True, False]))
+    assert merged.count == 3
+    assert merged.residual.tolist() == [second.residual[0].item(), first.residual[1].item()]
+    known = dataclasses.replace(first, stable=torch.ones(2, dtype=torch.bool))
+    assert known.merged(second, torch.tensor([True, False])).stable is None
+    assert second.merged(known, torch.tensor([True, False])).stable is None

@@ -1,13 +1,18 @@
 """Failed steps taken again in parts."""
 
+import copy
 import dataclasses
+import functools
 
 import torch
 
+from tests.integrate.recordings import LOADS, rods_on_cpu
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, Material, Status, straight
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded_step import RecordedStep
 from torchdismech.integrate.substeps import with_retries
+from torchdismech.native import taping
 
 
 def test_only_the_smallest_parts_are_not_divisible():
@@ -27,3 +32,33 @@ def test_only_the_smallest_parts_are_not_divisible():
 
         with_retries(take, problem, most)
         assert seen == expected
+
+
+def test_recordings_and_gradients_search_as_far_as_steps_without(monkeypatch):
+    """Try the same ways in a step that fails: eagerly, by a recording that a whole step made, and with gradients."""
+    asked, own = [], ImplicitEuler.attempts
+
+    @functools.wraps(own)  # an integrator with ways of its user's is not recorded
+    def attempts(self, equations, divisible=False):
+        if not taping():
+            asked.append((round(method.dt / float(equations.dt)), divisible))
+        return own(self, equations, divisible)
+
+    monkeypatch.setattr(ImplicitEuler, "attempts", attempts)
+    method = ImplicitEuler(2e-3, max_iterations=1, max_substeps=4)
+    fresh = rods_on_cpu(1, LOADS["rough floor"]())
+    recorded = copy.deepcopy(fresh)
+    state = recorded.initial_state()
+    for _ in range(20):
+        state, _ = method.step(recorded, state)
+    assert any(isinstance(kind.recording, RecordedStep) for kind in recorded.recordings)
+    velocity = torch.zeros(1, fresh.n_dofs, dtype=torch.float64)
+    velocity[0, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
+    hard = fresh.initial_state(velocity=velocity).detach()
+    seen = []
+    for model, at in ((fresh, hard), (recorded, hard), (fresh, hard.replace(q=hard.q.clone().requires_grad_()))):
+        asked.clear()
+        _, info = method.step(model, at)
+        assert info.status.item() != Status.CONVERGED  # all parts are tried
+        seen.append(set(asked))
+    assert seen == [{(1, True), (2, True), (4, False)}] * 3

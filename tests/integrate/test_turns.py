@@ -36,14 +36,20 @@ def environment(model):
         lambda env: env.model.strains(env.current.state),
         lambda env: env.model.contact_report(env.current.state),
         lambda env: env.observed(env.current),
+        lambda env: env.model.energies(env.current.state),
+        lambda env: env.model.accelerated(env.current.state),
+        lambda env: env.integrator.prepare(env.model, env.current.state, 10),
+        lambda env: env.integrator.reactions(env.model, env.current.state, env.current.state),
+        lambda env: env.integrator.equations(env.model, env.current.state),
     ],
 )
 def test_what_is_asked_of_a_model_waits_for_its_turn(asked):
-    """Ask for strains, contacts and observations while another thread may have put its numbers into the model."""
+    """Ask while another thread has put the numbers of some robots into the model, which do not fit the state."""
     env = environment(rod())
     env.reset()
+    three = torch.tensor([[0.0, 0.0, -9.81]] * 3, dtype=torch.float64)
     with ThreadPoolExecutor(1) as pool:
-        with env.model.turn:
+        with env.model.turn, env.model.values_of(Control(values={"Gravity.acceleration": three})).in_place():
             future = pool.submit(asked, env)
             assert not wait([future], timeout=0.5).done
         future.result()

@@ -152,7 +152,7 @@ class Constant(Action):
 
 
 class Held(Action):
-    """Clamped dofs, moved from where they are at rest.
+    """Clamped dofs, moved from where they are at rest; all others stay where they are.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ class Held(Action):
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the dofs at their displaced places."""
         rest = model.body.rest_q.expand(state.batch, -1)
-        held = rest if control.clamped_q is None else control.clamped_q
+        held = state.q if control.clamped_q is None else control.clamped_q
         index = torch.as_tensor(self.dofs, device=state.q.device)
         return control.replace(clamped_q=held.index_copy(1, index, rest[:, index] + numbers.to(rest)))
 

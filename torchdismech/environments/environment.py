@@ -151,7 +151,7 @@ class Environment:
         horizon : actions of an episode; None: as many as take the scene's duration.
         anew : whether robots draw the numbers of [batch.randomize] anew in each episode, from their own seeds; then
             these are constants besides the task's. Otherwise what the scene drew stays with each robot.
-        options : those of `Environment`.
+        options : of `Environment`, but for `batch`, which the scene says.
         """
         from torchdismech.environments.anew import DrawnAnew
         from torchdismech.io.scene import load_scene
@@ -163,7 +163,9 @@ class Environment:
         if loaded.document.initial is not None:
             raise InputError(f"{scene}: [initial] says where robots begin, which the task's start does: remove it")
         setup = loaded.build()
-        steps = options.get("steps", 1)
+        if "batch" in options:
+            raise InputError("Environment.from_scene: batch: the scene says how many robots there are, in [batch]")
+        steps = whole_number(options.get("steps", 1), "Environment: steps")
         if not isinstance(setup.integrator, Integrator):
             raise InputError(f'{scene}: an environment needs a scene that moves in time, not integrator = "static"')
         horizon = max(setup.steps // steps, 1) if horizon is None else horizon

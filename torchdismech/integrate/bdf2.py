@@ -17,6 +17,9 @@ from torchdismech.state import State
 __all__ = ["BDF2", "TwoStepState"]
 
 
+ROUNDING = 1e-6  # relative, between lengths of steps: states in single precision hold them no better
+
+
 @dataclass(frozen=True)
 class TwoStepState(State):
     """A state, and what BDF2 needs of the step before.
@@ -44,7 +47,7 @@ class _TwoStepScheme(Scheme):
         """Return the state with a step before it: one of constant acceleration for robots that had none."""
         if not isinstance(state, TwoStepState):
             return self._begun(state, dt)
-        if bool((state.step_length != dt).any()):
+        if bool(((state.step_length - dt).abs() > ROUNDING * dt).any()):
             raise InputError(
                 f"BDF2: expected a state after steps of {dt:g} s, got one after steps of "
                 f"{float(state.step_length[0]):g} s; State.of(state) begins anew"

@@ -117,7 +117,7 @@ def taken_apart(
             form.seen, form.versions = problem.seen, problem.seen.versions()
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = form.problem([tensor.detach() for tensor in tensors])
-        given = given.replace(seen=problem.seen, plane=problem.plane)
+        given = given.replace(seen=problem.seen, plane=problem.plane, divisible=problem.divisible)
     return form, tensors, given.replace(values=held.detached()) if held else given
 
 
@@ -140,40 +140,63 @@ def solved_in_parts(
     kept : takes the states after each of several steps, up to one that some robot fails. No part takes more of them
         than those before it did.
     """
-    whole, solved, kind = Whole(problem.state.batch), [], None
+    whole, solved, in_turn = Whole(problem.state.batch), [], _PartsInTurn(problem, parts)
     together = bool(problem.following) or kept is not None  # whether the steps that follow are taken, too
-    given: list[Sequence[Tensor | None]] = []  # what a recording is given of each part
     for part in parts:
         if kept is not None and not kept.most:
             break
-        if given and kind is not None:
-            kind.recording.start(given[part.number], problem.dt)
-            (after, info), candidates, recorded = kind.recording.taken(), None, True
-        else:
-            own = problem if part.whole else of_part(problem, part)
-            with nullcontext() if part.whole else own.values.in_place():
-                kind = kind_of(own)
-                after, info, candidates, recorded = _solved(own, kind)
-            # nothing changes a model between two parts but loads that users write
-            if recorded and kind is not None and kind.all_forces and not part.whole:
-                inputs = kind.inputs(problem)
-                given = of_parts(inputs, kind.axes(inputs), parts, [problem.running])
+        after, info, how = in_turn.solved(part)
+        kind = how.recorded_as
         # where the first part had no recording yet, all parts take one step, though some may have one by now
-        together = together and recorded and kind is not None and kind.all_forces
+        together = together and kind is not None and kind.all_forces
         if together:
             assert kind is not None
-            worth = [problem.control, *problem.following][: None if kept is None else kept.most]
-            controls = of_controls(worth, part)
-            keep = None if kept is None else kept.of_part(part)
-            until_failed = problem.divisible or keep is not None
-            after, info = kind.recording.followed(after, info, controls, until_failed, keep)
-        solved.append(SolvedPart(part, kind if recorded else None, candidates))
-        if kept is None and (recorded or not part.whole):  # the next step writes the static buffers
+            after, info = _followed(kind, problem, part, after, info, kept)
+        solved.append(how)
+        if kept is None and (kind is not None or not part.whole):  # the next step writes the static buffers
             whole.write(part, [*after.fields(), *info.tensors()])
     if whole.tensors:
         count = len(after.fields())
         after, info = after.with_fields(whole.tensors[:count]), info.with_tensors(whole.tensors[count:])
     return after, info, solved
+
+
+class _PartsInTurn:
+    """Solves a step part by part.
+
+    What the first part finds out of the model holds for all of them: nothing changes it between two parts but loads
+    that users write. So a recording that took one part is given the others at once.
+    """
+
+    def __init__(self, problem: StepProblem, parts: Sequence[Part]):
+        self._problem, self._parts = problem, parts
+        self._kind: StepKind | None = None
+        self._given: list[Sequence[Tensor | None]] = []  # what its recording is given of each part
+
+    def solved(self, part: Part) -> tuple[State, StepInfo, SolvedPart]:
+        """Return the states of a part after the step, how it went, and how it was solved."""
+        if self._given and self._kind is not None:
+            recording = self._kind.recording
+            recording.start(self._given[part.number], self._problem.dt)
+            return *recording.taken(self._problem.divisible), SolvedPart(part, self._kind, None)
+        own = self._problem if part.whole else of_part(self._problem, part)
+        with nullcontext() if part.whole else own.values.in_place():
+            kind = kind_of(own)
+            after, info, candidates, recorded = _solved(own, kind)
+        if recorded and kind is not None and kind.all_forces and not part.whole:
+            inputs = kind.inputs(self._problem)
+            self._kind = kind
+            self._given = of_parts(inputs, kind.axes(inputs), self._parts, [self._problem.running])
+        return after, info, SolvedPart(part, kind if recorded else None, candidates)
+
+
+def _followed(
+    kind: StepKind, problem: StepProblem, part: Part, after: State, info: StepInfo, kept: Kept | None
+) -> tuple[State, StepInfo]:
+    """Return the states of a part after the steps that follow the first, which a recording took, and how all went."""
+    worth = [problem.control, *problem.following][: None if kept is None else kept.most]
+    keep = None if kept is None else kept.of_part(part)
+    return kind.recording.followed(after, info, of_controls(worth, part), problem.divisible, keep)
 
 
 def of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:
@@ -203,7 +226,7 @@ def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInf
     """
     recording = None if kind is None else recording_of(kind, problem)
     if isinstance(recording, RecordedStep):
-        return *recording.taken(), None, True
+        return *recording.taken(problem.divisible), None, True
     lost = problem.running & ~problem.state.finite()
     after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost, recorded=recording))
     if kind is not None and recording is None:

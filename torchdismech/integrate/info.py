@@ -56,13 +56,13 @@ class StepInfo:
         """Which robots (B,) made the step."""
         return self.status == Status.CONVERGED
 
-    def merged(self, other: StepInfo, take: Tensor) -> StepInfo:
-        """Return this with the rows where `take` holds replaced by those of `other`."""
+    def merged(self, other: StepInfo, take: Tensor) -> Self:
+        """Return this with the rows where `take` holds replaced by those of `other`, as far as both know them."""
         own, others = self._numbers(), other._numbers()
-        merged = {k: torch.where(take, others[k], v) for k, v in own.items()}
+        merged: dict[str, Any] = {k: torch.where(take, others[k], v) for k, v in own.items() if k in others}
         names = set(self.contact) & set(other.contact)
         contact = {k: where_rows(take, other.contact[k], self.contact[k]) for k in self.contact if k in names}
-        return StepInfo(**merged, contact=contact)
+        return replaced(self, **{"stable": None, **merged, "contact": contact})
 
     def rows(self, index) -> Self:
         """Return how it went for the robots that `index` selects."""

@@ -24,6 +24,7 @@ __all__ = [
     "refuse_hidden_tensors",
     "refuse_transforms",
     "refuse_wrong_matrix",
+    "saved_elsewhere",
 ]
 
 FEW = 3  # robots whose hooks are looked at
@@ -69,9 +70,14 @@ def apart_from_checkpoints() -> AbstractContextManager[Any]:
     A checkpoint counts what is saved, and takes all that it covers once more where a derivative is asked for. What a
     step finds of its own is none of that: it asks for derivatives of users' forces while it is solved.
     """
-    if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+    if not saved_elsewhere():
         return nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(_same, _same)
+
+
+def saved_elsewhere() -> bool:
+    """Return whether what autograd saves goes through hooks, as within `torch.utils.checkpoint`."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def refuse_transforms(model: Model, state: State, control: Control | None) -> None:

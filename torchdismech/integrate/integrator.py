@@ -26,6 +26,7 @@ from torchdismech.integrate.inspection import (
     cause_in_hooks,
     refuse_hidden_tensors,
     refuse_transforms,
+    saved_elsewhere,
 )
 from torchdismech.integrate.linearised import Linearised
 from torchdismech.integrate.problem import StepProblem, Take
@@ -128,8 +129,7 @@ class Solver(ABC):
         before, after, control : of the step, which this integrator took in one part. The loads of contacts that are
             constraints are found from the balance of forces; those of clamped nodes are not known, and left out.
         """
-        problem = self._taken(model, before, control)
-        with model.turn, problem.values.in_place():
+        with model.turn, (problem := self._problem(model, before, control)).values.in_place():
             equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
             there, _, _ = equations.evaluated_at(after.q)
             tangents = model.frames.tangents(there)
@@ -147,20 +147,9 @@ class Solver(ABC):
         ----------
         before, after, control : of the step, which this integrator took in one part.
         """
-        problem = self._taken(model, before, control)
-        with model.turn, problem.values.in_place():
+        with model.turn, (problem := self._problem(model, before, control)).values.in_place():
             found = Linearised.at(problem, after.q)
         return None if found is None else found.minima
-
-    def _taken(self, model: Model, before: State, control: Control | None) -> StepProblem:
-        """Return the problem of a step that was taken."""
-        control = control or Control()
-        self.check(model, before, control)
-        values = model.values_of(control)
-        start = self.scheme.started(before, self._step_length)
-        control = posed(model.body, start, control.without_values())
-        running = torch.ones(before.batch, dtype=torch.bool, device=before.q.device)
-        return StepProblem(model, self, start, control, self._step_length, running, values)
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays; warn of bad beginnings.
@@ -168,11 +157,12 @@ class Solver(ABC):
         Bad beginnings are loads below the tolerance, and robots inside of obstacles.
         """
         refuse_unstepped(self, model, Model)
-        model.check_batch(state, Control())
-        if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
-            self.warn_of_loads_that_do_not_count(model, state, Control())
-        warn_of_overlap(model.obstacles, state)
-        self.compile_for(model, state, steps)
+        with model.turn:
+            model.check_batch(state, Control())
+            if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
+                self.warn_of_loads_that_do_not_count(model, state, Control())
+            warn_of_overlap(model.obstacles, state)
+            self.compile_for(model, state, steps)
 
     def compile_for(self, model: Model, state: State, steps: int) -> None:
         """Compile for so many steps from a state if the model does so and it pays."""
@@ -237,14 +227,11 @@ class Solver(ABC):
 
         Values that a control sets hold while a step is taken, and are refused here.
         """
-        control = control or Control()
-        self.check(model, state, control)
-        if control.values:
-            raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
-        control, state = posed(model.body, state, control), self.scheme.started(state, self._step_length)
-        running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
-        problem = StepProblem(model, self, state, control, self._step_length, running)
-        return problem.equations(model.contact.touching(state.q))
+        with model.turn:
+            problem = self._problem(model, state, control)
+            if problem.values:
+                raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
+            return problem.equations(model.contact.touching(state.q))
 
     def started(self, state: State) -> State:
         """Return the state with all that the method remembers of steps before, made up where there were none.
@@ -282,6 +269,25 @@ class Solver(ABC):
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
+    def _problem(
+        self,
+        model: Model,
+        state: State,
+        control: Control | None,
+        running: Tensor | None = None,
+        seen: Snapshot | None = None,
+    ) -> StepProblem:
+        """Return the problem of a step from a state; refuse what cannot be stepped.
+
+        Values that the control sets are the problem's and do not stand in the model yet.
+        """
+        control = control or Control()
+        self.check(model, state, control, seen)
+        started, running = self.scheme.started(state, self._step_length), running_robots(state, running)
+        alone = posed(model.body, started, control.without_values())
+        values = model.values_of(control)
+        return StepProblem(model, self, started, alone, self._step_length, running, values, seen=seen)
+
     def _checked_step(
         self,
         model: Model,
@@ -292,9 +298,8 @@ class Solver(ABC):
         following: Sequence[Control] = (),
     ) -> tuple[State, StepInfo]:
         """Return what `step` does; also of steps with the controls that follow, as far as a recording takes them."""
-        running = running_robots(state, running)
         seen = model.seen()
-        self.check(model, state, control, seen)
+        problem = self._problem(model, state, control, running, seen)
         if model.has_user_hooks:
             with apart_from_checkpoints():
                 model.try_hooks_in_other_modes(seen)
@@ -302,22 +307,18 @@ class Solver(ABC):
             following = ()  # each step is looked at, or has a target of its own
         if following:
             following = [*takewhile(partial(_is_like, model, state, control, control.kind), following)]
-        if control.pose is not None:
-            control = posed(model.body, state, control)
-        values = model.values_of(control)
-        with values.in_place():
+        acting = problem.control.replace(values=control.values)
+        with problem.values.in_place():
             if torch.is_grad_enabled():
-                refuse_hidden_tensors(model, state, control, seen)
-            control_alone, dt = control.without_values(), self._step_length
-            problem = StepProblem(model, self, state, control_alone, dt, running, values, seen=seen)
-            following = [control_alone if c is control else c for c in following]
+                refuse_hidden_tensors(model, state, acting, seen)
+            following = [problem.control if c is control else c for c in following]
             problem = problem.replace(following=following).with_plane()
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
             cause = None
             if model.has_user_hooks:
-                cause = cause_in_hooks(model, state, control, ~info.converged, info.status, dt)
+                cause = cause_in_hooks(model, state, acting, ~info.converged, info.status, self._step_length)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:
@@ -407,15 +408,14 @@ class Integrator(Solver):
         control = next(controls)
         if model.has_user_hooks or control.pose is not None or control.values or not state.q.is_cpu:
             return None
+        if torch.is_grad_enabled() and saved_elsewhere():
+            return None  # a checkpoint takes all once more, when courses may be other ones
         with model.turn:
             refuse_transforms(model, state, control)
-            seen = model.seen()
-            self.check(model, state, control, seen)
-            running, started = running_robots(state, None), self.scheme.started(state, self.dt)
-            problem = StepProblem(model, self, started, control, self.dt, running, seen=seen)
+            problem = self._problem(model, state, control, seen=model.seen())
             problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
             problem = problem.with_plane()  # by which recordings are found
-            most = KEPT // sum(field.numel() for field in started.fields())
+            most = KEPT // sum(field.numel() for field in problem.state.fields())
             if most < 2 or not goes_on(problem, size):
                 return None
             like = partial(_is_like, model, state, control, control.kind)
@@ -469,9 +469,6 @@ class Integrator(Solver):
         return after, SeveralSteps.none(state.q).followed_by(info, running)
 
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
-        started = self.scheme.started(problem.state, self.dt)
-        if started is not problem.state:
-            problem = problem.replace(state=started)
         if self.max_substeps < 2:
             return differentiable_step(problem, size)
         take: Take = partial(with_retries, differentiable_step, most=self.max_substeps)

@@ -172,6 +172,7 @@ class StepKind:
             len(own),
             state.kind,
             problem.plane,
+            problem.share,
             *controls,
             *[(tensor.shape, tensor.dtype) for tensor in controls.values()],
             model.compilation.runs_compiled(state.batch, state.q),
@@ -204,8 +205,13 @@ def _shaped(tensors: Iterable[Tensor]) -> list[tuple]:
 
 
 def odd(method: Method) -> bool:
-    """Return whether a method holds more than its scheme and plain numbers, which no recording would see change."""
-    return not all(isinstance(value, PLAIN) for name, value in vars(method).items() if name != "scheme")
+    """Return whether a method is one that no recording holds.
+
+    It holds more than its scheme and plain numbers, which no recording would see change, or has ways to search of its
+    user's, the first of which a recording would replay ever after.
+    """
+    plain = all(isinstance(value, PLAIN) for name, value in vars(method).items() if name != "scheme")
+    return not (plain and _of_library(type(method).attempts))
 
 
 def _plain(owner: Any) -> list[tuple[str, Any]]:

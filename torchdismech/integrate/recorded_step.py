@@ -103,7 +103,7 @@ class RecordedStep:
         after: State,
         info: StepInfo,
         controls: Sequence[Control],
-        unless_failed: bool,
+        divisible: bool,
         keep: Keep | None = None,
     ) -> tuple[State, StepInfo]:
         """Return the states after up to so many steps as there are controls, and how they went; the first was taken.
@@ -113,9 +113,10 @@ class RecordedStep:
         Parameters
         ----------
         after, info : of the first.
-        unless_failed : end before a step that some robot fails, for which it is to be taken in another way.
-        keep : takes the states after each of the steps, which the next one writes anew.
+        divisible : see `StepProblem`; then they end before a step that some robot fails, which is for its parts.
+        keep : takes the states after each of the steps, which the next one writes anew, up to one that a robot fails.
         """
+        unless_failed = divisible or keep is not None
         if unless_failed and self._failed(info):
             return after, info
         went = self._no_steps(info)
@@ -126,7 +127,7 @@ class RecordedStep:
             if controls[taken] is not controls[taken - 1]:
                 self._static.give_control(controls[taken])
             self._setup.replay()
-            after, info = self.taken()
+            after, info = self.taken(divisible)
             if unless_failed and self._failed(info):
                 return self._problem.state, replaced(went, count=taken)
             if keep is not None:
@@ -134,15 +135,15 @@ class RecordedStep:
             self._hand_on(after, info)
         return after, replaced(went, count=len(controls))
 
-    def taken(self) -> tuple[State, StepInfo]:
+    def taken(self, divisible: bool) -> tuple[State, StepInfo]:
         """Return the states after the step that was set up, and how it went; what is not recorded runs as without.
 
-        They stand where the next step writes.
+        They stand where the next step writes. `divisible`: see `StepProblem`.
         """
         if self.search() and (ended := self.end()) is not None:
             return ended
         with self.values.in_place():
-            return self.finished()
+            return self.finished(divisible)
 
     def search(self) -> bool:
         """Take rounds of Newton's method; return whether all rows that run have converged."""
@@ -170,12 +171,15 @@ class RecordedStep:
             self._ended = after, StepInfo.of(root, status, self.scale, contact)
         return self._ended
 
-    def finished(self) -> tuple[State, StepInfo]:
-        """Return the state after the step and how it went, searched for without recordings from where they got to."""
+    def finished(self, divisible: bool) -> tuple[State, StepInfo]:
+        """Return the state after the step and how it went, searched for without recordings from where they got to.
+
+        `divisible` is that of the step, not of the one that was recorded: both have the same first way to search.
+        """
         equations, problem = self.equations, self._problem.replace(running=self._running)
         scale = self.scale.clone()
         tolerance, options = self._tolerance.clone(), self.options.with_tolerance(self.options.tolerance.clone())
-        _, *others = problem.method.attempts(equations, problem.divisible)
+        _, *others = problem.method.attempts(equations, divisible)
         equations.descending = False
         if problem.state.q.numel() <= FEW and problem.state.q.is_cpu:
             equations.forms = self._forms
@@ -284,11 +288,10 @@ class RecordedStep:
         if self._static.load is not None:
             equations.hold(self._static.load)
         equations.prepare()
-        weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, True)
+        ahead, way = next(iter(problem.method.attempts(equations, problem.divisible)))
+        weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, ahead)
         tolerance = problem.method.tolerance(scale)
-        options = newton_options(problem, equations, weight, tolerance)
-        if problem.model.contact.rubs and problem.method.line_search:
-            options = options_of("whole", options)  # the first attempt, see `Integrator.attempts`
+        options = options_of(way, newton_options(problem, equations, weight, tolerance))
         at, noise_tolerance = begun(equations, x, options, running)
         return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running
 

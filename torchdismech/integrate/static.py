@@ -121,7 +121,6 @@ class Static(Solver):
         `unknown` is given the reasons why ways down from the last of them are not known.
         """
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
-        problem = problem.replace(state=self.scheme.started(problem.state, 0.0))
         at, going = problem.state, problem.running
         info: StepInfo | None = None
         stable: Tensor | None = None
