@@ -57,7 +57,7 @@ GROUPS = {
     "integrate/equations": "vectors of Newton's loop",
     "": "the step's start and end: guess, scale, new state",
 }
-TRANSPARENT = ("native/", "values", "geometry/vec3", "geometry/frames")  # they work for whoever calls them
+TRANSPARENT = ("native/", "fused/", "values", "geometry/vec3", "geometry/frames")  # they work for whoever calls them
 # Frames whose own time is that of compiled code, called through ctypes.
 COMPILED = re.compile(r"torchdismech/native/compiled\.py\(\d+\): in_threads")
 
@@ -122,7 +122,8 @@ def profiled(subject: Subject, trace: Path) -> Profile:
             state, _ = integrator.step(model, state)
         return state
 
-    state = steps(UNTIL_RECORDED, start)
+    state = steps(WARM_UP, start)
+    steps(UNTIL_RECORDED, state)
     recorded = [1e3 * _cpu_seconds(lambda: steps(STEPS, state)) / STEPS for _ in range(ROUNDS)]
     with without_recordings():
         model, start = subject.build()
@@ -172,7 +173,8 @@ def grouped(events: list[dict[str, Any]]) -> tuple[Counter[str], int]:
     """
     times: Counter[str] = Counter()
     calls = 0
-    open_events: list[tuple[float, str, bool]] = []  # end, group, whether its own time counts
+    # end, group, whether its own time counts, whether it lies within a call of compiled code
+    open_events: list[tuple[float, str, bool, bool]] = []
     frames = [e for e in events if e.get("ph") == "X" and e.get("cat") == "python_function"]
     # without the marks that torch.compile leaves, which do not lie inside of each other
     operations = [e for e in events if e.get("ph") == "X" and e.get("cat") == "cpu_op" and "::" in e["name"]]
@@ -181,14 +183,15 @@ def grouped(events: list[dict[str, Any]]) -> tuple[Counter[str], int]:
             open_events.pop()
         above = open_events[-1] if open_events else None
         group = room_group(event["name"]) if event["cat"] == "python_function" else None
-        counts = event["cat"] == "cpu_op" or COMPILED.search(event["name"]) is not None
+        compiled = COMPILED.search(event["name"]) is not None or (above is not None and above[3])
+        counts = event["cat"] == "cpu_op" or compiled
         group = group or (above[1] if above else GROUPS[""])
         if counts:
             times[group] += event["dur"]
             calls += above is None or not above[2]
         if above and above[2]:  # its own time is what its children leave
             times[above[1]] -= event["dur"]
-        open_events.append((event["ts"] + event["dur"], group, counts))
+        open_events.append((event["ts"] + event["dur"], group, counts, compiled))
     return times, calls
 
 

@@ -144,6 +144,7 @@ def test_a_trace_is_summed_by_the_rooms_that_called():
             event("python_function", "torchdismech/native/compiled.py(1): in_threads", 20.0, 5.0),
             event("python_function", "torchdismech/solve/linear/band.py(1): solve", 50.0, 20.0),
             event("python_function", "torchdismech/native/compiled.py(1): in_threads", 51.0, 10.0),
+            event("python_function", "torchdismech/native/taping.py(1): taped", 52.0, 8.0),  # which makes the call
             event("cpu_op", "a mark of the compiler", 60.0, 9.0),
             event("cpu_op", "aten::add", 80.0, 2.0),
         ]
