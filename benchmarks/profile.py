@@ -58,8 +58,8 @@ GROUPS = {
     "": "the step's start and end: guess, scale, new state",
 }
 TRANSPARENT = ("native/", "fused/", "values", "geometry/vec3", "geometry/frames")  # they work for whoever calls them
-# Frames whose own time is that of compiled code, called through ctypes.
-COMPILED = re.compile(r"torchdismech/native/compiled\.py\(\d+\): in_threads")
+# Frames whose time is that of compiled code, called through ctypes.
+COMPILED = re.compile(r"torchdismech/(native/compiled\.py\(\d+\): in_threads|contact/pair_sums\.py\(\d+\): call)$")
 
 
 @dataclass(frozen=True)
