@@ -281,9 +281,9 @@ class Solver(ABC):
 
         Values that the control sets are the problem's and do not stand in the model yet.
         """
-        control = control or Control()
+        control, running = control or Control(), running_robots(state, running)
         self.check(model, state, control, seen)
-        started, running = self.scheme.started(state, self._step_length), running_robots(state, running)
+        started = self.scheme.started(state, self._step_length)
         alone = posed(model.body, started, control.without_values())
         values = model.values_of(control)
         return StepProblem(model, self, started, alone, self._step_length, running, values, seen=seen)
