@@ -8,6 +8,7 @@ import torch
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, Status, forces, straight
 from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Penalty
 from torchdismech.integrate import easing
+from torchdismech.integrate.first_iterate import first_iterate
 from torchdismech.solve.search import NewtonOptions
 
 
@@ -106,7 +107,7 @@ def test_a_stage_that_fails_is_taken_in_shorter_ones(monkeypatch):
         state, _ = ImplicitEuler(2e-3).step(model, state, throw=True)
     equations = ImplicitEuler(2e-3).equations(model, state)
     options = NewtonOptions(equations.solver(), model.unknowns.residual_weight(), torch.full((2,), 1e-9).double(), 50)
-    first, both = equations.guess(True), torch.tensor([True, True])
+    first, both = first_iterate(equations, True), torch.tensor([True, True])
     expected = easing.eased_newton(equations, first, options, both)
     assert (expected.status == Status.CONVERGED).all()
     friction, solve, longest = model.obstacles[0].law.friction, easing.newton, torch.tensor([4.0, 20.0])

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.first_iterate import first_iterate
 from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import NewtonOptions, Root
@@ -43,7 +44,7 @@ def eased_newton(
     way = _Easing(equations, options, running)
     way.begin(EASIEST, x, newton)
     if not briefly:
-        ahead = equations.guess(True)
+        ahead = first_iterate(equations, True)
         way.begin(FREE, ahead, newton)
         way.begin(EASIEST, ahead, _relaxed)
     for _ in range(STAGES):
@@ -70,7 +71,7 @@ class _Easing:
 
     def __init__(self, equations: StepEquations, options: NewtonOptions, running: Tensor):
         self.equations, self.options, self.running = equations, options, running
-        start = equations.guess(False)
+        start = first_iterate(equations, False)
         self.x, self.change = start, torch.zeros_like(start)  # the last root, and by the logarithm of the slip velocity
         self.factor = torch.full_like(options.tolerance, torch.inf)[:, None]
         self.ratio = torch.full_like(self.factor, LONGEST)

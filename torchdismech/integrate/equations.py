@@ -15,6 +15,7 @@ from torchdismech.contact.rubbing import Rubbing
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
+from torchdismech.integrate.first_iterate import first_iterate, smooth_gain
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Gains, Mechanics, StepStart
 from torchdismech.model import Model
@@ -22,17 +23,10 @@ from torchdismech.rows import weighted_norms
 from torchdismech.slides import SlidingEntries
 from torchdismech.solve.linear import Solver
 from torchdismech.state import State
-from torchdismech.values import Values, per_robot
+from torchdismech.values import per_robot
 
 __all__ = ["StepEquations"]
 
-# Change of the velocity in a step, as a part of itself, up to which first iterates count on acceleration. Beyond, it
-# tells nothing of the next step: at 0.1 a plate that folds takes up to 12 iterations instead of 5, at 0.6 a helix let
-# go 56 instead of 8. Smaller limits leave more swinging rods without: steps of 2 ms take 1.5 iterations, without it 2.
-SMOOTH = 0.06
-# Damped rods do not snap that way: swinging ones take 2.0 iterations instead of 2.2 in steps of 10 ms, and a helix let
-# go no more than with a smaller limit.
-SMOOTH_RODS = 0.2
 TRUST_RADIUS = 0.3  # of the robot's extent: equilibria of rods, bent and pressed at once, take the same from 0.1 to 0.3
 
 
@@ -47,8 +41,8 @@ class StepEquations:
     if they were a mean of an old and a new position they would ring. Their rows are divided by the position gain, which
     keeps the matrix symmetric and the residual a gradient.
 
-    Contact of the robots' own parts and loads of constraints stand in the residual beside the rest, which is called
-    bare: what may touch is found anew in each step, so a recording holds bare evaluations alone.
+    The residual is put together in three parts. The bare one is without contact of the robots' own parts and without
+    loads of constraints; the unconstrained one has the contact, and the whole one the loads, too.
 
     Parameters
     ----------
@@ -63,9 +57,7 @@ class StepEquations:
     ----------
     constraints : contacts that are constraints, with their present loads.
     descending : whether Newton's method is to descend the potential; see `potential`.
-    forms : recordings by the functions that they are of, whose first argument is these equations.
-    static : what recordings read in the places of the model's tensors.
-    laws_changed : called with these equations when the laws of contact have other constants.
+    smooth_gain : see `first_iterate`.
     """
 
     def __init__(
@@ -85,13 +77,10 @@ class StepEquations:
         self.constraints: ConstraintSet | None = None
         self.descending = False
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
-        self._smooth = SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
+        self.smooth_gain = smooth_gain(model, scheme)
         self._load: Tensor | None = None
         self._acceleration: tuple[Tensor, Tensor | float] | None = None  # by d, and what of it is known
         self._lengths_kept: Tensor | None = None
-        self.forms: dict[Callable, Callable] = {}
-        self.static = Values()
-        self.laws_changed: Callable[[StepEquations], None] | None = None
         self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
     @property
@@ -107,34 +96,15 @@ class StepEquations:
         It is compiled if the model's steps are. With contact, constraints or loads that do not compile (learned forces)
         it runs eagerly, as they do.
         """
-        if function in self.forms or not self.closed:
-            return self._form(function)
+        if not self.closed:
+            return function
         return self.model.compilation.form(function, self.base.shape[0], self.base)
 
     @contextmanager
     def with_slips(self, factor: Tensor) -> Iterator[None]:
         """Multiply the slip velocities of friction that is smoothed by factors (B, 1) meanwhile."""
-        slips = self.model.contact.with_slip(factor)
-        held = [(self.static.tensors[place], new) for place, new in slips if place in self.static.tensors]
-        before = [buffer.clone() for buffer, _ in held]
-        try:
-            for buffer, new in held:
-                buffer.copy_(new)
-            with slips.in_place():
-                self._look_at_laws()
-                yield
-        finally:
-            for (buffer, _), numbers in zip(held, before, strict=True):
-                buffer.copy_(numbers)
-            self._look_at_laws()
-
-    def _look_at_laws(self) -> None:
-        if self.laws_changed is not None:
-            self.laws_changed(self)
-
-    def _form(self, function: Callable) -> Callable:
-        """Return a recording of a function whose first argument is these equations; itself where there is none."""
-        return self.forms.get(function, function) if self.forms else function
+        with self.model.contact.with_slip(factor).in_place():
+            yield
 
     @contextmanager
     def of_robots(self, robots: Tensor) -> Iterator[StepEquations]:
@@ -261,7 +231,7 @@ class StepEquations:
     def residual(self, x: Tensor) -> Tensor:
         """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
         self._count()
-        residual = self._form(StepEquations.unconstrained_residual)(self, x)
+        residual = self.unconstrained_residual(x)
         if self.constraints is not None:
             residual = residual - self.felt(self.constraints.force(self.full(x)))
         return residual
@@ -269,7 +239,7 @@ class StepEquations:
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
         self._count()
-        residual, values = self._form(StepEquations.unconstrained)(self, x)
+        residual, values = self.unconstrained(x)
         if self.constraints is not None:
             q, pattern = self.full(x), self.solver().pattern
             self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknowns.number)
@@ -280,7 +250,7 @@ class StepEquations:
 
     def unconstrained_residual(self, x: Tensor) -> Tensor:
         """Return the residual (B, n_free) without the loads of constraints."""
-        residual, position, velocity = self._form(StepEquations.bare_residual)(self, x)
+        residual, position, velocity = self.bare_residual(x)
         pairs = self.start.pairs
         if pairs is None:
             return residual
@@ -288,7 +258,7 @@ class StepEquations:
 
     def unconstrained(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) without the loads of constraints, and its derivative as values (nnz, B)."""
-        residual, values, position, velocity = self._form(StepEquations.bare_residual_and_matrix)(self, x)
+        residual, values, position, velocity = self.bare_residual_and_matrix(x)
         pairs = self.start.pairs
         if pairs is None:
             return residual, values
@@ -298,7 +268,7 @@ class StepEquations:
 
     @cached_property
     def gains_of_pairs(self) -> Gains:
-        """The gains, found once a step: no recording holds what pairs add."""
+        """The gains, found once a step."""
         return self.gains
 
     def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -397,40 +367,10 @@ class StepEquations:
 
         Parameters
         ----------
-        x : first iterate, or None for the guess that is `ahead` or not.
+        x : first iterate; None: that of `first_iterate`, `ahead` or not.
         """
         weight = self.model.unknowns.residual_weight()
-        return weight, self.force_scale(weight), self.guess(ahead) if x is None else x
-
-    def guess(self, ahead: bool) -> Tensor:
-        """Return a first iterate (B, n_free): where the robots are, or `ahead` where their motion leads.
-
-        Clamped dofs are at their targets.
-        """
-        model, state = self.model, self.start.state
-        step = self.base - state.q
-        if ahead:
-            step = model.unknowns.with_held(self.dt * (state.velocity + self._gained()), step)
-        there = model.frames.moved_by(state.q, step, self.lengths_kept)
-        for obstacle in model.obstacles:
-            if obstacle.law.response.feasible_only:
-                there = obstacle.feasible(there, state, state.time + self.dt)
-        return model.unknowns.picked(there)
-
-    def _gained(self) -> Tensor | float:
-        """Return the velocity (B, n) that the present acceleration adds on average, where it is smooth enough to tell.
-
-        A robot that gains much of its velocity in a step vibrates too fast for the steps, or is let go; one that
-        touches something may be pushed back any time.
-        """
-        model, state = self.model, self.start.state
-        if not model.contact.none or not self.scheme.inertial:
-            return 0.0
-        change, nodes = self.dt * state.acceleration, 3 * model.body.n_nodes
-        size = change[:, :nodes].abs().amax(1, keepdim=True)
-        speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
-        # the whole would suit implicit Euler, but goes too far where a load ends: 7 iterations instead of 3
-        return torch.where(size <= self._smooth * speed, 0.5 * change, 0.0)
+        return weight, self.force_scale(weight), first_iterate(self, ahead) if x is None else x
 
     @property
     def lengths_kept(self) -> Tensor | None:
@@ -444,11 +384,7 @@ class StepEquations:
         return self._lengths_kept
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return x moved by the step, edges keeping the length that the step asks for to first order, see `moved`."""
-        return self._form(StepEquations.moved)(self, x, step)
-
-    def moved(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return what `advanced` does, which may be recorded."""
+        """Return x moved by the step; to first order, edges get the length that the step asks for."""
         q = self.full(x)
         whole = self.model.unknowns.expand(step, torch.zeros_like(q))
         return self.model.unknowns.picked(self.model.frames.moved_by(q, whole, self.lengths_kept))

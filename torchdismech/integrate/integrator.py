@@ -216,7 +216,7 @@ class Solver(ABC):
 
     @abstractmethod
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterable[tuple[bool | None, str]]:
-        """Return the attempts: whether the first iterate is ahead (`StepEquations.guess`), and the way to search.
+        """Return the attempts: whether the first iterate is ahead (see `first_iterate`), and the way to search.
 
         None in place of the former: the first iterate is where the attempt before ended. `divisible`: whether what
         they do not solve is taken again in smaller parts.
@@ -424,7 +424,7 @@ class Integrator(Solver):
             return model.compilation.guarded(lambda: course_of(problem, size))
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
-        """Yield whether the first iterate is ahead (see `StepEquations.guess`) and the way, for rows not solved yet.
+        """Yield whether the first iterate is ahead (see `first_iterate`) and the way, for rows not solved yet.
 
         None in place of the former: the first iterate is where the attempt before ended.
 

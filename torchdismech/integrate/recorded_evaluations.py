@@ -8,7 +8,6 @@ step. Nothing in these depends on which parts touch.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,9 +18,11 @@ from torch import Tensor
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.first_iterate import first_iterate
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.primal_dual import first_met, judged_of, judged_step, met
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded_equations import RecordedEquations, Recordings
 from torchdismech.integrate.recorded_pairs import PairEvaluations
 from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
 from torchdismech.native.graphs import recorded
@@ -48,7 +49,7 @@ class RecordedEvaluations:
             self._setup = recorded(self._set_up, device, pool)
             self._bare, self._weight, self._scale, self._ahead, self._here = self._setup.replay()
             self._with_pairs: PairEvaluations | None = None
-            self._forms = self._recorded_functions()
+            self._recordings = self._recorded_functions()
 
     def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
         """Set a step up."""
@@ -57,21 +58,15 @@ class RecordedEvaluations:
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the step that was set up; pairs that may touch and constraints are its own."""
-        bare = self._bare
-        start = dataclasses.replace(bare.start, pairs=pairs)
-        equations = StepEquations(bare.model, bare.scheme, start, bare.base, bare.dt, bare.mechanics)
-        equations.hold(bare.load, bare.lengths_kept)
-        equations.constraints, equations.forms, equations.static = constraints, self._forms, self._static.values
-        if pairs is not None:
-            equations.laws_changed = self._tell
-            self._tell(equations)
-        return equations
+        return RecordedEquations(self._bare, self._recordings_for, pairs, constraints, self._static.values)
 
-    def _tell(self, equations: StepEquations) -> None:
-        """Give equations what is recorded for pairs, where compiled code can take them by the laws as they are."""
-        assert self._with_pairs is not None and equations.start.pairs is not None
-        told = self._with_pairs.told(equations.start.pairs)
-        equations.forms = self._forms | self._with_pairs.forms if told else self._forms
+    def _recordings_for(self, pairs: StepPairs | None) -> Recordings:
+        """Return the recordings; also those with pairs, where compiled code can take them by the laws as they are."""
+        if pairs is None:
+            return self._recordings
+        assert self._with_pairs is not None
+        told = self._with_pairs.told(pairs)
+        return self._recordings | self._with_pairs.recordings if told else self._recordings
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
@@ -82,7 +77,7 @@ class RecordedEvaluations:
             equations.hold(self._static.load)
         equations.prepare()
         weight, scale, ahead = equations.setup(None, True)
-        return equations, weight, scale, ahead, equations.guess(False)
+        return equations, weight, scale, ahead, first_iterate(equations, False)
 
     def _recorded_functions(self) -> dict[Callable, Callable]:
         """Return the recordings by the functions that they are of."""
@@ -97,7 +92,7 @@ class RecordedEvaluations:
             self._with_pairs = PairEvaluations(bare, residual, plain, x, self._static.pool)
         return {
             StepEquations.setup: self._begun,
-            StepEquations.moved: self._called(bare.moved, [x, torch.zeros_like(x)]),
+            StepEquations.advanced: self._called(bare.advanced, [x, torch.zeros_like(x)]),
             StepEquations.bare_residual: residual,
             StepEquations.bare_residual_and_matrix: _ByTractions(plain, held),
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),

@@ -68,7 +68,7 @@ class PairEvaluations:
         return True
 
     @property
-    def forms(self) -> dict[Callable, Callable]:
+    def recordings(self) -> dict[Callable, Callable]:
         """The functions, by those of the equations that they stand for."""
         return {
             StepEquations.unconstrained_residual: self.residual,
@@ -141,7 +141,7 @@ def _motion(bare: StepEquations, step: Tensor) -> Tensor:
 
 def _bare_moved(bare: StepEquations, x: Tensor, step: Tensor, part: Tensor, *friction: Tensor) -> list[Tensor]:
     """Return what `primal_dual.moved` does without pairs, for a part (B, 1) of a step; after values q and velocity."""
-    there = bare.moved(x, part * step)
+    there = bare.advanced(x, part * step)
     _, _, *expected = met(bare, there, *friction)
     with bare.rubbing.held_to(expected):
         return [there, *bare.bare_residual_and_matrix(there), *expected]

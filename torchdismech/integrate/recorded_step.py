@@ -27,6 +27,7 @@ from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.primal_dual import first_met, judged_of, judged_step, moved
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded_equations import RecordedEquations
 from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
 from torchdismech.integrate.step import (
     further_attempts,
@@ -180,15 +181,14 @@ class RecordedStep:
         scale = self.scale.clone()
         tolerance, options = self._tolerance.clone(), self.options.with_tolerance(self.options.tolerance.clone())
         _, *others = problem.method.attempts(equations, divisible)
-        equations.descending = False
-        if problem.state.q.numel() <= FEW and problem.state.q.is_cpu:
-            equations.forms = self._forms
-        root = resumed(equations, Progress(*(tensor.clone() for tensor in self.at)), options)
+        recordings = self._recordings if problem.state.q.numel() <= FEW and problem.state.q.is_cpu else {}
+        searched = RecordedEquations(equations, lambda _: recordings)
+        root = resumed(searched, Progress(*(tensor.clone() for tensor in self.at)), options)
         # other ways change what recordings of trials hold
-        equations.forms = {name: form for name, form in equations.forms.items() if name is not tried}
-        options = newton_options(problem, equations, self.options.weight, tolerance)
-        root = further_attempts(equations, root, others, options, problem.running)
-        equations.forms = {}
+        without_trials = {function: own for function, own in recordings.items() if function is not tried}
+        searched = RecordedEquations(equations, lambda _: without_trials)
+        options = newton_options(problem, searched, self.options.weight, tolerance)
+        root = further_attempts(searched, root, others, options, problem.running)
         if (ended := self._ended_at(root, scale)) is not None:
             return ended
         q = equations.full(root.x)
@@ -268,17 +268,17 @@ class RecordedStep:
 
     @cached_property
     @_lasting()
-    def _forms(self) -> dict[Callable, Callable]:
+    def _recordings(self) -> dict[Callable, Callable]:
         """Recordings of what searches call after steps that are not taken whole."""
-        forms: dict[Callable, Callable] = {tried: _RecordedTrials(self.equations, self.options, self.at)}
+        recordings: dict[Callable, Callable] = {tried: _RecordedTrials(self.equations, self.options, self.at)}
         if self.equations.model.contact.rubs:
             known = self.equations.rubbing.begun(self._problem.state)
             given = [self.at.x, torch.zeros_like(self.at.x), *known]
-            forms[moved] = RecordedCall(partial(moved, self.equations), given)
+            recordings[moved] = RecordedCall(partial(moved, self.equations), given)
             judged = judged_of(self.at.x, self.options.weight, self._running)
-            forms[judged_step] = RecordedCall(partial(judged_step, self.equations), judged)
-            forms[first_met] = RecordedCall(partial(first_met, self.equations), [self.at.x])
-        return forms
+            recordings[judged_step] = RecordedCall(partial(judged_step, self.equations), judged)
+            recordings[first_met] = RecordedCall(partial(first_met, self.equations), [self.at.x])
+        return recordings
 
     def _set_up(self) -> tuple[Any, ...]:
         """Return the equations and all that the rounds need."""

@@ -88,7 +88,7 @@ class _Varying(Mechanics):
 
 
 class RecordedCall:
-    """A function of equations and tensors, recorded on a CPU: one of the `StepEquations.forms`.
+    """A function of equations and tensors, recorded on a CPU.
 
     Parameters
     ----------

@@ -19,6 +19,7 @@ from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.descending import descending_constrained_newton
 from torchdismech.integrate.easing import eased_newton
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.first_iterate import first_iterate
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.primal_dual import primal_dual_newton
 from torchdismech.integrate.problem import StepProblem
@@ -113,7 +114,7 @@ def further_attempts(
     for ahead, way in attempts:
         if not bool(failed.any()):
             break
-        first, last = (root.x, root.last) if ahead is None else (equations.guess(ahead), None)
+        first, last = (root.x, root.last) if ahead is None else (first_iterate(equations, ahead), None)
         found = _searched(equations, first, options, failed, way, last)
         root = root.followed_by(found, failed)
         failed = running & (root.status != Status.CONVERGED)

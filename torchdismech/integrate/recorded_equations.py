@@ -1,0 +1,97 @@
+"""RecordedEquations: the equations of a step, some of whose functions come from recordings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from torchdismech.contact.constraints import ConstraintSet
+from torchdismech.contact.coupling import StepPairs
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.values import Values
+
+__all__ = ["RecordedEquations", "Recordings"]
+
+# recordings by the functions that they stand for, whose first argument is the equations
+Recordings = Mapping[Callable, Callable]
+
+
+class RecordedEquations(StepEquations):
+    """The equations of a step that call recordings of their functions, where there are some.
+
+    Parameters
+    ----------
+    recorded : the equations, without contact of the robots' own parts, whose functions were recorded.
+    find_recordings : returns the recordings, for pairs that may touch and the laws of contact as they are.
+    pairs, constraints : what may touch in this step, and its contacts that are constraints.
+    static : what recordings read in the places of the model's tensors.
+    """
+
+    def __init__(
+        self,
+        recorded: StepEquations,
+        find_recordings: Callable[[StepPairs | None], Recordings],
+        pairs: StepPairs | None = None,
+        constraints: ConstraintSet | None = None,
+        static: Values | None = None,
+    ):
+        start = dataclasses.replace(recorded.start, pairs=pairs)
+        super().__init__(recorded.model, recorded.scheme, start, recorded.base, recorded.dt, recorded.mechanics)
+        self.hold(recorded.load, recorded.lengths_kept)
+        self.constraints = constraints
+        self._find_recordings, self._static = find_recordings, Values() if static is None else static
+        self._recordings = find_recordings(pairs)
+
+    def compiled(self, function: Callable) -> Callable:
+        """Return the recording of a function whose first argument is these equations, or what there is without."""
+        recording = self._recordings.get(function)
+        return super().compiled(function) if recording is None else recording
+
+    def _called(self, function: Callable, *given: Tensor) -> Any:
+        """Call the recording of a function of `StepEquations`, or the function itself."""
+        return self._recordings.get(function, function)(self, *given)
+
+    def unconstrained_residual(self, x: Tensor) -> Tensor:
+        """Return the residual (B, n_free) without the loads of constraints."""
+        return self._called(StepEquations.unconstrained_residual, x)
+
+    def unconstrained(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the residual without the loads of constraints, and its derivative as values (nnz, B)."""
+        return self._called(StepEquations.unconstrained, x)
+
+    def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the bare residual (B, n_free), and q and velocity (B, n) where forces are evaluated."""
+        return self._called(StepEquations.bare_residual, x)
+
+    def bare_residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what `bare_residual` does, and after the residual its derivative as values (nnz, B)."""
+        return self._called(StepEquations.bare_residual_and_matrix, x)
+
+    def advanced(self, x: Tensor, step: Tensor) -> Tensor:
+        """Return x moved by the step."""
+        return self._called(StepEquations.advanced, x, step)
+
+    @contextmanager
+    def with_slips(self, factor: Tensor) -> Iterator[None]:
+        """Multiply the slip velocities of friction that is smoothed by factors (B, 1) meanwhile.
+
+        Recordings read them in static memory, and those with pairs are told the laws' constants anew.
+        """
+        static = self._static.tensors
+        slips = self.model.contact.with_slip(factor)
+        buffers = [(static[place], slip) for place, slip in slips if place in static]
+        before = [buffer.clone() for buffer, _ in buffers]
+        try:
+            for buffer, slip in buffers:
+                buffer.copy_(slip)
+            with super().with_slips(factor):
+                self._recordings = self._find_recordings(self.start.pairs)
+                yield
+        finally:
+            for (buffer, _), numbers in zip(buffers, before, strict=True):
+                buffer.copy_(numbers)
+            self._recordings = self._find_recordings(self.start.pairs)
