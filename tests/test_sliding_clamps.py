@@ -3,7 +3,17 @@
 import pytest
 import torch
 
-from torchdismech import Circle, Control, InputError, Material, RobotBuilder, Static, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitMidpoint,
+    InputError,
+    Material,
+    Newmark,
+    RobotBuilder,
+    Static,
+    straight,
+)
 
 
 def test_what_clamps_hold_adds_up():
@@ -89,3 +99,23 @@ def test_planar_robots_cannot_slide_out_of_their_plane(given):
     builder.add_rod(straight((0, 0, 0), (1, 0, 0), 3), Circle(0.01), Material(1e6, 1000.0))
     with pytest.raises(InputError, match="a planar robot keeps to the x-z plane"):
         builder.clamp(nodes=[0], **given)
+
+
+@pytest.mark.parametrize("kind", [ImplicitMidpoint, Newmark])
+def test_velocity_across_a_line_that_moves(kind):
+    """Report the speed at which a line moves as that of its node across it, and none two steps after it has stopped."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (1, 0, 0), 6), Circle(0.01), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.clamp(nodes=[5], along=(1, 0, 1))
+    model, integrator, seen = builder.finalize(compile=False), kind(1e-2), []
+    state = model.initial_state()
+    across = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64) / 2**0.5
+    for step in range(1, 13):
+        target = model.body.rest_q[None].clone()
+        target[0, 15:18] += 1e-3 * min(step, 8) * across  # 0.1 m/s, for eight steps
+        state, info = integrator.step(model, state, Control(clamped_q=target))
+        assert bool(info.converged.all())
+        seen.append(float(state.velocity[0, 15:18] @ across))
+    # rounding of places of 1 m over dt
+    assert seen[1:8] == pytest.approx([0.1] * 7, abs=1e-12) and seen[9:] == pytest.approx([0.0] * 3, abs=1e-12)

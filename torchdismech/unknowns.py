@@ -31,6 +31,7 @@ class Unknowns(nn.Module):
     algebraic : (n,) bool, unknowns without inertia.
     some_algebraic : whether there are any.
     index : (n_free,) the dofs that are unknowns.
+    prescribed : (K,) the others, which clamps hold, and those of nodes that slide.
     number : (n,) the number of each dof among the unknowns, -1 where it is clamped; an array of numpy.
 
     Raises
@@ -42,6 +43,7 @@ class Unknowns(nn.Module):
     free: Tensor
     algebraic: Tensor
     index: Tensor
+    prescribed: Tensor
 
     def __init__(self, body: Body, free: np.ndarray, slides: Slides | None = None):
         super().__init__()
@@ -55,6 +57,8 @@ class Unknowns(nn.Module):
         self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
         self.some_algebraic = bool(self.algebraic.any())
         self.register_buffer("index", torch.as_tensor(np.flatnonzero(free)), persistent=False)
+        prescribed = np.union1d(np.flatnonzero(~free), self.slides.dofs.numpy())
+        self.register_buffer("prescribed", torch.as_tensor(prescribed), persistent=False)
 
     @property
     def count(self) -> int:
@@ -77,6 +81,11 @@ class Unknowns(nn.Module):
         """
         joined = torch.where(self.free, moving, held)
         return joined if self.slides.none else self.slides.joined(joined, held)
+
+    def with_prescribed(self, whole: Tensor, own: Tensor) -> Tensor:
+        """Return `whole` (B, n) with `own` (B, K) in `prescribed` dofs; of sliding nodes, across their lines."""
+        written = whole.index_copy(1, self.prescribed, own)
+        return written if self.slides.none else self.with_held(whole, written)
 
     def felt(self, force: Tensor) -> Tensor:
         """Return the part (B, n_free) of forces (B, n) that may move something, as the unknowns feel it."""

@@ -331,3 +331,91 @@ def test_refusals():
     pose[0, 0, 3:] = 0.0
     with pytest.raises(InputError, match="unit quaternions"):
         ImplicitEuler(0.01).step(model, model.initial_state(), Control(pose=pose))
+
+
+def pushed(mass="lumped"):
+    """Return a straight rod whose first node a clamp holds, damped inside."""
+    builder = RobotBuilder(mass=mass)
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 6), Circle(2e-3), Material(1e6, 1000.0, 0.5, relaxation_time=0.02))
+    builder.clamp(nodes=[0], direction="rest")
+    return builder.finalize(compile=False)
+
+
+def pushed_to(model, place):
+    """Return the control that holds the clamp at such places (B,) along x."""
+    q = model.body.rest_q.expand(len(place), -1).clone()
+    q[:, 0] = place
+    return Control(clamped_q=q)
+
+
+@pytest.mark.parametrize("kind", [ImplicitMidpoint, Newmark, BDF2])
+def test_velocity_of_a_clamp_that_stops(kind):
+    """Report the velocity of a clamp that moves uniformly, and none two steps after it has stopped."""
+    model, integrator, speed, stop = pushed(), kind(1e-2), 0.1, 20
+    state, seen = integrator.started(model.initial_state()), []
+    for step in range(1, 31):
+        place = torch.tensor([speed * integrator.dt * min(step, stop)], dtype=torch.float64)
+        state, info = integrator.step(model, state, pushed_to(model, place))
+        assert bool(info.converged.all())
+        seen.append(float(state.velocity[0, 0]))
+    # differences of places of millimetres, over dt: rounding of 1e-18 / 1e-2
+    assert seen[2:stop] == pytest.approx([speed] * (stop - 2), abs=1e-13)
+    assert seen[stop + 1 :] == pytest.approx([0.0] * (30 - stop - 1), abs=1e-13)
+
+
+@pytest.mark.parametrize("mass", ["lumped", "consistent"])
+def test_reaction_of_a_clamp_that_moves_uniformly(mass):
+    """Need next to no force to push a rod of 1.3 g at one speed, however long; what its beginning rings dies out."""
+    model, integrator = pushed(mass), Newmark(1e-2)
+
+    def motion(time, model):
+        return pushed_to(model, 0.1 * time)
+
+    run = rollout(model, model.initial_state(), integrator, 300, schedule=motion, reactions=True)
+    forces = run.reactions["clamp0"][:, 0, 0].abs()
+    # the first step throws the clamp's node: m v / dt is 1.3e-3 N, and the springs beside it answer; the velocity of
+    # the clamp rang with an amplitude of .1 m/s, which took 1.3 N after a second and 2.6 N after three
+    assert forces[-10:].max() < 0.01 and forces[-10:].max() < 0.5 * forces[90:100].max()
+
+
+@pytest.mark.parametrize("kind", [ImplicitMidpoint, Newmark])
+def test_prescribed_motion_is_of_second_order(kind):
+    """Miss velocity and felt acceleration of a clamp that swings by a quarter if steps are half as long."""
+    model, rate, last = pushed(), 20.0, 0.35  # 1/s, s: a shake of three periods a second, about .1 into the second one
+    missed = []
+    for count in (80, 160, 320):
+        integrator, state = kind(last / count), model.initial_state()
+        for step in range(1, count + 1):
+            before, time = state, step * integrator.dt
+            place = torch.tensor([0.01 * (1 - math.cos(rate * time))], dtype=torch.float64)
+            state, _ = integrator.step(model, state, pushed_to(model, place))
+        equations = integrator.equations(model, before, pushed_to(model, place))
+        felt = float(equations.acceleration(state.q)[0, 0])
+        at = time - (1 - integrator.scheme.time) * integrator.dt
+        missed.append(
+            [
+                abs(float(state.velocity[0, 0]) - 0.01 * rate * math.sin(rate * time)),
+                abs(felt - 0.01 * rate**2 * math.cos(rate * at)),
+            ]
+        )
+    ratios = np.array(missed[:-1]) / np.array(missed[1:])
+    assert (ratios > 3.5).all() and (ratios < 4.6).all()  # 4, but for terms of the next order: rate dt is .1 at first
+
+
+@pytest.mark.parametrize("kind", [ImplicitMidpoint, Newmark])
+def test_gradient_by_places_of_a_moved_clamp(kind):
+    """Differentiate by where a clamp is held: its acceleration is felt through consistent masses."""
+    model, integrator = pushed("consistent"), kind(1e-2)
+
+    def tip(speed):
+        state = model.initial_state()
+        for step in range(1, 5):
+            state, _ = integrator.step(model, state, pushed_to(model, speed * (0.01 * step) ** 2))
+        return state.positions[0, -1, 0] + 1e-2 * state.velocity[0, 0]
+
+    speed = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(tip(speed), speed)
+    with torch.no_grad():
+        ahead, behind = tip(speed + 1e-3), tip(speed - 1e-3)
+    # steps are solved to 1e-8 of their loads; the motion is nearly linear in the speed
+    assert gradient.item() == pytest.approx(float(ahead - behind) / 2e-3, rel=1e-6)

@@ -43,6 +43,11 @@ class TwoStepState(State):
 class _TwoStepScheme(Scheme):
     """Rates are d / dt, u_n, (q_n - q_{n-1}) / dt and u_{n-1}."""
 
+    @property
+    def rings(self) -> bool:
+        """Whether velocities of prescribed dofs would ring: they are differences of three positions."""
+        return False
+
     def started(self, state: State, dt: float) -> State:
         """Return the state with a step before it: one of constant acceleration for robots that had none."""
         if not isinstance(state, TwoStepState):

@@ -16,6 +16,7 @@ from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
 from torchdismech.integrate.first_iterate import first_iterate, smooth_gain
+from torchdismech.integrate.prescribed import PrescribedMotion
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.mechanics import Gains, Mechanics, StepStart
 from torchdismech.model import Model
@@ -80,6 +81,7 @@ class StepEquations:
         self.smooth_gain = smooth_gain(model, scheme)
         self._load: Tensor | None = None
         self._acceleration: tuple[Tensor, Tensor | float] | None = None  # by d, and what of it is known
+        self._prescribed: PrescribedMotion | None = None
         self._lengths_kept: Tensor | None = None
         self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
@@ -146,9 +148,7 @@ class StepEquations:
     def prepare(self) -> None:
         """Find what stays the same in all evaluations, so that a compiled function need not."""
         if self._acceleration is None:
-            known = self.scheme.known_rate(self.scheme.acceleration, self.start.state, self.dt)
-            gain = self.scheme.acceleration[0] / self.dt**2
-            self._acceleration = gain, 0.0 if known is None else known / self.dt
+            self._acceleration = self._acceleration_by_change()
         if self._load is None:
             if self.closed and self.model.compilation.runs_compiled(self.base.shape[0], self.base):
                 self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
@@ -161,6 +161,20 @@ class StepEquations:
                     q, time = self.start.state.q, self.start.state.time
                     apart = reduce(torch.logical_and, (obstacle.apart(q, time) for obstacle in pushing))
                     self._lengths_kept = apart.to(q.dtype)
+
+    def _acceleration_by_change(self) -> tuple[Tensor, Tensor | float]:
+        """Return the derivative () of the acceleration by the change of q in the step, and the acceleration without."""
+        state, scheme = self.start.state, self.scheme
+        gain, known = scheme.acceleration[0] / self.dt**2, scheme.known_rate(scheme.acceleration, state, self.dt)
+        if known is None:
+            return gain, 0.0
+        known = known / self.dt
+        prescribed = self.model.unknowns.prescribed
+        if scheme.rings and len(prescribed):
+            motion = self._prescribed = PrescribedMotion.of(scheme, state, self.base, self.dt, prescribed)
+            change = (self.base - state.q).index_select(1, prescribed)
+            known = self.model.unknowns.with_prescribed(known, motion.felt - gain * change)
+        return gain, known
 
     def hold(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:
         """Take the external forces (B, n) that do not change within the step, instead of finding them.
@@ -217,6 +231,9 @@ class StepEquations:
         if unknowns.some_algebraic:
             velocity = unknowns.where_algebraic((q - state.q) / self.dt, velocity)
         acceleration = unknowns.where_algebraic(0.0, self.acceleration(q))
+        if self._prescribed is not None:
+            velocity = unknowns.with_prescribed(velocity, self._prescribed.velocity)
+            acceleration = unknowns.with_prescribed(acceleration, self._prescribed.acceleration)
         time, history = state.time + self.dt, scheme.remembered(state, q, velocity)
         return moved.replace(velocity=velocity, acceleration=acceleration, time=time, **history)
 

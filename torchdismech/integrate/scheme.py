@@ -45,6 +45,11 @@ class Scheme:
         """Whether there is an inertial force: not in equilibria."""
         return any(self.acceleration)
 
+    @property
+    def rings(self) -> bool:
+        """Whether each velocity takes the one before with the other sign, as it would for prescribed dofs for ever."""
+        return self.inertial and any(self.end_velocity[1:])
+
     def started(self, state: State, dt: float) -> State:
         """Return the state with all that the rule remembers of steps before, made up where there were none.
 
