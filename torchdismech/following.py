@@ -15,6 +15,7 @@ does count alike at first, and motion counts most where the path turns.
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.static import Static, ramped
 from torchdismech.integrate.supports import refuse_unheld
 from torchdismech.model import Model
@@ -164,7 +166,9 @@ def follow(
     with torch.no_grad(), model.turn, model.compilation.paused(), values.in_place():
         control = control.without_values()
         refuse_unheld(model, state, control, running, force_tolerance)
-        method.warn_of_loads_that_do_not_count(model, state, control, stacklevel=4)
+        small = warning_of_small_loads(model, state, control, None, method.force_tolerance)
+        if small is not None:
+            warnings.warn(small, RuntimeWarning, stacklevel=2)
         start = method.scheme.started(state.detach(), 0.0)
         problem = StepProblem(model, method, start, control, 0.0, running, values)
         return _Walk(problem, float(last), float(length)).path(int(steps))

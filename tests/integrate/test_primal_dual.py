@@ -16,11 +16,20 @@ from torchdismech import (
 )
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate import primal_dual, recording
+from torchdismech.integrate.attempts import (
+    PRIMAL_DUAL_STEPS,
+    STEPS_OF_A_BRIEF_STAGE,
+    WHOLE_STEPS,
+    Attempt,
+    Search,
+    Start,
+)
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.step import BRIEFLY
 from torchdismech.solve import search
 
 ROBOTS, NODES = 24, 9
+AHEAD, PLAIN = Attempt(Start.AHEAD, Search.LINE_SEARCH), Attempt(Start.HERE, Search.LINE_SEARCH)
+EASED = Attempt(Start.HERE, Search.EASED)
 
 
 def thrown(robots=ROBOTS, slip=1e-3):
@@ -59,8 +68,8 @@ def test_same_roots_in_fewer_iterations(kind, slip, monkeypatch):
     states, infos = run(model, state, kind(2e-3))
     worst = torch.stack([info.iterations for info in infos]).max()
     assert all(bool((info.status == Status.CONVERGED).all()) for info in infos)
-    assert int(worst) <= BRIEFLY["whole"] + BRIEFLY["primal-dual"]
-    monkeypatch.setattr(kind, "attempts", lambda *_: [(False, "eased"), (False, "plain")])
+    assert int(worst) <= WHOLE_STEPS + PRIMAL_DUAL_STEPS
+    monkeypatch.setattr(kind, "attempts", lambda *_: [EASED, PLAIN])
     model.recordings.clear()  # they begin as before
     monkeypatch.setattr(recording, "SEEN", 10**9)
     most = 0
@@ -85,7 +94,7 @@ def test_a_robot_alone_and_every_bit_of_recorded_steps(monkeypatch):
         found.append([*(s.q for s in states), *(i.iterations for i in infos), *(i.residual for i in infos)])
     for a, b in zip(*found, strict=True):
         assert torch.equal(a, b)
-    assert max(int(info.iterations.max()) for info in infos) > BRIEFLY["whole"] + 1
+    assert max(int(info.iterations.max()) for info in infos) > WHOLE_STEPS + 1
     few, start = thrown(3)
     alone, _ = run(few, start, ImplicitEuler(2e-3), 3)
     # other solvers may serve so few: rounding, which friction makes larger
@@ -97,10 +106,17 @@ def test_ways_of_robots_that_rub():
     model, state = thrown(2)
     equations = ImplicitEuler(2e-3).equations(model, state)
     ways = list(ImplicitEuler(2e-3).attempts(equations))
-    assert ways[:3] == [(True, "whole"), (None, "primal-dual"), (False, "eased")]
-    assert list(ImplicitEuler(2e-3).attempts(equations, divisible=True)) == [*ways[:2], (False, "eased briefly")]
-    whole = list(ImplicitEuler(2e-3, line_search=False).attempts(equations))
-    assert whole == [(True, "plain"), (False, "plain")]
+    whole, rubbing = (
+        Attempt(Start.AHEAD, Search.WHOLE, WHOLE_STEPS),
+        Attempt(Start.LAST, Search.PRIMAL_DUAL, PRIMAL_DUAL_STEPS),
+    )
+    assert ways[:3] == [whole, rubbing, EASED]
+    assert list(ImplicitEuler(2e-3).attempts(equations, divisible=True)) == [
+        *ways[:2],
+        Attempt(Start.HERE, Search.EASED_BRIEFLY, STEPS_OF_A_BRIEF_STAGE),
+    ]
+    unsearched = list(ImplicitEuler(2e-3, line_search=False).attempts(equations))
+    assert unsearched == [AHEAD, PLAIN]
 
 
 def fed(monkeypatch, straightly=True):
@@ -184,14 +200,14 @@ def test_parts_of_a_robot(kind, centre_line, monkeypatch):
     few, start = crossing(2, centre_line)
     alone, _ = run(few, start, kind(2e-3), 8)
     assert float((alone[-1].q - states[7].q[:2]).abs().max()) < 1e-9  # as above
-    monkeypatch.setattr(kind, "attempts", lambda *_: [(True, "plain"), (False, "eased"), (False, "plain")])
+    monkeypatch.setattr(kind, "attempts", lambda *_: [AHEAD, EASED, PLAIN])
     worst, most = int(torch.stack([info.iterations for info in infos]).max()), 0
     for before, after in zip([state, *states[:-1]], states, strict=True):
         found, info = kind(2e-3).step(model, before)
         most = max(most, int(info.iterations.max()))
         assert bool((info.status == Status.CONVERGED).all())
         assert float((found.q - after.q).abs().max()) < 1e-8  # as above
-    assert worst <= BRIEFLY["whole"] + BRIEFLY["primal-dual"] and most > 1.3 * worst
+    assert worst <= WHOLE_STEPS + PRIMAL_DUAL_STEPS and most > 1.3 * worst
 
 
 def test_rows_that_go_on_alone(monkeypatch):

@@ -12,10 +12,12 @@ from tests.integrate.test_primal_dual import crossing
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate import recording
+from torchdismech.integrate.attempts import Attempt, Search, Start
 from torchdismech.integrate.recorded_evaluations import RecordedEvaluations
 from torchdismech.integrate.static_problem import RecordedCall
 
 STEPS, SEEN = 8, 2
+EASED = Attempt(Start.HERE, Search.EASED)
 
 
 def steps(model, integrator, control=None, state=None):
@@ -101,7 +103,9 @@ def test_what_a_move_found_is_read_before_another_replay(monkeypatch):
     assert spoiled and max(int(info.iterations.max()) for _, info in plain) > 3
 
 
-@pytest.mark.parametrize("ways", [[(False, "eased")], [(False, "relaxed")], [(True, "plain"), (False, "eased")]])
+@pytest.mark.parametrize(
+    "ways", [[EASED], [Attempt(Start.HERE, Search.RELAXED)], [Attempt(Start.AHEAD, Search.LINE_SEARCH), EASED]]
+)
 def test_every_bit_by_other_ways(ways, monkeypatch):
     """Keep every bit where friction is eased in, on the floor, too, and where steps are relaxed."""
     # as if they were the library's own: ways of users' own are not recorded

@@ -12,6 +12,7 @@ from torchdismech import (
     straight,
     trainable,
 )
+from torchdismech.integrate.attempts import Attempt, Search, Start
 from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.problem import StepProblem
 
@@ -179,7 +180,7 @@ def test_ways_to_search_of_a_users_own_are_not_recorded():
 
     class FromWhereItIs(ImplicitEuler):
         def attempts(self, equations, divisible=False):
-            yield False, "plain"
+            yield Attempt(Start.HERE, Search.LINE_SEARCH)
 
     model, integrator, iterations = rods_on_cpu(1), FromWhereItIs(2e-3), []
     for _ in range(15):

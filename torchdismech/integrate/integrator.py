@@ -7,14 +7,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
-from torchdismech.errors import InputError, SimulationError, refuse_other_kind, refuse_unstepped, whole_number
+from torchdismech.errors import InputError, SimulationError, refuse_unstepped, whole_number
+from torchdismech.integrate.attempts import Attempt, attempts_at_step
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.course import Course, course_of, goes_on
@@ -32,6 +33,8 @@ from torchdismech.integrate.linearised import Linearised
 from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.integrate.recording import takes_tapes
 from torchdismech.integrate.scheme import Scheme
+from torchdismech.integrate.several import AT_ONCE, controls_alike, controls_of_steps, most_in_a_course
+from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
@@ -44,16 +47,13 @@ __all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "S
 # than 1 N would be solved to a part of their loads that depends on their size with 1e-8; iterations are 3 % more.
 FORCE_TOLERANCE = 1e-12
 RELATIVE_TOLERANCE = 1e-8
-LEAST_LOAD = 100.0  # times the tolerance: of smaller loads more than a hundredth may be left over
 LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the relative tolerance
-KEPT = 30_000_000  # numbers of states that a course keeps, at most: 240 MB, 50 steps of 270 rods of 101 nodes
-AT_ONCE = 100  # steps with one look at the model, at most; it takes as long as one of them
 # what a caller sets over time: schedule(time (B,), model) -> Control
 Schedule = Callable[[Tensor, Model], Control]
 
 
 class Solver(ABC):
-    """What steps in time and searches for equilibria have in common: options, checks, and the way to the core step.
+    """Base class of the integrators and of `Static`: their options, the checks of input, and `step`.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class Solver(ABC):
     relative_tolerance : the same as a part of the step's force scale; the larger of the two counts.
     max_iterations : Newton iterations per attempt.
     line_search : False takes every Newton step whole.
-    chunk : how many robots of a batch are stepped at a time. They do not know each other, so this changes no more than
-        rounding: which solver is the fastest, and how sums are grouped, depends on their number. "auto" takes as many
+    chunk : how many robots of a batch are stepped at a time. Robots do not interact, so the choice changes results by
+        rounding alone: which solver is the fastest, and how sums are grouped, depends on it. "auto" takes as many
         as are fastest on a CPU, and no more than memory is enough for, with a warning; None takes all.
     """
 
@@ -160,7 +160,9 @@ class Solver(ABC):
         with model.turn:
             model.check_batch(state, Control())
             if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
-                self.warn_of_loads_that_do_not_count(model, state, Control())
+                small = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
+                if small is not None:
+                    warnings.warn(small, RuntimeWarning, stacklevel=2)
             warn_of_overlap(model.obstacles, state)
             self.compile_for(model, state, steps)
 
@@ -175,51 +177,16 @@ class Solver(ABC):
             rows, q, model.mechanics.why_eager, ahead, unless=lambda: takes_tapes(model, self, q[:rows])
         )
 
-    @torch.no_grad()
-    def warn_of_loads_that_do_not_count(
-        self,
-        model: Model,
-        state: State,
-        control: Control,
-        running: Tensor | None = None,
-        stacklevel: int = 4,  # where `prepare` is called; the decorator is one, too
-    ) -> None:
-        """Warn of running robots whose loads are hardly above the residual that counts as solved."""
-        mechanics, felt = model.mechanics, model.unknowns.felt
-        start = mechanics.start(state, control, None, None)
-        constant = mechanics.constant_load(start, state.time)
-        load = felt(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
-        small = (load > 0) & (load < LEAST_LOAD * self.force_tolerance) & running_robots(state, running)
-        if bool(small.any()):  # strains that drive it do not count
-            drive = felt(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
-            small &= (load < self.force_tolerance) | (drive < LEAST_LOAD * self.force_tolerance)
-        if bool(small.any()):
-            robot = int(small.nonzero()[0])
-            share = self.force_tolerance / float(load[robot])
-            where, so = (
-                ("below", "they would not move it")
-                if share > 1
-                else ("not far above", f"what they do may be off by {100 * share:.2g} %")
-            )
-            warnings.warn(
-                f"robot {robot}: its loads are {float(load[robot]):.2g} N, {where} force_tolerance = "
-                f"{self.force_tolerance:g} N, at which a step counts as solved: {so}; set "
-                "force_tolerance a million times smaller than the loads",
-                RuntimeWarning,
-                stacklevel=stacklevel,
-            )
-
     def step_work(self, model: Model, batch: int) -> float:
         """Return an estimate of the eager work [s] of a step, as `Compilation` counts it."""
         rows = chunk_size(model, batch, self)
         return self.step_evaluations * -(-batch // rows) * model.compilation.cost.of(rows, model.device)
 
     @abstractmethod
-    def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterable[tuple[bool | None, str]]:
-        """Return the attempts: whether the first iterate is ahead (see `first_iterate`), and the way to search.
+    def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterable[Attempt]:
+        """Return the attempts at a step, in turn, for robots that are not solved yet.
 
-        None in place of the former: the first iterate is where the attempt before ended. `divisible`: whether what
-        they do not solve is taken again in smaller parts.
+        `divisible`: whether robots that they do not solve take the step again in smaller parts.
         """
 
     def equations(self, model: Model, state: State, control: Control | None = None) -> StepEquations:
@@ -295,27 +262,18 @@ class Solver(ABC):
         control: Control,
         running: Tensor | None,
         throw: bool,
-        following: Sequence[Control] = (),
+        later: Sequence[Control] = (),
     ) -> tuple[State, StepInfo]:
-        """Return what `step` does; also of steps with the controls that follow, as far as a recording takes them."""
+        """Check the input and take the step. If controls of later steps are given, recorded steps take those, too."""
         seen = model.seen()
         problem = self._problem(model, state, control, running, seen)
         if model.has_user_hooks:
             with apart_from_checkpoints():
                 model.try_hooks_in_other_modes(seen)
-        if model.has_user_hooks or control.pose is not None:
-            following = ()  # each step is looked at, or has a target of its own
-        if following:
-            following = [*takewhile(partial(_is_like, model, state, control, control.kind), following)]
+        problem = problem.replace(following=self._following(problem, control, later))
         acting = problem.control.replace(values=control.values)
         with problem.values.in_place():
-            if torch.is_grad_enabled():
-                refuse_hidden_tensors(model, state, acting, seen)
-            following = [problem.control if c is control else c for c in following]
-            problem = problem.replace(following=following).with_plane()
-            size = chunk_size(model, state.batch, self)
-            self._compile_if_long(model, size, state.q)
-            after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
+            after, info = self._taken(problem, acting)
             cause = None
             if model.has_user_hooks:
                 cause = cause_in_hooks(model, state, acting, ~info.converged, info.status, self._step_length)
@@ -324,6 +282,27 @@ class Solver(ABC):
         if cause is not None:
             warnings.warn(f"{self._occasion(state)}: {cause}", RuntimeWarning, stacklevel=3)
         return after, info
+
+    def _following(self, problem: StepProblem, control: Control, later: Sequence[Control]) -> Sequence[Control]:
+        """Return the controls of later steps, as far as they may be taken along with the step of this control."""
+        model = problem.model
+        if not later or model.has_user_hooks or control.pose is not None:
+            return ()  # each step is looked at, or has a target of its own
+        alike = controls_alike(model, problem.state, control, later)
+        return [problem.control if own is control else own for own in alike]
+
+    def _taken(self, problem: StepProblem, acting: Control) -> tuple[State, StepInfo]:
+        """Return the states after the step, some robots at a time, while its values stand in the model.
+
+        `acting` is the control with these values.
+        """
+        model, state, problem = problem.model, problem.state, problem.with_plane()
+        if torch.is_grad_enabled():
+            assert problem.seen is not None
+            refuse_hidden_tensors(model, state, acting, problem.seen)
+        size = chunk_size(model, state.batch, self)
+        self._compile_if_long(model, size, state.q)
+        return model.compilation.guarded(lambda: self._advanced(problem, size))
 
     @property
     @abstractmethod
@@ -390,7 +369,7 @@ class Integrator(Solver):
         """
         refuse_unstepped(self, model, Model)
         count, running = whole_number(count, "steps: count"), running_robots(state, running)
-        controls = _of_each_step(control, count)
+        controls = controls_of_steps(control, count)
         state, went = self._steps_together(model, state, controls, running)
         while went.count < count:
             running = running & went.converged
@@ -399,11 +378,11 @@ class Integrator(Solver):
         return state, went
 
     def course(self, model: Model, state: State, controls: Iterator[Control]) -> Course | None:
-        """Return where steps with these controls lead, as one function to autograd; None where the first goes alone.
+        """Return where steps with these controls lead, as one function to autograd.
 
-        A step goes alone where no recording takes it as a whole, with hooks of users' own, where clamps have poses,
-        constants are set, or a control needs a gradient, where some robot fails, on a GPU, and in batches so large that
-        few states of them should be kept at a time.
+        None if the first step must be taken by itself: it is not recorded as a whole; the model has hooks of users'
+        own; the control sets poses or values, or needs a gradient; a robot fails; the state is on a GPU; the batch is
+        too large to keep several states.
         """
         control = next(controls)
         if model.has_user_hooks or control.pose is not None or control.values or not state.q.is_cpu:
@@ -415,42 +394,16 @@ class Integrator(Solver):
             problem = self._problem(model, state, control, seen=model.seen())
             problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
             problem = problem.with_plane()  # by which recordings are found
-            most = KEPT // sum(field.numel() for field in problem.state.fields())
+            most = most_in_a_course(problem.state)
             if most < 2 or not goes_on(problem, size):
                 return None
-            like = partial(_is_like, model, state, control, control.kind)
-            following = [*takewhile(like, islice(controls, most - 1))]
+            following = controls_alike(model, state, control, islice(controls, most - 1))
             problem = problem.replace(following=following).with_plane()
             return model.compilation.guarded(lambda: course_of(problem, size))
 
-    def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[tuple[bool | None, str]]:
-        """Yield whether the first iterate is ahead (see `first_iterate`) and the way, for rows not solved yet.
-
-        None in place of the former: the first iterate is where the attempt before ended.
-
-        In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend
-        the potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub
-        take primal-dual steps from where whole Newton steps are no good, and friction is eased in where these fail.
-        What fails then buckles, and is for relaxed steps. A third whole step is for robots that have it recorded, as
-        those whose parts may touch have not. Relaxed steps and long searches with eased friction are left to the
-        smallest parts of a step that is `divisible`: shorter steps are solved in fewer iterations.
-        """
-        eases = equations.model.contact.rubs and self.line_search and equations.constraints is None
-        if eases:
-            yield True, "whole twice" if len(equations.model.self_contacts) else "whole"
-            yield None, "primal-dual"
-            yield False, "eased briefly" if divisible else "eased"
-            if divisible:
-                return
-        else:
-            yield True, "plain"
-            yield False, "plain"
-        if equations.constraints is not None:
-            return
-        if equations.has_potential:
-            yield False, "descending"
-        elif self.line_search:  # relaxed steps may be taken back: not whole Newton steps
-            yield False, "relaxed"
+    def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[Attempt]:
+        """Return the attempts at a step; see `attempts_at_step`."""
+        return attempts_at_step(equations, self.line_search, divisible)
 
     @property
     def _step_length(self) -> float:
@@ -476,26 +429,3 @@ class Integrator(Solver):
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"
-
-
-def _of_each_step(control: Control | Sequence[Control] | None, count: int) -> Sequence[Control]:
-    """Return the controls of so many steps; refuse what is neither one nor a sequence of as many."""
-    if control is None or isinstance(control, Control):
-        return [control or Control()] * count
-    if not isinstance(control, Sequence) or len(control) != count:
-        found = f"{len(control)} of them" if isinstance(control, Sequence) else type(control).__name__
-        raise InputError(f"steps: control: expected a Control, or one for each of {count} steps, got {found}")
-    for k, own in enumerate(control):
-        refuse_other_kind(f"steps: control[{k}]", own, Control, "a Control")
-    return control
-
-
-def _is_like(model: Model, state: State, control: Control, kind: tuple, later: Control) -> bool:
-    """Return whether a control can be given to what an earlier one of a kind was given to; refuse it if it is wrong."""
-    if later is control:
-        return True
-    if control.values or later.values or later.kind != kind:
-        return False
-    model.check_numbers(later, state.batch)
-    refuse_transforms(model, state, later)
-    return True

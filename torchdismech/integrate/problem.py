@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.coupling import StepPairs
+from torchdismech.integrate.attempts import Attempt
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.scheme import Scheme
@@ -35,11 +36,11 @@ class Method(Protocol):
         """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
         ...
 
-    def attempts(self, equations: StepEquations, divisible: bool) -> Iterable[tuple[bool | None, str]]:
-        """Return where to start from and by which method to search, one attempt after the other.
+    def attempts(self, equations: StepEquations, divisible: bool) -> Iterable[Attempt]:
+        """Return the attempts at a step, in turn, for robots that are not solved yet.
 
-        The start is ahead or not; None: where the attempt before ended. Of a step that is `divisible`, robots that are
-        not solved take it again in smaller parts, so that long searches may be left to these.
+        Of a step that is `divisible`, robots that are not solved take it again in smaller parts, so that long searches
+        may be left to these.
         """
         ...
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import Report
 from torchdismech.errors import Status
+from torchdismech.integrate.attempts import Start
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import SeveralSteps, StepInfo
@@ -32,7 +33,6 @@ from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
 from torchdismech.integrate.step import (
     further_attempts,
     newton_options,
-    options_of,
     step_contact,
     step_info,
     step_to,
@@ -288,10 +288,10 @@ class RecordedStep:
         if self._static.load is not None:
             equations.hold(self._static.load)
         equations.prepare()
-        ahead, way = next(iter(problem.method.attempts(equations, problem.divisible)))
-        weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, ahead)
+        first = next(iter(problem.method.attempts(equations, problem.divisible)))
+        weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, first.start is Start.AHEAD)
         tolerance = problem.method.tolerance(scale)
-        options = options_of(way, newton_options(problem, equations, weight, tolerance))
+        options = first.options(newton_options(problem, equations, weight, tolerance))
         at, noise_tolerance = begun(equations, x, options, running)
         return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running
 

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, Status, listed, whole_number
+from torchdismech.integrate.attempts import Attempt, Search, Start
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, Solver, StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.settling import settled_step
+from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.stability import stability, without_saddles
 from torchdismech.integrate.supports import refuse_unheld
 from torchdismech.mechanics import shared
@@ -83,7 +85,7 @@ class Static(Solver):
             warnings.warn(
                 f"Static: the equilibrium of robot {listed(robots)} is no minimum of the potential energy: {why}",
                 RuntimeWarning,
-                stacklevel=7,  # where `step` is called
+                stacklevel=8,  # where `step` is called
             )
 
     @property
@@ -96,19 +98,21 @@ class Static(Solver):
             )
         return 'the smallest push ends it, or a part is free to move; unstable="leave" goes on to a minimum'
 
-    def attempts(self, equations: StepEquations, divisible: bool = False) -> list[tuple[bool, str]]:
-        """Return the one way in which equilibria are searched for."""
+    def attempts(self, equations: StepEquations, divisible: bool = False) -> list[Attempt]:
+        """Return the one attempt at an equilibrium."""
         has_potential = equations.mechanics.conservative(at_rest=True)  # but for constraints, which bound where it is
-        return [(False, "descending" if has_potential else "plain")]
+        return [Attempt(Start.HERE, Search.DESCENT if has_potential else Search.LINE_SEARCH)]
 
     @property
     def _step_length(self) -> float:
         return 0.0
 
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
-        self.warn_of_loads_that_do_not_count(
-            problem.model, problem.state, problem.control, problem.running, stacklevel=8
+        small = warning_of_small_loads(
+            problem.model, problem.state, problem.control, problem.running, self.force_tolerance
         )
+        if small is not None:
+            warnings.warn(small, RuntimeWarning, stacklevel=7)  # where `step` is called
         unknown: list[str] = []
         after, info = in_chunks(partial(self._ramped, unknown), problem, size)
         if info.stable is not None:

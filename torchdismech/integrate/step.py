@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.errors import Status
+from torchdismech.integrate.attempts import Attempt, Search, Start
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.constrained import constrained_newton
 from torchdismech.integrate.descending import descending_constrained_newton
@@ -32,16 +33,11 @@ from torchdismech.values import where_rows
 __all__ = [
     "further_attempts",
     "newton_options",
-    "options_of",
     "solved_step",
     "step_contact",
     "step_info",
     "step_to",
 ]
-
-# Iterations after which the next way is taken: few where rubbing contacts keep what they do; most primal-dual searches
-# take fewer, or several times as many. Stages of eased friction that are solved take fewer than 10, as a rule.
-BRIEFLY = {"whole": 3, "whole twice": 2, "primal-dual": 20, "eased briefly": 15}
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
@@ -74,13 +70,15 @@ def _root(
     problem: StepProblem, equations: StepEquations, running: Tensor, near: Tensor | None = None
 ) -> tuple[Tensor, StepInfo]:
     """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
-    attempts = [(False, "plain")] * (near is not None) + list(problem.method.attempts(equations, problem.divisible))
-    first = None if near is None else problem.model.unknowns.picked(near)
-    ahead, way = attempts[0]
+    attempts = list(problem.method.attempts(equations, problem.divisible))
+    first = None
+    if near is not None:
+        attempts, first = [Attempt(Start.HERE, Search.LINE_SEARCH), *attempts], problem.model.unknowns.picked(near)
     equations.prepare()
+    ahead = attempts[0].start is Start.AHEAD
     weight, scale, first = equations.compiled(StepEquations.setup)(equations, first, ahead)
     options = newton_options(problem, equations, weight, problem.method.tolerance(scale))
-    root = _searched(equations, first, options, running, way)
+    root = _searched(equations, first, options, running, attempts[0])
     root = further_attempts(equations, root, attempts[1:], options, running)
     q = equations.full(root.x)
     return q, step_info(equations, root, q, scale, running)
@@ -93,29 +91,22 @@ def newton_options(problem: StepProblem, equations: StepEquations, weight: Tenso
     )
 
 
-def options_of(way: str, options: NewtonOptions) -> NewtonOptions:
-    """Return these as they are for a way to search."""
-    if way.startswith("whole"):
-        options = dataclasses.replace(options, shortest=1.0)
-    if way in BRIEFLY:
-        options = dataclasses.replace(options, max_iterations=min(BRIEFLY[way], options.max_iterations))
-    return options
-
-
 def further_attempts(
     equations: StepEquations,
     root: Root,
-    attempts: Sequence[tuple[bool | None, str]],
+    attempts: Sequence[Attempt],
     options: NewtonOptions,
     running: Tensor,
 ) -> Root:
-    """Return the root after trying other ways in the rows (B,) that were not solved yet."""
+    """Return the root after more attempts in the rows (B,) that were not solved yet."""
     failed = running & (root.status != Status.CONVERGED)
-    for ahead, way in attempts:
+    for attempt in attempts:
         if not bool(failed.any()):
             break
-        first, last = (root.x, root.last) if ahead is None else (first_iterate(equations, ahead), None)
-        found = _searched(equations, first, options, failed, way, last)
+        first, last = root.x, root.last
+        if attempt.start is not Start.LAST:
+            first, last = first_iterate(equations, attempt.start is Start.AHEAD), None
+        found = _searched(equations, first, options, failed, attempt, last)
         root = root.followed_by(found, failed)
         failed = running & (root.status != Status.CONVERGED)
     return root
@@ -126,28 +117,29 @@ def _searched(
     first: Tensor,
     options: NewtonOptions,
     running: Tensor,
-    way: str,
+    attempt: Attempt,
     last: Iterate | None = None,
 ) -> Root:
-    """Return the root that Newton's method finds from a first iterate (B, n_free), by the way of that name.
+    """Return the root that an attempt finds from a first iterate (B, n_free).
 
     Parameters
     ----------
     last : the iterate there, where a search has ended at it.
     """
-    equations.descending = way == "descending"
+    search, options = attempt.search, attempt.options(options)
+    equations.descending = search is Search.DESCENT
     if equations.constraints is not None:
-        if way == "descending":
-            return descending_constrained_newton(equations, first, options, running)
-        return constrained_newton(equations, first, options, running)
-    options = options_of(way, options)
-    if way == "primal-dual":
-        return primal_dual_newton(equations, first, options, running, last)
-    if way.startswith("eased"):
-        return eased_newton(equations, first, options, running, briefly=way == "eased briefly")
-    if way == "relaxed":
-        return relaxed_newton(equations, first, options, equations.inertia(), running)
-    return newton(equations, first, options, running)
+        constrained = descending_constrained_newton if equations.descending else constrained_newton
+        return constrained(equations, first, options, running)
+    match search:
+        case Search.PRIMAL_DUAL:
+            return primal_dual_newton(equations, first, options, running, last)
+        case Search.EASED | Search.EASED_BRIEFLY:
+            return eased_newton(equations, first, options, running, briefly=search is Search.EASED_BRIEFLY)
+        case Search.RELAXED:
+            return relaxed_newton(equations, first, options, equations.inertia(), running)
+        case Search.LINE_SEARCH | Search.WHOLE | Search.DESCENT:
+            return newton(equations, first, options, running)
 
 
 def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, running: Tensor) -> StepInfo:

@@ -1,0 +1,100 @@
+"""How the root of a step is searched for: attempts, one after the other, in the robots that are not solved yet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from torchdismech.solve.search import NewtonOptions
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.equations import StepEquations
+
+__all__ = ["Attempt", "Search", "Start", "attempts_at_step"]
+
+# Iterations after which the next attempt is made. Whole steps: few where rubbing contacts keep what they do, and one
+# more where a recording replays them, as it does where no parts may touch. Most primal-dual searches take fewer, or
+# several times as many. Stages of eased friction that are solved take fewer than 10, as a rule.
+WHOLE_STEPS, WHOLE_STEPS_WITH_PAIRS = 3, 2
+PRIMAL_DUAL_STEPS = 20
+STEPS_OF_A_BRIEF_STAGE = 15
+
+
+class Start(Enum):
+    """The first iterate of an attempt."""
+
+    AHEAD = "where motion leads"
+    HERE = "where robots are"
+    LAST = "where the attempt before ended"
+
+
+class Search(Enum):
+    """The method of an attempt."""
+
+    LINE_SEARCH = "Newton steps that a line search shortens, if the integrator has one"
+    WHOLE = "Newton steps, each of them whole"
+    PRIMAL_DUAL = "tractions of friction as unknowns"
+    EASED = "friction let in by stages"
+    EASED_BRIEFLY = "friction let in by stages, from one beginning alone"
+    RELAXED = "steps with artificial inertia"
+    DESCENT = "down the potential"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A search for the root of a step.
+
+    Attributes
+    ----------
+    start : the first iterate.
+    search : the method.
+    most : iterations after which the next attempt is made, at most; None: as many as the integrator allows.
+    """
+
+    start: Start
+    search: Search
+    most: int | None = None
+
+    def options(self, options: NewtonOptions) -> NewtonOptions:
+        """Return the options of this search, from those of the integrator."""
+        if self.search is Search.WHOLE:
+            options = dataclasses.replace(options, shortest=1.0)
+        if self.most is not None:
+            options = dataclasses.replace(options, max_iterations=min(self.most, options.max_iterations))
+        return options
+
+
+def attempts_at_step(equations: StepEquations, line_search: bool, divisible: bool) -> Iterator[Attempt]:
+    """Yield the attempts at a step in time.
+
+    In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend the
+    potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub take
+    primal-dual steps from where whole Newton steps are no good, and friction is eased in where these fail. What fails
+    then buckles, and is for relaxed steps.
+
+    Parameters
+    ----------
+    line_search : whether Newton steps may be shortened.
+    divisible : whether robots that are not solved take the step again in smaller parts. Relaxed steps and long searches
+        with eased friction are left to the smallest parts: shorter steps are solved in fewer iterations.
+    """
+    if equations.model.contact.rubs and line_search and equations.constraints is None:
+        pairs = len(equations.model.self_contacts)
+        yield Attempt(Start.AHEAD, Search.WHOLE, WHOLE_STEPS_WITH_PAIRS if pairs else WHOLE_STEPS)
+        yield Attempt(Start.LAST, Search.PRIMAL_DUAL, PRIMAL_DUAL_STEPS)
+        if divisible:
+            yield Attempt(Start.HERE, Search.EASED_BRIEFLY, STEPS_OF_A_BRIEF_STAGE)
+            return
+        yield Attempt(Start.HERE, Search.EASED)
+    else:
+        yield Attempt(Start.AHEAD, Search.LINE_SEARCH)
+        yield Attempt(Start.HERE, Search.LINE_SEARCH)
+    if equations.constraints is not None:
+        return
+    if equations.has_potential:
+        yield Attempt(Start.HERE, Search.DESCENT)
+    elif line_search:  # relaxed steps may be taken back: not whole Newton steps
+        yield Attempt(Start.HERE, Search.RELAXED)

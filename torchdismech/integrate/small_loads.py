@@ -1,0 +1,39 @@
+"""A warning of loads so small that what they do drowns in what counts as solved."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdismech.model import Model
+from torchdismech.state import Control, State, running_robots
+
+__all__ = ["warning_of_small_loads"]
+
+LEAST_LOAD = 100.0  # times the tolerance: of smaller loads more than a hundredth may be left over
+
+
+@torch.no_grad()
+def warning_of_small_loads(
+    model: Model, state: State, control: Control, running: Tensor | None, tolerance: float
+) -> str | None:
+    """Return what to say of running robots whose loads are hardly above the tolerance [N]; None: there are none."""
+    mechanics, felt = model.mechanics, model.unknowns.felt
+    start = mechanics.start(state, control, None, None)
+    constant = mechanics.constant_load(start, state.time)
+    load = felt(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
+    small = (load > 0) & (load < LEAST_LOAD * tolerance) & running_robots(state, running)
+    if bool(small.any()):  # strains that drive it do not count
+        drive = felt(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
+        small &= (load < tolerance) | (drive < LEAST_LOAD * tolerance)
+    if not bool(small.any()):
+        return None
+    robot = int(small.nonzero()[0])
+    share = tolerance / float(load[robot])
+    where, so = ("below", "they would not move it")
+    if share <= 1:
+        where, so = "not far above", f"what they do may be off by {100 * share:.2g} %"
+    return (
+        f"robot {robot}: its loads are {float(load[robot]):.2g} N, {where} force_tolerance = {tolerance:g} N, at which "
+        f"a step counts as solved: {so}; set force_tolerance a million times smaller than the loads"
+    )
