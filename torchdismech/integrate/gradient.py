@@ -42,12 +42,10 @@ from torchdismech.state import Control, State
 from torchdismech.values import Values, every_module, per_robot, where_rows
 
 __all__ = [
-    "Kept",
     "Needed",
     "Sums",
     "differentiable_step",
     "held_values",
-    "of_controls",
     "of_part",
     "refuse_changed_model",
     "refuse_other_gradients",

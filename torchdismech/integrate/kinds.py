@@ -75,6 +75,7 @@ class StepKind:
         self._seen: Snapshot | None = None
         self._standing: list[Tensor] = []
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
+        # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
         self._alive = [*compress(self._tensors(problem.model), held)]
         self.seen = 0
         self.recording: Any = None
