@@ -244,14 +244,14 @@ class Model(nn.Module):
         return max(numbers, default=None)
 
     def _try_hooks(self) -> None:
-        """Refuse users' forces and energies that break what they claim in the modes of training that modules are in."""
+        """Refuse users' forces and energies that break their own claims, with modules in their present modes."""
         try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], self.batch)
         self._tried_in = self._modes()
 
     def try_hooks_in_other_modes(self, seen: Snapshot) -> None:
         """Try users' forces and energies again if modules are in other modes of training than when they were tried.
 
-        What drops numbers by chance, or takes means over robots, does so in one mode alone. `seen` is what the model
+        Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `seen` is what the model
         holds.
         """
         if TRIED not in seen.fitting:
@@ -293,7 +293,7 @@ class Model(nn.Module):
     def _by_parts(
         self, function: Callable[[State, Control], dict[str, Tensor]], state: State, control: Control
     ) -> dict[str, Tensor]:
-        """Return what a function gives for all robots of a state, evaluated some at a time; tensors (B, ..) by name."""
+        """Evaluate a function for some robots at a time, and return its tensors (B, ..) by name for all of them."""
         size = robots_at_a_time(self, state.batch)
         with self.turn:
             if size == state.batch:
@@ -423,7 +423,7 @@ class Model(nn.Module):
         return self._with_pairs(self.mechanics.energies(state, control), state)
 
     def _with_pairs(self, found: dict[str, Tensor], state: State) -> dict[str, Tensor]:
-        """Return energies and those of what touches of the robots' own parts; rods that twist too far are told."""
+        """Return the energies with those of contact between a robot's parts; warn of rods that twist too far."""
         warn_of_twist(self.terms, state)
         pairs = self.contact.touching(state.q)
         return found if pairs is None else found | self.self_contacts.energies(pairs.listed, state.q)
@@ -474,7 +474,7 @@ class Model(nn.Module):
         check_state(state, self.body, self.terms, self.batch)
 
     def check_control(self, control: Control, batch: int, seen: Snapshot | None = None) -> None:
-        """Refuse a control that does not fit so many of these robots; `seen` is what they hold, if that is known."""
+        """Refuse a control that does not fit `batch` robots; `seen` is what the model holds, if that is known."""
         self._refuse_twist_in_plane(control, batch)  # before its shape is looked at
         kind, fitting = (batch, *control.kind), set() if seen is None else seen.fitting
         if kind not in fitting:
@@ -485,7 +485,7 @@ class Model(nn.Module):
         refuse_other_values(control, self.places, batch)
 
     def check_numbers(self, control: Control, batch: int) -> None:
-        """Refuse a control whose numbers none of so many of these robots can follow."""
+        """Refuse a control with numbers that `batch` of these robots cannot follow."""
         self._refuse_twist_in_plane(control, batch)
         self._check_lengths_and_forces(control)
 

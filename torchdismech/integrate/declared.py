@@ -1,11 +1,15 @@
 """Forces of users that say `records`: what recordings may hold of them, and what of them is looked at in each step.
 
 A CUDA graph replays launches; the Python of a user's force does not run again. So a force that changes within a step is
-held where its class says that nothing changes which a look at it does not show. Shown are the numbers of its
-parameters, which are inputs of a recording (an optimiser may change them at any time); the addresses of its buffers;
-the settings in its attributes, `training` among them; which modules are in it, and whether they have hooks. Where one
-of these is another one, the step is of another kind, with a recording of its own. What holds something else in its
-attributes, such as a list, is refused, as that could change unseen.
+recorded only if its class promises that nothing can change without the following check noticing:
+
+- the values of its parameters: these are inputs of a recording, as an optimiser may change them at any time;
+- the addresses of its buffers;
+- plain settings in its attributes, `training` among them;
+- the modules in it, and whether they have hooks.
+
+If one of the last three differs, the step is of another kind, with a recording of its own. A force that holds something
+else in its attributes, such as a list, is refused, as that could change unnoticed.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class StepKind:
         return {name: tensor for name, tensor in control.tensors().items() if self.all_forces or name != "force"}
 
     def _sees_the_same(self, problem: StepProblem) -> bool:
-        """Return whether the model is known to stand as when it was last found to be of this kind, but for values."""
+        """Return whether the model is unchanged since it last matched this kind, apart from values that stand in it."""
         if self._seen is None or problem.seen is not self._seen:
             return False
         given = problem.values.tensors
