@@ -26,7 +26,7 @@ from torchdismech.forces.base import Force
 from torchdismech.fused.function import CONTAINERS
 from torchdismech.snapshot import HOOKS
 
-__all__ = ["PLAIN", "hooked", "is_foreign", "says_so", "settings", "unseen"]
+__all__ = ["PLAIN", "declares_records", "hooked", "is_foreign", "settings", "unseen"]
 
 PLAIN = (bool, int, float, str, type(None))  # a recording compares such attributes by their values
 # These it compares by identity, and so tuples of plain ones: they do not change in themselves.
@@ -34,7 +34,7 @@ CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
 INTERNALS = frozenset(vars(nn.Module()))
 
 
-def says_so(force: Force) -> bool:
+def declares_records(force: Force) -> bool:
     """Return whether the class of a force says that recordings may hold it. A subclass has to say so itself."""
     return bool(vars(parametrize.type_before_parametrizations(force)).get("records", False))
 
@@ -53,7 +53,7 @@ def unseen(force: Force, modules: Iterable[nn.Module]) -> str | None:
     modules : the force and those in it.
     """
     foreign = [module for module in modules if is_foreign(module)]
-    if foreign and not says_so(force):
+    if foreign and not declares_records(force):
         return f"{_name(foreign[0])}, which changes within a step and does not say `records` (see forces.Force)"
     for module in foreign:
         if hooked(module):
