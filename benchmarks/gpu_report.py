@@ -12,7 +12,7 @@ from benchmarks import rods, table
 from benchmarks.table import Row
 from torchdismech import compilation
 from torchdismech.memory import size_of
-from torchdismech.solve import linear
+from torchdismech.solve.linear import choice
 
 if TYPE_CHECKING:
     from benchmarks.gpu import Found
@@ -145,8 +145,8 @@ def guesses(rows: Sequence[Row], figures: Sequence[dict[str, Any]]) -> Iterator[
                 f"{one:.3g} ms, which is estimated as {guess:.3g} ms)"
             )
     yield (
-        f"- `solve.linear.BLOCKS_PER_BUCKET = {linear.BLOCKS_PER_BUCKET}`: blocks that take as long as a bucket of "
-        "fronts. Found:"
+        f"- `solve.linear.choice.BLOCKS_PER_BUCKET = {choice.BLOCKS_PER_BUCKET}`: blocks that take as long as a "
+        "bucket of fronts. Found:"
     )
     sizes = {
         (f["case"], key): f[key] for f in figures if f["kind"] == "sizes" for key in ("blocks", "buckets") if key in f
@@ -161,8 +161,8 @@ def guesses(rows: Sequence[Row], figures: Sequence[dict[str, Any]]) -> Iterator[
                 f"{1e6 * block:.3g} us, {sizes[case, 'buckets']} buckets of {1e6 * bucket:.3g} us)"
             )
     yield (
-        f"- `solve.linear.LONG_BAND = {linear.LONG_BAND}` unknowns and `FEW_ROBOTS = {linear.FEW_ROBOTS}`: narrow "
-        "bands of more unknowns and fewer robots go to fronts. Found, time of fronts over that of the kernel:"
+        f"- `solve.linear.choice.LONG_BAND = {choice.LONG_BAND}` unknowns and `FEW_ROBOTS = {choice.FEW_ROBOTS}`: "
+        "narrow bands of more unknowns and fewer robots go to fronts. Found, time of fronts over that of the kernel:"
     )
     unknowns = {fact["case"]: fact["n"] for fact in figures if fact["kind"] == "sizes"}
     for (case, batch, who), seconds in times.items():

@@ -87,6 +87,7 @@ ROOMS = {
             "training.evidence",
             "training.residuals",
             "training.gauss_newton",
+            "training.adam",
         ),
         "training.md",
     ),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from models.sizes import Positive, PositiveEach, Strains, Widths, sizes_of_strains
+from models.sizes import Positive, PositiveEach, Strains, Widths, in_sizes, sizes_of_strains
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 
@@ -62,7 +62,7 @@ class ConvexEnergy(Energy):
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B), at least 0."""
-        s = torch.stack(strain[: self.strains], dim=-1) / self.size
+        s = in_sizes(strain, self.size)
         with torch.enable_grad():
             zero = torch.zeros(self.strains, dtype=s.dtype, device=s.device, requires_grad=True)
             at_zero = self._network(zero)

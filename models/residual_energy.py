@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from models.mlp import mlp
-from models.sizes import Positive, PositiveEach, Strains, Widths, sizes_of_strains
+from models.sizes import Positive, PositiveEach, Strains, Widths, in_sizes, sizes_of_strains
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 
@@ -52,7 +52,7 @@ class ResidualEnergy(Energy):
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B) [J/m]."""
-        s = torch.stack(strain[: self.strains], dim=-1) / self.size
+        s = in_sizes(strain, self.size)
         zero = torch.zeros_like(s)
         if self.bounded:
             square = s.square().sum(-1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdismech import InputError
 
-__all__ = ["Positive", "PositiveEach", "Rounds", "Strains", "Width", "Widths", "sizes_of_strains"]
+__all__ = ["Positive", "PositiveEach", "Rounds", "Strains", "Width", "Widths", "in_sizes", "sizes_of_strains"]
 
 Positive = Annotated[float, Field(gt=1e-15, le=1e15)]
 PositiveEach = Annotated[tuple[Positive, ...], Field(min_length=1)]
@@ -26,3 +26,8 @@ def sizes_of_strains(strains: int, size: float | tuple[float, ...]) -> Tensor:
     if sizes.ndim > 1 or sizes.numel() not in (1, strains):
         raise InputError(f"size: expected one number, or one for each of {strains} strains, got {size}")
     return sizes.expand(strains).clone()
+
+
+def in_sizes(strain: tuple[Tensor, ...], size: Tensor) -> Tensor:
+    """Return as many of the first strains (S, B) as there are sizes, divided by these, (S, B, strains)."""
+    return torch.stack(strain[: len(size)], dim=-1) / size

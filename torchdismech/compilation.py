@@ -19,7 +19,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.telling import tell
 
-__all__ = ["THRESHOLD", "Compilation", "Cost", "Setting", "check_setting"]
+__all__ = ["THRESHOLD", "Compilation", "Cost", "Setting"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable)

@@ -305,14 +305,14 @@ class _Walk:
         return first._replace(ways=first.ways / norm[:, None], slope=first.slope / norm)
 
     def _strayed(self, there: _Point, size: Tensor) -> Tensor:
-        """Return which points (B,) are not where the tangent leads to, as the motion of the robot has it."""
+        """Return which points (B,) lie too far from the tangent's prediction, measured by the motion of the robot."""
         way = self._way(self.at, there)
         ahead = size[:, None] * self.at.ways
         off, led = (torch.sqrt(self._dot(motion, motion)) for motion in (way - ahead, ahead))
         return off > STRAYED * led + SMALL
 
     def _landed(self, there: _Point, rows: Tensor) -> tuple[_Point, Tensor]:
-        """Return points of which some (B,) beyond the last load factor are taken back to it, and which came there."""
+        """Take some points (B,) beyond the last load factor back to it; return all points, and which came there."""
         at = there._replace(ways=torch.zeros_like(there.ways), slope=1 / self.unit)
         landed, found, _, _ = self._corrected(at, self.unit * (self.last - there.factor), rows)
         sign = torch.where(self._inner(there, landed.ways, landed.slope) < 0, -1.0, 1.0)  # on as the path did
@@ -320,7 +320,9 @@ class _Walk:
         return there.merged(landed, found), found
 
     def _corrected(self, at: _Point, size: Tensor, rows: Tensor) -> tuple[_Point, Tensor, Tensor, Tensor]:
-        """Return the points so far (B,) from others along their tangents, which were found (B,), iterations, status.
+        """Go a length (B,) from points along their tangents, and from there back to the path.
+
+        Return the points, which were found (B,), iterations and status.
 
         Parameters
         ----------
@@ -380,9 +382,9 @@ class _Walk:
         rows: Tensor,
         candidates: ContactCandidates,
     ) -> tuple[_Point, Tensor]:
-        """Return the points at x (B, n_free) and load factors (B,), and which (B,) of some rows have a tangent there.
+        """Return the points at x (B, n_free) and load factors (B,), and which (B,) of the rows have a tangent there.
 
-        It goes on in the direction of that at the points before.
+        Tangents are turned to lead on as those at the points before do.
         """
         state = equations.accepted_state(equations.full(x), rows)
         there = self._equations(state, factor, candidates)
@@ -447,7 +449,7 @@ def _factored(solver: Solver, values: Tensor, rows: Tensor) -> tuple[Factor, Ten
 
 
 def _regular(factor: Factor, diagonal: Tensor) -> Tensor:
-    """Return whose matrices (B,) resist every motion by more than rounding does.
+    """Return for which robots (B,) the matrix resists every motion by more than rounding could.
 
     The smallest eigenvalue of the matrix, scaled so that its diagonal is one, is found by inverse iteration. A factor
     alone does not tell: where a robot is free to move, rounding leaves a pivot above zero, below it, or none.

@@ -61,7 +61,7 @@ class Frames(nn.Module):
     def carried(
         self, q: Tensor, tangent: Tensor, director: Tensor, reference_twist: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return tangents, directors (B, A, 3) and reference twists (B, S) at q (B, n) for those before."""
+        """Carry the tangents, directors (B, A, 3) and reference twists (B, S) of a state to q (B, n)."""
         along = self._along(q)
         frames = self._carried(along.shape[1], along, _components(tangent), _components(director))
         tangents, directors = frames.split(3)

@@ -88,7 +88,7 @@ class Mechanics:
         self.plane: Plane | None = None
 
     def of_robots_in(self, plane: Plane | None) -> Self:
-        """Return the mechanics of robots that lie in a plane; None: anyhow."""
+        """Return the same mechanics for robots that lie in a plane; None: it is not known how they lie."""
         other = copy.copy(self)
         other.plane = plane
         return other
@@ -167,7 +167,7 @@ class Mechanics:
     def force(
         self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor, constant_load: Tensor | None = None
     ) -> Tensor:
-        """Return the sum of all forces (B, n) at q, velocity (B, n) and time (B,), but for loads of constraints.
+        """Return the sum of all forces (B, n) at q, velocity (B, n) and time (B,), without loads of constraints.
 
         Those are unknowns of a step, which `StepEquations` adds.
 
@@ -196,7 +196,7 @@ class Mechanics:
         return shared(start.share, total)
 
     def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return the external forces (B, n) that change with q or velocity, but those that are sums over stencils."""
+        """Return the external forces (B, n) that change with q or velocity, without sums over stencils."""
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         total = torch.zeros_like(q)
         for force in self.varying_forces:
@@ -204,7 +204,7 @@ class Mechanics:
         return total
 
     def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
-        """Return the loads (B, n) that are sums over stencils, which `elastic_force` has in it; 0 where none is."""
+        """Return the loads (B, n) that are sums over stencils, 0 without any; `elastic_force` includes them."""
         if not self.loads_by_stencils:
             return 0.0
         elastic, transposed = self.layout.elastic, dofs_of(q)
@@ -287,7 +287,10 @@ class Mechanics:
     # ---- potentials --------------------------------------------------------------------------------------------
 
     def conservative(self, at_rest: bool) -> bool:
-        """Whether all forces that change within a step have a potential; `at_rest`: those that are felt there."""
+        """Return whether the forces that vary within a step have a potential.
+
+        With `at_rest`, drag is ignored, since it is zero there.
+        """
         felt = [force for force in self.forces if force.varies and not (at_rest and force.drag)]
         return self.self_contacts.symmetric and all(force.conservative for force in felt)
 
@@ -380,7 +383,7 @@ def shared(share: float | Tensor, values: Tensor) -> Tensor:
 
 
 def _shared(start: StepStart, force: Force, values: Tensor) -> Tensor:
-    """Return what acts of the values (B, ..) of a force: the share of the step; the whole of an obstacle's."""
+    """Return a force's values (B, ..) times the share of the loads that acts; an obstacle's stay as they are."""
     return values if isinstance(force, Obstacle) else shared(start.share, values)
 
 

@@ -22,7 +22,7 @@ from torchdismech.contact.model import ContactModel
 from torchdismech.contact.report import Report
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import BendTwistStencil, ElasticTerm
-from torchdismech.elastic.inelastic import internal_at_rest, internal_count, internal_variables, number_internal
+from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.term import number_equal
 from torchdismech.elastic.twist_warning import warn_of_twist
@@ -43,6 +43,13 @@ from torchdismech.kinematics import Frames
 from torchdismech.layout import MatrixLayout
 from torchdismech.mechanics import Mechanics, StepStart
 from torchdismech.memory import block_entries, derivatives, robots_at_a_time
+from torchdismech.model_checks import (
+    check_state,
+    refuse_force_out_of_plane,
+    refuse_other_parts,
+    refuse_other_values,
+    refuse_twist_in_plane,
+)
 from torchdismech.recorded_energies import RecordedEnergies
 from torchdismech.slides import Slides
 from torchdismech.snapshot import Snapshot
@@ -51,11 +58,9 @@ from torchdismech.solvers import Solvers
 from torchdismech.state import Control, State
 from torchdismech.trials import try_hooks
 from torchdismech.unknowns import Unknowns
-from torchdismech.values import Place, Values, per_robot, refuse_unfitting, robots_within
+from torchdismech.values import Place, Values, per_robot, robots_within
 
-__all__ = ["IN_PLANE", "Model"]
-
-IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
+__all__ = ["Model"]
 
 OF_THIS_OBJECT = ("recordings", "turn", "_seen", "_recorded_energies")  # attributes that copies do not take along
 TRIED = "hooks were tried"  # among what fits a model
@@ -239,14 +244,14 @@ class Model(nn.Module):
         return max(numbers, default=None)
 
     def _try_hooks(self) -> None:
-        """Refuse users' forces and energies that break what they claim in the modes of training that modules are in."""
+        """Refuse users' forces and energies that break their own claims, with modules in their present modes."""
         try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], self.batch)
         self._tried_in = self._modes()
 
     def try_hooks_in_other_modes(self, seen: Snapshot) -> None:
         """Try users' forces and energies again if modules are in other modes of training than when they were tried.
 
-        What drops numbers by chance, or takes means over robots, does so in one mode alone. `seen` is what the model
+        Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `seen` is what the model
         holds.
         """
         if TRIED not in seen.fitting:
@@ -288,7 +293,7 @@ class Model(nn.Module):
     def _by_parts(
         self, function: Callable[[State, Control], dict[str, Tensor]], state: State, control: Control
     ) -> dict[str, Tensor]:
-        """Return what a function gives for all robots of a state, evaluated some at a time; tensors (B, ..) by name."""
+        """Evaluate a function for some robots at a time, and return its tensors (B, ..) by name for all of them."""
         size = robots_at_a_time(self, state.batch)
         with self.turn:
             if size == state.batch:
@@ -418,7 +423,7 @@ class Model(nn.Module):
         return self._with_pairs(self.mechanics.energies(state, control), state)
 
     def _with_pairs(self, found: dict[str, Tensor], state: State) -> dict[str, Tensor]:
-        """Return energies and those of what touches of the robots' own parts; rods that twist too far are told."""
+        """Return the energies with those of contact between a robot's parts; warn of rods that twist too far."""
         warn_of_twist(self.terms, state)
         pairs = self.contact.touching(state.q)
         return found if pairs is None else found | self.self_contacts.energies(pairs.listed, state.q)
@@ -464,62 +469,31 @@ class Model(nn.Module):
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
         """Refuse a state of another model, number of robots, dtype or device, and a model changed beyond use."""
-        bound = all(hasattr(force, "body") for force in self.forces)
-        if (len(self.terms), len(self.forces)) != self._laid_out or not bound:
-            raise InputError(
-                "Model.forces, Model.terms: one was added, removed or replaced since the model was built; the robot's "
-                "matrix is laid out for those that it was built with: build the model anew, by RobotBuilder.finalize"
-            )
+        refuse_other_parts(self.terms, self.forces, self._laid_out)
         refuse_other_dtype("Model: dtype", self.dtype)
-        if state.q.shape[1] != self.n_dofs:
-            raise InputError(f"State.q: this model has {self.n_dofs} dofs, got {state.q.shape[1]}")
-        count, kept = internal_count(self.terms), None if state.internal is None else tuple(state.internal.shape)
-        expected = (state.batch, count) if count else None
-        if kept != expected:
-            raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
-        if self.batch not in (None, state.batch):
-            raise InputError(f"this model's parameters are for {self.batch} robots, got a state of {state.batch}")
-        state.check_like(self.dtype, self.device)
+        check_state(state, self.body, self.terms, self.batch)
 
     def check_control(self, control: Control, batch: int, seen: Snapshot | None = None) -> None:
-        """Refuse a control that does not fit so many of these robots; `seen` is what they hold, if that is known."""
-        self._refuse_twist_in_plane(control, batch)
+        """Refuse a control that does not fit `batch` robots; `seen` is what the model holds, if that is known."""
+        self._refuse_twist_in_plane(control, batch)  # before its shape is looked at
         kind, fitting = (batch, *control.kind), set() if seen is None else seen.fitting
         if kind not in fitting:
             shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
             control.check(shapes, self.dtype, self.device)
             fitting.add(kind)
-        self.check_numbers(control, batch)
-        for name, value in control.values.items():
-            if name not in self.places:
-                raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(self.places))}")
-            refuse_unfitting(f"Control.values[{name!r}]", self.places[name], value, batch)
+        self._check_lengths_and_forces(control)
+        refuse_other_values(control, self.places, batch)
 
     def check_numbers(self, control: Control, batch: int) -> None:
-        """Refuse a control whose numbers none of so many of these robots can follow."""
+        """Refuse a control with numbers that `batch` of these robots cannot follow."""
         self._refuse_twist_in_plane(control, batch)
+        self._check_lengths_and_forces(control)
+
+    def _check_lengths_and_forces(self, control: Control) -> None:
         control.check_numbers()
         if control.force is not None and self.planar:
-            self._refuse_force_out_of_plane(control.force)
+            refuse_force_out_of_plane(control.force, self.body)
 
     def _refuse_twist_in_plane(self, control: Control, batch: int) -> None:
-        """Refuse another twist at rest than a planar robot has, which does not twist."""
         if control.natural_twist is not None and self.planar:
-            own = self.natural_strains(batch).natural_twist
-            if own is None or not torch.equal(control.natural_twist.to(own), own):
-                raise InputError(
-                    "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out, or build the "
-                    "robot with planar=False"
-                )
-
-    @torch.no_grad()
-    def _refuse_force_out_of_plane(self, force: Tensor) -> None:
-        """Refuse forces (B, n) along y and moments about edges, which a planar robot does not feel."""
-        nodes, angles = force[:, : self.body.first_held].tensor_split([3 * self.body.n_nodes], dim=1)
-        x, y, z = nodes.unflatten(1, (-1, 3)).unbind(-1)
-        along_y = (x.abs() + z.abs() < IN_PLANE * y.abs()).any()
-        if bool(along_y | (angles.abs() > 0).any()):
-            raise InputError(
-                "Control.force: the robot is planar: it keeps to the x-z plane, and a force along y or a moment about "
-                "an edge does nothing; leave it out, or build the robot with planar=False"
-            )
+            refuse_twist_in_plane(control.natural_twist, self.natural_strains(batch).natural_twist)

@@ -17,7 +17,9 @@ from torchdismech.geometry.vec3 import Vec3
 from torchdismech.native import function_of
 from torchdismech.state import Control, State
 
-__all__ = ["Plane", "plane_of"]
+__all__ = ["IN_PLANE", "Plane", "plane_of"]
+
+IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
 
 
 class Plane(Enum):

@@ -287,7 +287,7 @@ def _unknown_reactions(model: Any, integrator: Any, state: BatchState) -> Mappin
 
 
 def _reactions(model: Any, integrator: Any, taken: _Taken, running: Tensor) -> Mapping[str, Tensor]:
-    """Return what clamps exerted in the last step on the robots (B,) that run, and took it as a whole."""
+    """Return what clamps exerted in the last step on robots (B,) that run and took the step undivided."""
     exerted = integrator.reactions(model, taken.before, taken.state, taken.control)
     return _by_clamp(exerted, running & (taken.info.substeps == 1))  # steps are taken one by one then
 
@@ -299,7 +299,7 @@ def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
 
 
 def _time_after(count: int, integrator: object, time: Tensor, state: BatchState, running: Tensor) -> Tensor:
-    """Return the time () that so many steps from `time` lead to: that of the robots, or on by dt where all failed."""
+    """Return the time () after so many steps from `time`: that of the robots, or `count` dt later if all failed."""
     return torch.where(running.any(), state.time.max(), time + count * getattr(integrator, "dt", 0.0))
 
 

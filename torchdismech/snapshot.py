@@ -26,11 +26,12 @@ class Snapshot:
 
     A step asks several questions about a model whose answers stay the same from step to step: how many robots its
     tensors are for, which of them require gradients, which recording serves. They are answered once for a snapshot,
-    which is made anew when `shows` says so. Seen are other objects in attributes, parameters, buffers and modules, and
-    that a tensor of real numbers has got other memory, another shape or another `requires_grad`, and that the first
-    hook is put on a module of the library, or the last one removed. Not seen are the numbers in a tensor (but see
-    `versions`), what changes within a list or another object, and what becomes of a private buffer, whose name begins
-    with "_", as long as it is the same object.
+    and a new one is made when `shows` returns False.
+
+    It notices: another object in an attribute, parameter, buffer or module; a tensor of floating-point numbers with new
+    memory, shape or `requires_grad`; the first hook on a module of the library, and the removal of the last one. It
+    does not notice: numbers inside tensors (see `versions`), changes inside lists or other objects, or anything about
+    private buffers, whose names begin with "_", as long as the object is the same.
 
     Parameters
     ----------

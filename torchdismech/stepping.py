@@ -98,8 +98,9 @@ class StepperOfMany(Protocol):
 class Courses(Generic[M, S]):
     """Steps that are taken several at a time, with the states after each; where they cannot be, tried ever less often.
 
-    After steps that ended early, as a robot failed or a control was of another kind, no more are tried than were taken,
-    and twice as many after each time that all of them were: robots that come first take what is tried in vain.
+    If a course ends early, because a robot failed or a control was of another kind, the next is no longer than the
+    steps taken; after each complete course the length doubles. This limits work that is thrown away when a robot fails:
+    by then the robots that come first in the batch have been stepped too far.
 
     Parameters
     ----------

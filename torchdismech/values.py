@@ -93,7 +93,7 @@ class Values:
         return self._of_robots(lambda tensor, axis: tensor.index_select(axis, robots))
 
     def _of_robots(self, taken: Callable[[Tensor, int], Tensor]) -> Values:
-        """Return what is taken of the tensors of single robots, given the robots' dimension; the others as they are."""
+        """Return the values with taken(tensor, dimension of the robots) in place of each that is given per robot."""
         found = {}
         for place, tensor in self:
             axis = _robot_axis(*place, tensor)
@@ -233,7 +233,7 @@ def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor | None]:
 
 
 def robots(module: nn.Module) -> set[int]:
-    """Return the numbers of robots (above 1) that a module's own tensors are given for."""
+    """Return the set of batch sizes (above 1) that a module's own tensors are given for."""
     own = _given_per_robot(module)
     return {t.shape[_declared(module, "robot_dimension", 0)] for t in own.values()} if own else set()
 

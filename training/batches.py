@@ -27,6 +27,7 @@ class Batch:
     iterations : of Newton's method a step; None if not asked for.
     norms, rates : of the gradient, and of learning, by group.
     settled : whether further iterations would bring next to nothing.
+    skipped : whether the weights were left as they were, as numbers were not finite or all windows failed.
     """
 
     loss: float
@@ -37,6 +38,7 @@ class Batch:
     norms: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     settled: bool = False
+    skipped: bool = False
 
 
 def cut(recordings: Recordings, system: System, horizon: int) -> Windows:

@@ -17,20 +17,20 @@ from torchdismech import InputError
 from torchdismech.interrupts import say_at_the_end
 from torchdismech.processes import ALONE, Processes
 from training import checkpoint
-from training.batches import Batch, cut, decay_at, horizon_at, noisy
+from training.adam import losses, new_optimizer, set_rates, step_by_adam
+from training.batches import Batch, cut, horizon_at, noisy
 from training.board import Board
 from training.config import Config, Stage
 from training.data import Recordings, Window, WindowSampler, gather
 from training.fingerprints import fingerprints
 from training.gauss_newton import descended
 from training.looks import Looks
-from training.metrics import robust_loss
 from training.physics import PhysicsSystem
 from training.refusals import refuse_hopeless, refuse_unfitting
 from training.residuals import Residual, numbers_of
 from training.resuming import Progress, differences, random_state, read_facts, state_of_adam, take_random_state
 from training.starts import Starts, coordinates
-from training.system import Prediction, System, refuse_unlike
+from training.system import System, refuse_unlike
 
 __all__ = ["Trainer"]
 
@@ -126,6 +126,7 @@ class Trainer:
         with self._fitting(stage):
             batch = self._by_adam(stage, horizon) if stage.method == "adam" else self._by_gauss_newton(stage, horizon)
         progress.unconverged += batch.failed
+        progress.skipped += batch.skipped
         progress.iteration = stage.iterations if batch.settled else progress.iteration + 1
         progress.total += 1
         seconds = time.perf_counter() - begun
@@ -150,24 +151,13 @@ class Trainer:
         recording, first = next(self._sampler_for(stage, horizon))
         window = self._window(recording, first, horizon)
         assert self._optimizer is not None
-        for group in self._optimizer.param_groups:
-            group["lr"] = stage.rates[group["name"]] * decay_at(stage, self.progress.iteration)
+        set_rates(self._optimizer, stage, self.progress.iteration)
         self._optimizer.zero_grad()
         with self._placed(stage):
             prediction = self.system.predict(self._with_noise(window, stage), stage.checkpoint_every)
-        valid = self._counting(window)
-        rows = self._rows(prediction, window, valid)
-        # a window of which a step failed says nothing: it is counted and left out
-        rows = torch.where(prediction.good, rows, 0.0)
-        seen = torch.where(prediction.good, coordinates(valid), 0)
-        loss, failed, norms = self._reduced(rows, seen.to(rows), prediction.good, stage)
-        finite = math.isfinite(loss) and all(math.isfinite(n) for n in norms.values())
-        if finite and failed < stage.batch:
-            self._optimizer.step()
-        else:
-            self.progress.skipped += 1
-        rates = {g["name"]: g["lr"] for g in self._optimizer.param_groups}
-        return Batch(loss, stage.batch, failed, prediction.status, prediction.iterations, norms, rates)
+        rows, seen = losses(prediction, window, self.system, self.config.loss, self._measured)
+        trained = [p for p in self.parameters.values() if p.requires_grad]
+        return step_by_adam(self._optimizer, stage, prediction, rows, seen, trained, self.processes)
 
     def _by_gauss_newton(self, stage: Stage, horizon: int) -> Batch:
         """Move the constants to the optimum of the stage's windows, as far as one step leads there."""
@@ -201,50 +191,6 @@ class Trainer:
         """Return the window of a batch with the noise of the present iteration."""
         seed, own = self.config.seed * 1_000_003 + self.progress.total, self.processes.own(stage.batch)
         return noisy(window, self.config.noise, self.system, seed, stage.batch, own)
-
-    def _counting(self, window: Window) -> Tensor:
-        """Return which nodes (B, T, N) of the predicted frames of windows count."""
-        valid = window.valid[:, self.system.given :].clone()
-        valid[:, : self.system.warm_up] = False
-        return valid
-
-    def _rows(self, prediction: Prediction, window: Window, valid: Tensor) -> Tensor:
-        """Return the losses (B,) of windows [m], with what priors say in the same unit.
-
-        Half the sum of squares in standard deviations of the noise, `loss.scale`, is the mean loss times the number of
-        measurements over that scale: so priors count as much less as more is measured.
-        """
-        scale = self.config.loss.scale
-        measured = window.positions[:, self.system.given :]
-        rows = robust_loss(prediction.positions, measured, valid, self.config.loss)
-        if (penalty := self.system.penalty()) is not None:
-            rows = rows + scale / self._measured * penalty
-        if window.start is not None:
-            rows = rows + 0.5 * window.start.square().sum(1) * scale / coordinates(valid)
-        return rows
-
-    def _reduced(self, rows: Tensor, seen: Tensor, good: Tensor, stage: Stage) -> tuple[float, int, dict[str, float]]:
-        """Leave the mean gradient over all processes in the parameters, clipped; return loss, failed rows and norms.
-
-        A window counts by the numbers `seen` (B,) of it, as in Gauss-Newton steps and error bars. One sum over the
-        processes carries everything, so that all of them see the same numbers, also NaN.
-        """
-        rows = rows * seen
-        if rows.requires_grad:
-            rows.sum().backward()
-        trained = [p for p in self.parameters.values() if p.requires_grad]
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
-        numbers = torch.stack([rows.detach().sum(), seen.sum(), good.sum().to(rows)])
-        total = self.processes.summed(torch.cat([*(g.flatten() for g in gradients), numbers]))
-        count = total[-2].clamp_min(1)
-        parts = (total[:-3] / count).split([p.numel() for p in trained])
-        for parameter, part in zip(trained, parts, strict=True):
-            parameter.grad = part.view_as(parameter).clone()
-        norms: dict[str, float] = {}
-        for group in stage.train:
-            own = list(self._group(group).values())
-            norms[group] = float(nn.utils.clip_grad_norm_(own, stage.clip))
-        return float(total[-3] / count), stage.batch - int(total[-1]), norms
 
     # ---- parts of an iteration ---------------------------------------------------------------------------------
 
@@ -313,8 +259,7 @@ class Trainer:
                 parameter.copy_(tensors[name])
 
     def _new_optimizer(self, stage: Stage) -> torch.optim.Optimizer:
-        groups = [{"params": list(self._group(g).values()), "lr": stage.rates[g], "name": g} for g in stage.train]
-        return torch.optim.Adam(groups)
+        return new_optimizer(stage, {name: self._group(name).values() for name in stage.train})
 
     # ---- held-out recordings -----------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["blank", "horizon_curves", "shapes"]
 
+ROWS = 3  # recordings that are drawn, at most
 FLAT = 0.15  # height over width, below which shapes are seen from above
 
 
@@ -51,7 +52,6 @@ def shapes(
     valid: Tensor,
     dt: float,
     times: Sequence[float],
-    rows: int = 3,
 ) -> Figure:
     """Return a figure of simulated robots and measured markers of some recordings at fixed times.
 
@@ -65,7 +65,7 @@ def shapes(
     times : [s]; one column each.
     """
     times = list(times) or [dt * markers.shape[1]]
-    chosen = torch.linspace(0, len(markers) - 1, min(rows, len(markers))).long().tolist()
+    chosen = torch.linspace(0, len(markers) - 1, min(ROWS, len(markers))).long().tolist()
     figure = blank(2.6 * len(times), 2.6 * len(chosen))
     grid = figure.subplots(len(chosen), len(times), squeeze=False)
     lines, axis = _lines(edges, triangles), _widest(markers[valid])

@@ -11,6 +11,7 @@ from tests.training.test_fit import tables
 from torchdismech import InputError
 from torchdismech.processes import ALONE, Processes
 from training import gauss_newton, refusals
+from training.adam import losses, mean_gradient
 from training.batches import cut
 from training.config import Config, Loss, Stage
 from training.fitting import recordings_of
@@ -89,7 +90,8 @@ def test_prior_counts_as_its_share_of_what_was_measured(data, tmp_path):
     for _ in range(4):
         trainer._by_gauss_newton(trainer.config.stages[0], 20)
     window = trainer._window(every.recording, every.first, 20)  # all of them: the stage's batch is as large
-    loss = trainer._rows(system.predict(window), window, trainer._counting(window)).mean()
+    rows, _ = losses(system.predict(window), window, system, trainer.config.loss, trainer._measured)
+    loss = rows.mean()
     penalty = system.penalty()
     assert len(every) == 4 and penalty is not None
     (slope,) = torch.autograd.grad(loss, [drag])
@@ -149,10 +151,9 @@ def test_stages_that_do_not_fit_are_refused(data, tmp_path, monkeypatch):
 
 def test_adam_weighs_windows_by_what_is_seen_of_them(data, tmp_path):
     """Count a window of three numbers a tenth as much as one of thirty, as the sum of squares does."""
-    trainer = trainer_of(data, tmp_path)
-    (first, *_) = trainer.parameters.values()
+    (first, *_) = trained = [*trainer_of(data, tmp_path).parameters.values()]
     rows = 0.1 * torch.stack([first.sum(), 3 * first.sum(), torch.zeros(())])
     seen, good = torch.tensor([30.0, 3.0, 0.0]), torch.tensor([True, True, False])
-    loss, failed, _ = trainer._reduced(rows, seen, good, Stage.model_validate(STAGE | {"batch": 3}))
-    assert loss == pytest.approx(float((30 * rows[0] + 3 * rows[1]).detach() / 33)) and failed == 1
+    loss, count = mean_gradient(rows, seen, good, trained, ALONE)
+    assert loss == pytest.approx(float((30 * rows[0] + 3 * rows[1]).detach() / 33)) and count == 2
     torch.testing.assert_close(first.grad, torch.full_like(first, 0.1 * (30 + 3 * 3) / 33))

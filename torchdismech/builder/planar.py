@@ -12,7 +12,7 @@ from torchdismech.elastic import Energy, Inelastic
 from torchdismech.errors import InputError
 from torchdismech.forces import Buoyancy, Force, Gravity, LineLoad, PointForce, PointMoment
 from torchdismech.magnetics import Constant, Magnetic, Table
-from torchdismech.model import IN_PLANE
+from torchdismech.plane import IN_PLANE
 
 __all__ = ["refuse_moments_out_of_plane", "refuse_out_of_plane", "refuse_stiffness_out_of_plane", "stiffnesses_in"]
 

@@ -18,7 +18,7 @@ from torchdismech.imports import without_collections
 if TYPE_CHECKING:
     from torchdismech.processes import Processes
 
-__all__ = ["FAILED", "REFUSED", "explained", "refusing", "say_written", "table"]
+__all__ = ["FAILED", "explained", "refusing", "say_written", "table"]
 
 REFUSED = 2  # exit status: the input cannot be used
 FAILED = 3  # exit status: a robot's step failed, or another process

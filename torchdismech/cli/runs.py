@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchdismech import interrupts
-from torchdismech.cli.ending import FAILED, explained, refusing, table
+from torchdismech.cli.ending import FAILED, explained, refusing, say_written, table
 from torchdismech.cli.options import (
     AllowCode,
     Batch,
@@ -189,12 +189,6 @@ def _refuse_table(out: Path | None, scene: Scene, overwrite: bool, what: str, is
         refuse_overwriting(out, overwrite, what, is_one, "")
 
 
-def _say_written(out: Path) -> None:
-    """Say that a table is there, also if the command is interrupted from here on."""
-    interrupts.say_at_the_end(f"{out} is written")
-    print(f"wrote {out}")
-
-
 @refusing
 def modes(
     scene: SceneFile,
@@ -222,7 +216,7 @@ def modes(
     print(f"forces that are not balanced at the state: up to {found.imbalance.max().item():.3g} N")
     if out is not None:
         write_modes(setup.model, found, out)
-        _say_written(out)
+        say_written(out)
 
 
 @refusing
@@ -267,7 +261,7 @@ def follow(
     print(paths_table(found))
     if out is not None:
         write_points(found, node, out)
-        _say_written(out)
+        say_written(out)
     if failed := failed_paths(found):
         print(failed, file=sys.stderr)
         raise typer.Exit(FAILED)

@@ -32,7 +32,7 @@ from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 
-__all__ = ["UNITS", "Strains", "can_change", "in_plane"]
+__all__ = ["Strains", "can_change", "in_plane"]
 
 UNITS = {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m", "hinge_angle": "rad"}
 ALIASES = {"curvature": ("kappa1", "kappa2")}

@@ -129,7 +129,7 @@ def _form(asked: Asked, q: Tensor, given: list[Tensor | None], plane: Plane | No
 
 
 def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
-    """Return one of the leaves: q, the modules' tensors, the constants; None where it is none of them now."""
+    """Return a leaf by its place: q, a tensor of the modules or a constant; None if there is no tensor there now."""
     if place == 0:
         return q
     if place > len(places):

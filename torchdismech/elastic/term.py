@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -90,10 +90,10 @@ class ElasticTerm(nn.Module):
     natural : the natural strains, one tensor (broadcasting against (B, S)) per strain, or None for zero.
     controlled : controlled(control, natural): the natural strains that a `Control` sets, its own where it sets none.
     dissipation : D as an `Energy` of the rates, convex and least at zero; None for no damping.
-    inelastic : laws of materials that remember, by name, whose stresses act beside the energy's (see `Inelastic`).
 
     Attributes
     ----------
+    inelastic : laws of materials that remember, by name, whose stresses act beside the energy's (see `add_inelastic`).
     first_internal : where the internal variables of these laws begin in `State.internal`; the model sets it.
     """
 
@@ -110,11 +110,10 @@ class ElasticTerm(nn.Module):
         natural: tuple[Tensor | None, ...] | None = None,
         controlled=None,
         dissipation: Energy | None = None,
-        inelastic: Mapping[str, Inelastic] | None = None,
     ):
         super().__init__()
         self.name = name
-        self.inelastic = nn.ModuleDict(inelastic)
+        self.inelastic = nn.ModuleDict()
         self.first_internal = 0
         self.stencil = stencil
         self.energy = energy

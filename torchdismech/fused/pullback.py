@@ -120,9 +120,9 @@ def _pullback_of(program: Program, by_first: bool | None) -> Pullback:
 class Pullback:
     """The gradients by the tensors that a program reads, of a sum over its first list, with weights.
 
-    One loop finds all of them: to leave out those that a backward pass does not need would save less than another loop
-    takes to be compiled. But for the first tensor, of which springs read most, and whose gradient takes four tenths of
-    the time.
+    One loop finds all of them: a loop without those that a backward pass does not need would take longer to compile
+    than it would save. The first tensor is the exception: springs read most of it, and its gradient takes four tenths
+    of the time, so it may have a loop of its own.
 
     Parameters
     ----------

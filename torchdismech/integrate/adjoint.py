@@ -25,7 +25,7 @@ from torchdismech.solve.newton import matrix_values
 from torchdismech.state import Control, State, tensor_fields
 from torchdismech.values import Values
 
-__all__ = ["Adjoint", "Form", "Gradients", "SolvedPart", "gradients_at_root", "multipliers"]
+__all__ = ["Adjoint", "Form", "Gradients", "SolvedPart", "gradients_at_root"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]

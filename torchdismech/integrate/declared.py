@@ -1,11 +1,15 @@
 """Forces of users that say `records`: what recordings may hold of them, and what of them is looked at in each step.
 
 A CUDA graph replays launches; the Python of a user's force does not run again. So a force that changes within a step is
-held where its class says that nothing changes which a look at it does not show. Shown are the numbers of its
-parameters, which are inputs of a recording (an optimiser may change them at any time); the addresses of its buffers;
-the settings in its attributes, `training` among them; which modules are in it, and whether they have hooks. Where one
-of these is another one, the step is of another kind, with a recording of its own. What holds something else in its
-attributes, such as a list, is refused, as that could change unseen.
+recorded only if its class promises that nothing can change without the following check noticing:
+
+- the values of its parameters: these are inputs of a recording, as an optimiser may change them at any time;
+- the addresses of its buffers;
+- plain settings in its attributes, `training` among them;
+- the modules in it, and whether they have hooks.
+
+If one of the last three differs, the step is of another kind, with a recording of its own. A force that holds something
+else in its attributes, such as a list, is refused, as that could change unnoticed.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from torchdismech.forces.base import Force
 from torchdismech.fused.function import CONTAINERS
 from torchdismech.snapshot import HOOKS
 
-__all__ = ["PLAIN", "hooked", "is_foreign", "says_so", "settings", "unseen"]
+__all__ = ["PLAIN", "declares_records", "hooked", "is_foreign", "settings", "unseen"]
 
 PLAIN = (bool, int, float, str, type(None))  # a recording compares such attributes by their values
 # These it compares by identity, and so tuples of plain ones: they do not change in themselves.
@@ -30,7 +34,7 @@ CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
 INTERNALS = frozenset(vars(nn.Module()))
 
 
-def says_so(force: Force) -> bool:
+def declares_records(force: Force) -> bool:
     """Return whether the class of a force says that recordings may hold it. A subclass has to say so itself."""
     return bool(vars(parametrize.type_before_parametrizations(force)).get("records", False))
 
@@ -49,7 +53,7 @@ def unseen(force: Force, modules: Iterable[nn.Module]) -> str | None:
     modules : the force and those in it.
     """
     foreign = [module for module in modules if is_foreign(module)]
-    if foreign and not says_so(force):
+    if foreign and not declares_records(force):
         return f"{_name(foreign[0])}, which changes within a step and does not say `records` (see forces.Force)"
     for module in foreign:
         if hooked(module):

@@ -42,12 +42,10 @@ from torchdismech.state import Control, State
 from torchdismech.values import Values, every_module, per_robot, where_rows
 
 __all__ = [
-    "Kept",
     "Needed",
     "Sums",
     "differentiable_step",
     "held_values",
-    "of_controls",
     "of_part",
     "refuse_changed_model",
     "refuse_other_gradients",
@@ -101,7 +99,9 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
 def taken_apart(
     problem: StepProblem, made: Values, parts: Sequence[Part]
 ) -> tuple[Form | None, list[Tensor], StepProblem]:
-    """Return the form of a step, if autograd records it, all that it depends on, and the step without gradients.
+    """Return what autograd must remember of a step, all tensors that it depends on, and the step without gradients.
+
+    The first is None if autograd does not record the step.
 
     Parameters
     ----------
@@ -147,13 +147,14 @@ def solved_in_parts(
             break
         after, info, how = in_turn.solved(part)
         kind = how.recorded_as
-        # where the first part had no recording yet, all parts take one step, though some may have one by now
+        # if the first part was not recorded, every part takes one step only, so that all end at the same time
         together = together and kind is not None and kind.all_forces
         if together:
             assert kind is not None
             after, info = _followed(kind, problem, part, after, info, kept)
         solved.append(how)
-        if kept is None and (kind is not None or not part.whole):  # the next step writes the static buffers
+        if kept is None and (kind is not None or not part.whole):
+            # copy now: the next step overwrites the recording's memory
             whole.write(part, [*after.fields(), *info.tensors()])
     if whole.tensors:
         count = len(after.fields())
@@ -221,8 +222,8 @@ def of_part(problem: StepProblem, part: Part) -> StepProblem:
 def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInfo, ContactCandidates | None, bool]:
     """Return the states after a step of a kind, how it went, what may touch, and whether a recording took it.
 
-    What a recorded step gives stands where the next one writes, and it looks at nothing for contact. Robots whose
-    state is not finite are not stepped: a residual need not show it, as no force may read that number.
+    A recorded step returns tensors that the next step overwrites. It does not search for contact. Robots whose state is
+    not finite are not stepped: if no force reads the number that is not finite, the residual does not show it.
     """
     recording = None if kind is None else recording_of(kind, problem)
     if isinstance(recording, RecordedStep):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
-from torchdismech.integrate.declared import PLAIN, hooked, is_foreign, says_so, settings
+from torchdismech.integrate.declared import PLAIN, declares_records, hooked, is_foreign, settings
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
@@ -43,7 +43,7 @@ class StepKind:
         outside, and the sum is an input.
     movable_places : where tensors of the model stand that are inputs of a step.
     of_users : modules of users' forces that say `records`; their parameters are inputs.
-    seen : how many such steps were taken without a recording; a step of many iterations counts for several.
+    unrecorded_steps : how many such steps were taken without a recording; a step of many iterations counts for several.
     recording : of them, once there is one.
     gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
     plane : how the robots lie in their plane, where that is known.
@@ -54,7 +54,7 @@ class StepKind:
         self.wait, self.plane = wait, problem.plane
         self.all_forces = problem.model.device.type == "cpu" and all(_is_known(force) for force in problem.model.forces)
         self._modules = list(modules_below(self._roots(problem.model)))
-        declared = modules_below([force for force in varying(problem.model) if says_so(force)])
+        declared = modules_below([force for force in varying(problem.model) if declares_records(force)])
         self.of_users = [module for module in declared if is_foreign(module)]
         movable = [{*getattr(module, "per_robot", ())} for module in self._modules]
         for module, names in zip(self._modules, movable, strict=True):
@@ -75,15 +75,16 @@ class StepKind:
         self._seen: Snapshot | None = None
         self._standing: list[Tensor] = []
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
+        # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
         self._alive = [*compress(self._tensors(problem.model), held)]
-        self.seen = 0
+        self.unrecorded_steps = 0
         self.recording: Any = None
         self.gradients: dict[tuple[bool, ...], list[Any]] = {}
         self.refused = self.gradients_refused = False
 
     def count(self, iterations: int) -> None:
         """Count a step that was taken without a recording: one of many iterations for several."""
-        self.seen += max(1, iterations // A_STEP)
+        self.unrecorded_steps += max(1, iterations // A_STEP)
 
     def fits(self, problem: StepProblem) -> bool:
         """Return whether a step is of this kind."""
@@ -120,7 +121,7 @@ class StepKind:
         return {name: tensor for name, tensor in control.tensors().items() if self.all_forces or name != "force"}
 
     def _sees_the_same(self, problem: StepProblem) -> bool:
-        """Return whether the model is known to stand as when it was last found to be of this kind, but for values."""
+        """Return whether the model is unchanged since it last matched this kind, apart from values that stand in it."""
         if self._seen is None or problem.seen is not self._seen:
             return False
         given = problem.values.tensors

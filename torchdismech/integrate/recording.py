@@ -35,7 +35,7 @@ from torch import Tensor
 from torchdismech.contact import Mesh
 from torchdismech.errors import InputError
 from torchdismech.fused import fits, is_own, watched
-from torchdismech.integrate.declared import is_foreign, says_so, unseen
+from torchdismech.integrate.declared import declares_records, is_foreign, unseen
 from torchdismech.integrate.kinds import StepKind, calls_others, modules_below, odd, varying
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded_evaluations import RecordedEvaluations
@@ -78,7 +78,7 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
     """Return the recording that serves a step of a kind, with its set-up done; None where there is none."""
     if kind.recording is None:
         # what is made in inference mode could not be written to outside of it
-        if kind.seen < kind.wait or kind.refused or torch.is_inference_mode_enabled():
+        if kind.unrecorded_steps < kind.wait or kind.refused or torch.is_inference_mode_enabled():
             return None
         try:
             whole = unrecorded(problem.model) is None
@@ -97,7 +97,9 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
     """Refuse forces that say `records` and are found changed by their own evaluation: no later step would fit."""
     if kind.of_users and not kind.fits(problem):
-        names = ", ".join(dict.fromkeys(type(force).__name__ for force in varying(problem.model) if says_so(force)))
+        names = ", ".join(
+            dict.fromkeys(type(force).__name__ for force in varying(problem.model) if declares_records(force))
+        )
         raise InputError(
             f"{names}: says `records`, but tensors, attributes or modules change when it is evaluated; leave `records` "
             "out, or make it a function of the state"

@@ -14,7 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schema_base import names_file
 
-__all__ = ["existing", "fingerprints", "named_files", "reading"]
+__all__ = ["fingerprints", "named_files", "reading"]
 
 
 def named_files(document: BaseModel) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from torchdismech.io.assemble import build_integrator, build_model
 from torchdismech.io.controller import build_controller
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.io.files import fingerprints, named_files, reading
+from torchdismech.io.indices import check_indices, refuse_unused
 from torchdismech.io.initial import initial_state
 from torchdismech.io.limits import refuse_endless, refuse_too_large
 from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
@@ -32,7 +32,6 @@ from torchdismech.io.motions import build_schedule
 from torchdismech.io.randomize import Numbers, Sampled, draw
 from torchdismech.io.refusals import Key, SceneError, sentences
 from torchdismech.io.schedule import Schedule, load_function
-from torchdismech.io.schema_contact import SelfContact
 from torchdismech.io.schema_robot import Robot
 from torchdismech.model import Model
 from torchdismech.solve import linear
@@ -98,7 +97,7 @@ class Scene:
 
     @property
     def steps(self) -> int:
-        """Number of steps; static: of load steps."""
+        """Number of steps; 1 for static, whose load steps are taken within that step."""
         simulation = self.document.simulation
         if simulation.integrator == "static":
             return 1
@@ -208,8 +207,8 @@ def load_scene(
     _check_solver(path, document.simulation.solver)
     prints = fingerprints(path, document)
     geometry = read_geometry(path, document.robot)
-    _check_indices(path, document, geometry)
-    _refuse_unused(path, document, geometry)
+    check_indices(path, document, geometry)
+    refuse_unused(path, document, geometry)
     if not insist:
         refuse_too_large(path, document, geometry)
     numbers, randomized = draw(path, document, tables)
@@ -337,73 +336,3 @@ def _check_geometry(geometry: Geometry, where: str) -> None:
         check_mesh(geometry.nodes, geometry.triangles, where=where, allow_unused=True)
     used = np.concatenate([geometry.rod_edges.reshape(-1), geometry.triangles.reshape(-1)])
     check_every_node_used(len(geometry.nodes), used, where=where)
-
-
-def _check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse node and edge indices that the robot does not have, and neighbours beyond its other end."""
-    _check_contacts(path, document, len(geometry.nodes))
-    _check_tables(path, document, geometry)
-    tuples: dict[Key, Any] = {("spring", k, "nodes"): spring.nodes for k, spring in enumerate(document.spring)}
-    tuples |= {("line_load", k, "sides"): line.sides or [] for k, line in enumerate(document.line_load)}
-    for key, groups in tuples.items():
-        wrong = [i for nodes in groups for i in nodes if i >= len(geometry.nodes)]
-        if wrong:
-            raise SceneError(path, key, f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}")
-
-
-def _refuse_unused(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse choices of [robot] about what the robot does not have."""
-    robot, ends = document.robot, geometry.rod_edges.reshape(-1)
-    rods = len(ends) > 0
-    joined = rods and (np.bincount(ends).max() > 2 or bool(np.isin(ends, geometry.triangles).any()))
-    directed = any(clamp.direction is not None for clamp in document.clamp)
-    for key, value, used, owner in (
-        ("joints", "pinned", joined, "nodes where rods branch or meet a shell"),
-        ("curvature", "averaged", rods, "rods"),
-        ("clamp_rule", "gregory", directed, "clamps with a direction"),
-    ):
-        if getattr(robot, key) == value and not used:
-            problem = f'"{value}" is of {owner}; a robot without does not use it: remove the key'
-            raise SceneError(path, ("robot", key), problem)
-
-
-def _check_contacts(path: Path, document: schema.Document, count: int) -> None:
-    """Refuse neighbours beyond the other end of a robot of `count` nodes, and names that no part has."""
-    for key, contact in document.contacts.items():
-        if isinstance(contact, SelfContact) and contact.ring is not None and contact.ring >= count:
-            most = f"expected less than {count}, the number of nodes"
-            raise SceneError(path, (*key, "ring"), f"{most}, or nothing ever touches; got {contact.ring}")
-    called = {table.name for table in (*document.rod, *document.shell) if table.name is not None}
-    for k, between in enumerate(contact.between for contact in document.contact):
-        if lost := set(between) - called:
-            named = ", ".join(sorted(called)) or "none"
-            raise SceneError(path, ("contact", k, "between"), f"no table is named {min(lost)!r}; named are: {named}")
-
-
-def _check_tables(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse indices in tables that the robot does not have, and those that stand twice."""
-    names = (
-        "rod",
-        "shell",
-        "mass",
-        "clamp",
-        "move",
-        "point_force",
-        "line_load",
-        "moment",
-        "tendon",
-        "chamber",
-        "obstacle",
-    )
-    tables: dict[Key, Any] = {(name, k): table for name in names for k, table in enumerate(getattr(document, name))}
-    for key, table in {**tables, ("floor",): document.floor, ("initial",): document.initial}.items():
-        for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
-            index = getattr(table, kind, None)
-            wrong = [i for i in index or [] if i >= count]
-            if wrong and not count:
-                raise SceneError(path, (*key, kind), f"names {kind} of rods, and the robot has none")
-            if wrong:
-                raise SceneError(path, (*key, kind), f"expected {kind} 0 to {count - 1}, got {wrong[0]}")
-            if index and key[0] != "tendon" and len(set(index)) < len(index):  # tendons may come back
-                twice = Counter(index).most_common(1)[0][0]
-                raise SceneError(path, (*key, kind), f"expected each of the {kind} once, got {twice} twice")

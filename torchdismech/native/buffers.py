@@ -24,7 +24,7 @@ class StaticBuffers:
 
     Parameters
     ----------
-    like : tensors of the shapes, dtypes and devices that all have that are given.
+    like : tensors with the shapes, dtypes and devices of those that will be given.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class StaticBuffers:
         self.read_at(range(len(like)))
 
     def read_at(self, places: Iterable[int]) -> None:
-        """Write from now on those in these places alone, as the others are not read."""
+        """Write only the buffers in these places from now on, as the others are not read."""
         self.places = [*places]
         self._of_dtype: dict[torch.dtype, list[int]] = {}
         for place in self.places:
@@ -78,7 +78,7 @@ class _Copies:
             return None
 
     def made(self, tensors: Sequence[Tensor | None]) -> list[int]:
-        """Copy the tensors, but where there is None; return the numbers of those left, which are not contiguous."""
+        """Copy the contiguous tensors; return the numbers of the others. None leaves a buffer as it is."""
         sources = [0 if t is None else t.data_ptr() if t.is_contiguous() else STRIDED for t in tensors]
         left = [number for number, source in enumerate(sources) if source == STRIDED] if STRIDED in sources else []
         for number in left:

@@ -50,7 +50,7 @@ class CompiledCall:
 
 
 def compiled_call(work: Callable) -> CompiledCall | None:
-    """Return some work as a call that compiled code can make; None where it is none, or has other arguments."""
+    """Return work as a call that compiled code can make; None if it is no compiled function with a few integers."""
     if isinstance(work, CompiledCall):
         return work
     function: type = ctypes._CFuncPtr  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def compiled_call(work: Callable) -> CompiledCall | None:
 def unless_all(flags: Tensor, work: Callable[..., Any], writes: Sequence[Tensor], reads: Sequence[Tensor]) -> None:
     """Do work(*writes, *reads) where not all flags (n,) hold, now and in every replay of a tape that is being recorded.
 
-    Compiled code looks at them: a tape goes through Python where there is work alone.
+    Compiled code reads the flags, so a tape goes through Python only if there is work to do.
 
     Raises
     ------

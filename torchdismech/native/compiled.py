@@ -89,9 +89,10 @@ def library() -> Library:
 
 
 def function_of(name: str, dtype: torch.dtype | None = None) -> Callable | None:
-    """Return a compiled function, for numbers of this dtype if it has any; None where torch has to do the same.
+    """Return a compiled function, the one for this dtype if a dtype is given; None where there is none.
 
-    That is slower. Solvers, and `torchdismech check`, say what is missing where nothing can be compiled.
+    Then torch has to do the same, which is slower. Solvers, and `torchdismech check`, say what is missing where nothing
+    can be compiled.
     """
     try:
         code = library().code
@@ -251,7 +252,7 @@ def _made(
 
 
 def _built(command: list[str], files: list[Path], made: Path) -> subprocess.CompletedProcess[bytes]:
-    """Compile files to a library, several side by side; return how it went: of the first that failed, if one did."""
+    """Compile files side by side and link them; return the first compilation that failed, else the last process."""
     if len(files) == 1:
         return _run([*command, str(files[0]), "-o", str(made)])
     objects = [file.with_suffix(".o") for file in files]

@@ -19,7 +19,7 @@ STEP = 8  # sizes between a power of two and the next, so that tensors of nearly
 
 
 class Pool:
-    """Blocks of memory that tensors live in as long as Python holds them; then others may.
+    """Blocks of memory: each serves one tensor as long as Python holds that, and others afterwards.
 
     Whoever runs the same operations in the same order again may do so by the addresses alone. So tapes that share a
     pool are replayed one after the other, and what one of them leaves for another is held on to in Python. That keeps
@@ -38,7 +38,7 @@ class Pool:
         return Pool, ()
 
     def numbers(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Return so many numbers that hold anything and begin where a line of a cache does."""
+        """Return so many numbers without any values yet, which begin where a line of a cache does."""
         return torch.from_numpy(self._taken(count * dtype.itemsize)).view(dtype)
 
     def adopt(self, tensor: Tensor, keep_numbers: bool = True) -> None:
@@ -61,7 +61,7 @@ class Pool:
         return self.blocks - free
 
     def borrowed(self, tensor: Tensor) -> Tensor:
-        """Return a tensor on the memory of one that lives here, which others may take all the same."""
+        """Return a tensor on the memory of one that lives here, without keeping others from that memory."""
         storage = tensor.untyped_storage()
         block = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
         same = torch.from_numpy(np.ctypeslib.as_array(block)).untyped_storage()

@@ -138,7 +138,7 @@ def _strides(tensor: Tensor, shape: Sequence[int]) -> list[int]:
 
 
 def _folded(shape: Sequence[int], strides: list[list[int]], written: list[int]) -> tuple[list[int], list[list[int]]]:
-    """Return sizes and strides of the same in `DIMS` dimensions: the shortest steps last, what can be one is one.
+    """Return the same sizes and strides in `DIMS` dimensions: the shortest steps last, joined where possible.
 
     Where lines along the last dimension would be short, those along the last but one are taken.
 
@@ -324,7 +324,7 @@ def _index_fill(rows: Rows, out: Tensor, source: Tensor, dim: int, index: Tensor
 def _slice_backward(
     rows: Rows, out: Tensor, gradient: Tensor, sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> None:
-    """Write the gradient by a whole of which a slice was taken: that by the slice, zero elsewhere."""
+    """Write the gradient by a tensor of which a slice was taken: the slice's gradient there, zero elsewhere."""
     rows.add("copy", out, rows.typed(0, out.dtype))
     rows.add("copy", torch.ops.aten.slice(out, dim, start, end, step), gradient)
 
@@ -335,13 +335,13 @@ def _select_backward(rows: Rows, out: Tensor, gradient: Tensor, sizes: Sequence[
 
 
 def _kept(rows: Rows, out: Tensor, source: Tensor) -> None:
-    """Let `out` be as the tensor of which some parts are written anew: it is that itself where this is in place."""
+    """Copy to `out` the tensor of which some parts are written next, unless the operation is in place."""
     if out.data_ptr() != source.data_ptr():
         rows.add("copy", out, source)
 
 
 def _only(indices: Sequence[Tensor | None]) -> tuple[int, Tensor]:
-    """Return the dimension and the index of the only one that there is."""
+    """Return the only index that is set, and its dimension before it."""
     found = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(found) != 1:
         raise Untabled("several indices")
@@ -363,7 +363,7 @@ def _stacked(rows: Rows, out: Tensor, tensors: Sequence[Tensor], dim: int = 0) -
 
 
 def _reduced(name: str) -> Callable:
-    """Return what writes the result of an operation of two numbers over all along some dimensions."""
+    """Return a function that reduces some dimensions by an operation of two numbers."""
 
     def write(
         rows: Rows, out: Tensor, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False

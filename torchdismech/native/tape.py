@@ -99,9 +99,9 @@ class _Operation:
     Attributes
     ----------
     call : of torch, or other work; None where there are rows, and where memory is taken with nothing in it.
-    reads : None where that may be all that there is.
-    constant : whether it makes the same of the same storages each time.
-    makes : whether it writes the whole of what it writes to, as it does where that is new.
+    reads : None if it may read any storage.
+    constant : whether it gives the same results each time that its storages hold the same.
+    makes : whether it overwrites all of its output and reads none of it.
     rows : of the table that compiled code carries out.
     """
 
@@ -248,7 +248,7 @@ class _Recorder(TorchDispatchMode):
         return Tape(tuple(found), outputs, self.memory, self._pool, calls_torch, _read_by(needed))
 
     def _needed(self, outputs: Any) -> Iterator[_Operation]:
-        """Yield the operations whose results are used, but for those that make the same numbers each time."""
+        """Yield the operations whose results are used, without those that make the same numbers each time."""
         makers: dict[int, int] = {}
         for number, operation in enumerate(self.operations):
             for storage in operation.writes:
@@ -300,7 +300,7 @@ def _calls(operations: Sequence[_Operation]) -> Iterator[CompiledCall | Callable
 
 
 def _read_by(operations: Sequence[_Operation]) -> frozenset[int] | None:
-    """Return where the storages begin that operations read; None where that may be all."""
+    """Return where the storages begin that operations read; None if they may read any."""
     read: set[int] = set()
     for operation in operations:
         if operation.reads is None:

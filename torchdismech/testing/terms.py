@@ -26,6 +26,8 @@ from torchdismech.testing.report import (
 
 __all__ = ["check_energy", "check_stencil"]
 
+MOVES = 3  # random moves of all dofs, along which forces are compared with differences
+
 
 def check_stencil(stencil: Stencil, state: State, control: Control | None = None) -> Report:
     """Check a stencil at a state (B, n) of the robot it belongs to: take one that is bent, twisted and stretched.
@@ -203,11 +205,11 @@ def _along_moves(stencil: Stencil, state: State, control: Control) -> Iterator[C
         yield comparison(name, torch.stack(found).detach(), torch.stack(expected).detach())
 
 
-def _moves(stencil: Stencil, state: State, count: int = 3) -> Tensor:
-    """Return random moves (count, n, B), of nodes by about the sizes that stencils see, of angles by about 1 rad."""
+def _moves(stencil: Stencil, state: State) -> Tensor:
+    """Return random moves (MOVES, n, B), of nodes by about the sizes that stencils see, of angles by about 1 rad."""
     nodes, local = 3 * state.n_nodes, stencil.local(state.q.t().contiguous())
     lengths = [v.abs() for v, ((dofs, _), *_) in zip(local, stencil.variables, strict=True) if dofs.max() < nodes]
     size = torch.stack(lengths).amax(0).median().item() if lengths else 1.0
-    moves = torch.randn(count, *state.q.t().shape, dtype=state.q.dtype, generator=fixed_generator())
+    moves = torch.randn(MOVES, *state.q.t().shape, dtype=state.q.dtype, generator=fixed_generator())
     moves[:, :nodes] *= size or 1.0
     return moves

@@ -1,0 +1,81 @@
+"""What a model refuses before a step: parts that were exchanged, states and controls of other robots, loads in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from torchdismech.body import Body
+from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic.inelastic import internal_count
+from torchdismech.errors import InputError
+from torchdismech.forces import Force
+from torchdismech.plane import IN_PLANE
+from torchdismech.state import Control, State
+from torchdismech.values import Place, refuse_unfitting
+
+__all__ = [
+    "check_state",
+    "refuse_force_out_of_plane",
+    "refuse_other_parts",
+    "refuse_other_values",
+    "refuse_twist_in_plane",
+]
+
+
+def refuse_other_parts(terms: Collection[ElasticTerm], forces: Collection[Force], laid_out: tuple[int, int]) -> None:
+    """Refuse terms and forces other than those that the matrix was laid out for; `laid_out` is their numbers."""
+    bound = all(hasattr(force, "body") for force in forces)
+    if (len(terms), len(forces)) != laid_out or not bound:
+        raise InputError(
+            "Model.forces, Model.terms: one was added, removed or replaced since the model was built; the robot's "
+            "matrix is laid out for those that it was built with: build the model anew, by RobotBuilder.finalize"
+        )
+
+
+def check_state(state: State, body: Body, terms: Iterable[ElasticTerm], batch: int | None) -> None:
+    """Refuse a state with other dofs, internal variables, dtype or device, or of another number of robots.
+
+    `batch` is the number that the model's parameters are given for; None: any.
+    """
+    if state.q.shape[1] != body.n_dofs:
+        raise InputError(f"State.q: this model has {body.n_dofs} dofs, got {state.q.shape[1]}")
+    count, kept = internal_count(terms), None if state.internal is None else tuple(state.internal.shape)
+    expected = (state.batch, count) if count else None
+    if kept != expected:
+        raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
+    if batch not in (None, state.batch):
+        raise InputError(f"this model's parameters are for {batch} robots, got a state of {state.batch}")
+    state.check_like(body.nodes.dtype, body.nodes.device)
+
+
+def refuse_other_values(control: Control, places: Mapping[str, Place], batch: int) -> None:
+    """Refuse values of a control for constants that the model does not have, or of shapes that do not fit them."""
+    for name, value in control.values.items():
+        if name not in places:
+            raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(places))}")
+        refuse_unfitting(f"Control.values[{name!r}]", places[name], value, batch)
+
+
+def refuse_twist_in_plane(twist: Tensor, own: Tensor | None) -> None:
+    """Refuse another twist at rest than a planar robot's own, as it does not twist."""
+    if own is None or not torch.equal(twist.to(own), own):
+        raise InputError(
+            "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out, or build the "
+            "robot with planar=False"
+        )
+
+
+@torch.no_grad()
+def refuse_force_out_of_plane(force: Tensor, body: Body) -> None:
+    """Refuse forces (B, n) along y and moments about edges, which a planar robot does not feel."""
+    nodes, angles = force[:, : body.first_held].tensor_split([3 * body.n_nodes], dim=1)
+    x, y, z = nodes.unflatten(1, (-1, 3)).unbind(-1)
+    along_y = (x.abs() + z.abs() < IN_PLANE * y.abs()).any()
+    if bool(along_y | (angles.abs() > 0).any()):
+        raise InputError(
+            "Control.force: the robot is planar: it keeps to the x-z plane, and a force along y or a moment about "
+            "an edge does nothing; leave it out, or build the robot with planar=False"
+        )

@@ -1,0 +1,135 @@
+"""Which direct solver is likely the fastest for a pattern: estimated times, and the measured constants behind them.
+
+The measurements are in docs/benchmarks.md, "How a linear solver is chosen".
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchdismech.solve.linear.banded import BandedSolver
+from torchdismech.solve.linear.base import Solver
+from torchdismech.solve.linear.dense import DenseSolver
+from torchdismech.solve.linear.multifrontal import MultifrontalSolver
+from torchdismech.sparse import Pattern
+
+__all__ = ["choose"]
+
+# Times are of factor + solve on one CPU core, in nanoseconds per robot; {True: Cholesky, False: LU}. They follow the
+# numbers that are moved, not the multiplications.
+
+# Without compiled code, LAPACK's bands beat dense matrices from about this number of unknowns on.
+DENSE_UP_TO = 16
+
+# Bands by LAPACK: per number of the band, up to a half-bandwidth of NARROW_BAND and beyond.
+NARROW_BAND = 64
+NARROW_BAND_TIME = {True: 4.5, False: 4.3}
+WIDE_BAND_TIME = {True: 7.5, False: 6.0}
+
+# Bands by compiled code, of a batch and of a robot alone: per number that pivots reach, and more of that for each place
+# that they reach.
+NATIVE_TIME = {True: 1.4, False: 1.6}
+NATIVE_PLACE_TIME = {True: 0.03, False: 0.035}
+ALONE_TIME, ALONE_PLACE_TIME = 3.0, 0.035
+
+# Fronts: per number of the fronts, per unknown that passes through them, and for the calls of one bucket of fronts,
+# however many robots there are.
+FRONT_TIME = {True: 6.0, False: 8.5}
+UNKNOWN_TIME = 150.0
+BUCKET_TIME = {True: 80e3, False: 105e3}
+BUCKETS_OF_OVERHEAD = 2  # what one factor + solve takes besides its buckets
+
+# Bands of all robots that take more bytes take up to twice the time: the system clears fresh memory page by page.
+LARGE_BANDS = 500e6
+
+# Contact changes the pattern, so the analysis has to pay soon: nested dissection takes 110 to 130 us an unknown, a
+# band's analysis 5 to 50, and fronts save no more than half of a band's time.
+DISSECTION_TIME = 120e3
+MOST_SAVED = 0.5
+MUCH_WIDER = 1.5  # times as wide as a band that was taken: the choice is made anew
+
+# Krylov methods are not chosen: in contact they were 1.5 to 16 times slower than a band in all cases but one.
+
+# Away from the CPU small problems take as long as their calls, one after the other. A bucket of fronts takes as many as
+# two blocks of the block elimination: counted on a CPU, not yet measured on a GPU.
+BLOCKS_PER_BUCKET = 2
+# The kernel for narrow bands walks along a robot in one lane of a GPU, so few very long robots are faster as fronts:
+# estimated from its code, not yet measured.
+LONG_BAND = 3000
+FEW_ROBOTS = 500
+
+
+def choose(
+    pattern: Pattern,
+    batch: int,
+    device: torch.device | str = "cpu",
+    factorisations: float = math.inf,
+    like: Solver | None = None,
+) -> Solver:
+    """Return the direct solver that is likely the fastest: dense if tiny, banded if narrow, multifrontal for the rest.
+
+    For a batch on a CPU it looks for compiled code, which a machine's first call compiles in about a second; with it,
+    tiny matrices are banded too. On a GPU bands that are narrow enough for the kernel take it, but for a few very long
+    robots.
+
+    Parameters
+    ----------
+    pattern : where the entries of the matrices stand.
+    batch : number of robots.
+    device : where the values will be.
+    factorisations : of all robots that the pattern is expected to serve; a costly analysis has to pay within them.
+    like : solver of a pattern that this one grew from, or of this one for another number of robots. A band is taken
+        again, without looking at anything else, as long as it is about as wide.
+    """
+    if pattern.n == 0:
+        return DenseSolver(pattern)
+    on_cpu = torch.device(device).type == "cpu"
+    banded = like if isinstance(like, BandedSolver) and like.pattern is pattern else BandedSolver(pattern)
+    if not on_cpu and banded.takes_triton():
+        return MultifrontalSolver(pattern) if pattern.n > LONG_BAND and batch < FEW_ROBOTS else banded
+    if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native(batch)):
+        return DenseSolver(pattern)
+    if isinstance(like, BandedSolver) and banded.order.lower <= MUCH_WIDER * like.order.lower:
+        return banded
+    if on_cpu:
+        time = _banded_time(banded, batch)
+        if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
+            return banded
+        if time <= _least_multifrontal_time(pattern):
+            return banded
+    multifrontal = MultifrontalSolver(pattern)
+    if on_cpu:
+        narrow = time <= _multifrontal_time(multifrontal, batch)
+    else:
+        narrow = banded.block_count <= BLOCKS_PER_BUCKET * multifrontal.stats.buckets
+    return banded if narrow else multifrontal
+
+
+def _banded_time(solver: BandedSolver, batch: int) -> float:
+    """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
+    symmetric, reach = solver.pattern.symmetric, solver.reach
+    if not solver.takes_native(batch):
+        width = solver.order.lower
+        per_number = (NARROW_BAND_TIME if width <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
+        numbers = solver.memory(batch) / 8 / max(batch, 1)
+    else:
+        per_number = NATIVE_TIME[symmetric] + NATIVE_PLACE_TIME[symmetric] * reach
+        if batch == 1:
+            per_number = ALONE_TIME + ALONE_PLACE_TIME * reach
+        numbers = solver.pattern.n * (reach + 1) * (1 if symmetric else 2)
+    time = per_number * numbers
+    return 2 * time if solver.memory(batch) > LARGE_BANDS else time
+
+
+def _least_multifrontal_time(pattern: Pattern) -> float:
+    """Return a time, in nanoseconds per robot, that fronts of this pattern cannot stay below: without any fill."""
+    return FRONT_TIME[pattern.symmetric] * pattern.nnz + UNKNOWN_TIME * pattern.n
+
+
+def _multifrontal_time(solver: MultifrontalSolver, batch: int) -> float:
+    """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
+    symmetric, stats = solver.pattern.symmetric, solver.stats
+    calls = BUCKET_TIME[symmetric] * (stats.buckets + BUCKETS_OF_OVERHEAD)
+    return FRONT_TIME[symmetric] * stats.front_numbers + UNKNOWN_TIME * solver.pattern.n + calls / max(batch, 1)
