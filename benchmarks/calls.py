@@ -14,7 +14,7 @@ from unittest import mock
 
 import torchdismech
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, StepInfo, forces, straight
-from torchdismech.integrate import gradient
+from torchdismech.integrate.gradients import gradient
 
 LIBRARY = str(Path(torchdismech.__file__).parent)
 ROBOTS, BEFORE = 4, 3  # steps that find out what is to be found out once

@@ -28,7 +28,7 @@ from benchmarks.rods import EXACT
 from benchmarks.table import Row, short
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.integrate.recording import takes_tapes
+from torchdismech.integrate.recorded.recording import takes_tapes
 from torchdismech.mechanics import Gains
 
 DT = 2e-3  # s

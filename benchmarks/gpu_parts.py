@@ -27,7 +27,9 @@ from benchmarks.peers import Cantilever
 from benchmarks.table import Row
 from models.residual_force import ResidualForce
 from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, trainable
-from torchdismech.integrate import gradient, recorded_gradient, recording
+from torchdismech.integrate.gradients import gradient
+from torchdismech.integrate.recorded import gradients as recorded_gradient
+from torchdismech.integrate.recorded import recording
 from torchdismech.memory import step_bytes
 
 Record = dict[str, Any]

@@ -13,7 +13,7 @@ import torch
 
 from torchdismech import Control, Model, State
 from torchdismech.integrate.integrator import Integrator
-from torchdismech.integrate.recording import SEEN
+from torchdismech.integrate.recorded.recording import SEEN
 
 PACKAGES = ("torch", "numpy", "scipy", "pyelastica", "numba", "pin")
 

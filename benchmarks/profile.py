@@ -31,7 +31,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks import contact, rods, shells
 from benchmarks.machine import machine
 from torchdismech import ImplicitEuler, Model, State
-from torchdismech.integrate import recording
+from torchdismech.integrate.recorded import recording
 
 STEPS, WARM_UP, ROUNDS = 10, 5, 3
 UNTIL_RECORDED = 20  # steps
@@ -55,6 +55,7 @@ GROUPS = {
     "solve/search": "vectors of Newton's loop",
     "solve/relaxed": "vectors of Newton's loop",
     "integrate/equations": "vectors of Newton's loop",
+    "integrate/search/": "vectors of Newton's loop",
     "": "the step's start and end: guess, scale, new state",
 }
 TRANSPARENT = ("native/", "fused/", "values", "geometry/vec3", "geometry/frames")  # they work for whoever calls them

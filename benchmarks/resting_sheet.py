@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.resting_sheet`` prints medians of steps at rest, down a slope, and dragged by an edge so that a
 part of it slides, for sheets of more and more nodes: with contacts that stay or slide as equations, and by Delassus'
-operator (`torchdismech/integrate/held.py`).
+operator (`torchdismech/integrate/search/held.py`).
 """
 
 import time
@@ -12,7 +12,7 @@ import torch
 
 from torchdismech import Control, ImplicitEuler, Material, Model, RobotBuilder, forces, meshes
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
-from torchdismech.integrate import held
+from torchdismech.integrate.search import held
 
 SIZES = ((0.06, 0.02), (0.12, 0.02), (0.2, 0.018), (0.4, 0.018))  # m: side and spacing
 LANDING, STEPS = 4, 10

@@ -9,7 +9,7 @@ import torch
 
 from tests.command_line import REPOSITORY, SCENE, call, simulate
 from torchdismech import Trajectory
-from torchdismech.integrate import recording
+from torchdismech.integrate.recorded import recording
 
 
 def test_simulate_writes_a_trajectory_and_a_summary(scene, tmp_path):

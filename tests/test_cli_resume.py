@@ -18,7 +18,7 @@ import torch
 from tests.command_line import CPU, REPOSITORY, SCENE, assert_same_file, call, simulate
 from tests.trajectory.writers import Ending
 from torchdismech import State, Trajectory, compilation
-from torchdismech.integrate import recording
+from torchdismech.integrate.recorded import recording
 from torchdismech.io.assemble import build_model
 from torchdismech.io.scene import load_scene
 from torchdismech.state import tensor_fields

@@ -26,11 +26,11 @@ from torchdismech.clamps import posed
 from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.static import Static, ramped
-from torchdismech.integrate.supports import refuse_unheld
 from torchdismech.model import Model
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, Solver

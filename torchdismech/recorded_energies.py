@@ -1,8 +1,8 @@
 """Energies of robots, recorded: a run asks for them in each frame, and torch takes as long as a step of one robot.
 
-As steps are (`integrate/recording.py`), they are recorded on a CPU once they were asked for some times of the same
-model, and of states and controls of the same shapes. A replay reads the model's constants where they stand, so their
-numbers may change; anything else that does is seen by the model's snapshot, and what was recorded is let go.
+As steps are (`integrate/recorded/recording.py`), they are recorded on a CPU once they were asked for some times of the
+same model, and of states and controls of the same shapes. A replay reads the model's constants where they stand, so
+their numbers may change; anything else that does is seen by the model's snapshot, and what was recorded is let go.
 """
 
 from __future__ import annotations

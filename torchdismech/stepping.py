@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import expected, name_of
 from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind
-from torchdismech.integrate.course import Course
+from torchdismech.integrate.gradients.course import Course
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.state import BatchState, Control
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from torchdismech.integrate import recording
+from torchdismech.integrate.recorded import recording
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from torchdismech import (
     trainable,
     unroll,
 )
-from torchdismech.integrate import recording
+from torchdismech.integrate.recorded import recording
 
 
 def test_a_short_run_is_eager(compiled):

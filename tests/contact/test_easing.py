@@ -7,8 +7,8 @@ import torch
 
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, Status, forces, straight
 from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Penalty
-from torchdismech.integrate import easing
-from torchdismech.integrate.first_iterate import first_iterate
+from torchdismech.integrate.search import easing
+from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.solve.search import NewtonOptions
 
 

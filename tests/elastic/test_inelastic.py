@@ -33,7 +33,7 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.elastic import Dahl, Maxwell, Past, Plastic
-from torchdismech.integrate import recording
+from torchdismech.integrate.recorded import recording
 
 
 @pytest.mark.parametrize("law", ["dahl", "maxwell", "plastic", "of a user"])

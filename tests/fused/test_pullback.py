@@ -21,7 +21,7 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.fused import Fused, differentiated, pullback, recorded, values_of
-from torchdismech.integrate import gradient
+from torchdismech.integrate.gradients import gradient
 
 SPRINGS = 5
 STIFFNESSES = (".EA", ".EI1", ".EI2", ".GJ", ".rest_length", ".membrane", ".hinge", ".stiffness", ".poisson")

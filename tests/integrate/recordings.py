@@ -23,7 +23,8 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.actuation import AtNodes, Tendons
-from torchdismech.integrate import recorded_step, recording, static_problem
+from torchdismech.integrate.recorded import recording, static_problem
+from torchdismech.integrate.recorded import step as recorded_step
 from torchdismech.model import Model
 from torchdismech.native.graphs import recorded
 from torchdismech.solve.linear.base import DirectSolver

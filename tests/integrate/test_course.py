@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.integrate.recordings import INTEGRATORS, LOADS, plates, rods_on_cpu, surface_loads
 from torchdismech import BDF2, Control, ImplicitEuler, forces, rollout, trainable, unroll
 from torchdismech.errors import FailureWarning
-from torchdismech.integrate.recorded_step import RecordedStep
+from torchdismech.integrate.recorded.step import RecordedStep
 
 STEPS = 20
 METHODS = {**INTEGRATORS, "bdf2": functools.partial(BDF2, 2e-3)}

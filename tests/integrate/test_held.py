@@ -5,7 +5,7 @@ import torch
 
 from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, meshes, rollout, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
-from torchdismech.integrate import constrained, held
+from torchdismech.integrate.search import constrained, held
 
 FLOOR = HalfSpace, ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
 STEP = {"force_tolerance": 1e-12, "relative_tolerance": 0.0}

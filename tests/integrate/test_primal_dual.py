@@ -15,8 +15,10 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.integrate import primal_dual, recording
-from torchdismech.integrate.attempts import (
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.search import primal_dual
+from torchdismech.integrate.search.attempts import (
     PRIMAL_DUAL_STEPS,
     STEPS_OF_A_BRIEF_STAGE,
     WHOLE_STEPS,
@@ -24,7 +26,6 @@ from torchdismech.integrate.attempts import (
     Search,
     Start,
 )
-from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve import search
 
 ROBOTS, NODES = 24, 9

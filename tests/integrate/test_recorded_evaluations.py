@@ -11,10 +11,10 @@ from tests.contact import robots
 from tests.integrate.test_primal_dual import crossing
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.integrate import recording
-from torchdismech.integrate.attempts import Attempt, Search, Start
-from torchdismech.integrate.recorded_evaluations import RecordedEvaluations
-from torchdismech.integrate.static_problem import RecordedCall
+from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
+from torchdismech.integrate.recorded.static_problem import RecordedCall
+from torchdismech.integrate.search.attempts import Attempt, Search, Start
 
 STEPS, SEEN = 8, 2
 EASED = Attempt(Start.HERE, Search.EASED)

@@ -22,9 +22,10 @@ from tests.integrate.recordings import (
 )
 from tests.solve.replays import replayable
 from torchdismech import ImplicitEuler, InputError, Status, contact, forces
-from torchdismech.integrate import recorded_gradient, recording
-from torchdismech.integrate.declared import unseen
-from torchdismech.integrate.recording import unrecorded
+from torchdismech.integrate.recorded import gradients as recorded_gradient
+from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded.declared import unseen
+from torchdismech.integrate.recorded.recording import unrecorded
 
 STEPS = 4
 WITHIN = 1e-11  # torch and autograd evaluate what loops and their derivatives do without the stand-in

@@ -7,7 +7,9 @@ import torch
 
 from tests.integrate.recordings import BATCH, INTEGRATORS, LOADS, ROBOTS, rods, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, InputError, forces, trainable, unroll
-from torchdismech.integrate import gradient, recorded_gradient, recording
+from torchdismech.integrate.gradients import gradient
+from torchdismech.integrate.recorded import gradients as recorded_gradient
+from torchdismech.integrate.recorded import recording
 from torchdismech.native.graphs import Unrecordable
 
 ROLLOUTS = 3

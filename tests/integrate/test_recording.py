@@ -21,7 +21,8 @@ from torchdismech import (
     ImplicitEuler,
     Status,
 )
-from torchdismech.integrate import recorded_step, recording
+from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded import step as recorded_step
 
 
 @pytest.mark.parametrize("robot", ROBOTS)

@@ -12,9 +12,9 @@ from torchdismech import (
     straight,
     trainable,
 )
-from torchdismech.integrate.attempts import Attempt, Search, Start
-from torchdismech.integrate.gradient import differentiable_step
+from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.search.attempts import Attempt, Search, Start
 
 
 def test_dt_is_given(graphs):

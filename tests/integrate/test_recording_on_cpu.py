@@ -9,8 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.integrate.recordings import LOADS, rods, rods_on_cpu, steps
 from torchdismech import Control, ImplicitEuler, Static, Status, contact, forces, magnetics
 from torchdismech.elastic import LinearElastic
-from torchdismech.integrate import recorded_step, recording
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded import step as recorded_step
 from torchdismech.native.graphs import Unrecordable
 
 

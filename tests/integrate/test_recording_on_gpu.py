@@ -40,8 +40,10 @@ from torchdismech import (
     trainable,
 )
 from torchdismech.actuation import AtNodes, Tendons
-from torchdismech.integrate import recorded_gradient, recorded_step, recording, static_problem
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded import gradients as recorded_gradient
+from torchdismech.integrate.recorded import recording, static_problem
+from torchdismech.integrate.recorded import step as recorded_step
 from torchdismech.solve.linear.triton_band import TritonBand
 
 # Robots with forces that change in a step, and with obstacles: of each kind what `LOADS` have, and others.

@@ -9,7 +9,7 @@ import torch
 from tests.integrate.recordings import LOADS, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, Status, forces, rollout, trainable
 from torchdismech.errors import InputError, SimulationError
-from torchdismech.integrate import recorded_step
+from torchdismech.integrate.recorded import step as recorded_step
 from torchdismech.rollout import frames
 
 STEPS = 30

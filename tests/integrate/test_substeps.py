@@ -10,7 +10,7 @@ from tests.integrate.recordings import LOADS, rods_on_cpu
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, Material, Status, straight
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded_step import RecordedStep
+from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.substeps import with_retries
 from torchdismech.native import taping
 

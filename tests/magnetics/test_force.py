@@ -22,7 +22,7 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.integrate.recording import unrecorded
+from torchdismech.integrate.recorded.recording import unrecorded
 from torchdismech.testing import check_symmetry
 
 AREA = math.pi * 2e-3**2

@@ -12,7 +12,7 @@ import torch
 
 from tests.training import board_tags, simulated
 from torchdismech import InputError, compilation
-from torchdismech.integrate import recording
+from torchdismech.integrate.recorded import recording
 from training import checkpoint
 from training.config import Config, load
 from training.evaluation import evaluate

@@ -153,7 +153,8 @@ class ContactLaw(nn.Module):
         Parameters
         ----------
         traction : that a search expects at its root, mu gamma(|v_t|) v_t / |v_t| there: the derivatives by velocity are
-            then of primal-dual Newton steps, see `integrate.primal_dual`. None: that of the velocity, as in Newton's.
+            then of primal-dual Newton steps, see `integrate.search.primal_dual`. None: that of the velocity, as in
+            Newton's.
         """
         slope, stiffness = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         load = -slope

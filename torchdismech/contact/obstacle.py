@@ -55,7 +55,7 @@ class Obstacle(Force):
 
     per_robot = ("traction",)
     points: TouchPoints
-    traction: Tensor | None  # (B, P, 3) that a search expects of friction, while it does; see `integrate.primal_dual`
+    traction: Tensor | None  # (B, P, 3) that a search expects of friction, see `integrate.search.primal_dual`
     _passing: Tensor
 
     def __init__(

@@ -35,8 +35,9 @@ class Response(nn.Module):
 class Complementarity(Response):
     """No overlap, and friction in Coulomb's cone, as constraints that hold at the end of a step.
 
-    The loads come from a complementarity problem in each Newton iteration (see `integrate.constrained`); nothing has to
-    be tuned. A normal load is there where surfaces touch only, impacts are inelastic. For `ImplicitEuler` and `Static`.
+    The loads come from a complementarity problem in each Newton iteration (see `integrate.search.constrained`); nothing
+    has to be tuned. A normal load is there where surfaces touch only, impacts are inelastic. For `ImplicitEuler` and
+    `Static`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Surfaces that rub, and the tractions that a search expects of them: see `integrate.primal_dual`."""
+"""Surfaces that rub, and the tractions that a search expects of them: see `integrate.search.primal_dual`."""
 
 from __future__ import annotations
 

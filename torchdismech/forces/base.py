@@ -43,7 +43,7 @@ class Force(nn.Module):
         and functions in its attributes, `training`, hooks, modules, buffers that are others. Numbers of parameters may
         change at any time. `forward` and `derivatives` then read nothing else that changes (lists, globals, files),
         and wait for no number of a tensor. A subclass says so itself, as it may read more. Without, a GPU's steps go
-        call by call. See `integrate.declared`.
+        call by call. See `integrate.recorded.declared`.
     by_stencils : whether a conservative force is a sum over stencils, as elastic terms are. Steps then evaluate its
         `term` (an `ElasticTerm`) with `term_constants` along with these, not `forward`: see `magnetics.Magnetic`.
     """

@@ -18,7 +18,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import Method, StepProblem, Take
-from torchdismech.integrate.recording import records_whole_steps
+from torchdismech.integrate.recorded.recording import records_whole_steps
 from torchdismech.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.model import Model
 from torchdismech.state import State

@@ -15,9 +15,9 @@ from torchdismech.contact.rubbing import Rubbing
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
-from torchdismech.integrate.first_iterate import first_iterate, smooth_gain
 from torchdismech.integrate.prescribed import PrescribedMotion
 from torchdismech.integrate.scheme import Scheme
+from torchdismech.integrate.search.first_iterate import first_iterate, smooth_gain
 from torchdismech.mechanics import Gains, Mechanics, StepStart
 from torchdismech.model import Model
 from torchdismech.rows import weighted_norms

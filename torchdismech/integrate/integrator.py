@@ -15,12 +15,12 @@ from torch import Tensor
 from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError, refuse_unstepped, whole_number
-from torchdismech.integrate.attempts import Attempt, attempts_at_step
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
-from torchdismech.integrate.course import Course, course_of, goes_on
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.gradient import differentiable_step
+from torchdismech.integrate.equilibria.linearised import Linearised
+from torchdismech.integrate.gradients.course import Course, course_of, goes_on
+from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import (
     apart_from_checkpoints,
@@ -29,10 +29,10 @@ from torchdismech.integrate.inspection import (
     refuse_transforms,
     saved_elsewhere,
 )
-from torchdismech.integrate.linearised import Linearised
 from torchdismech.integrate.problem import StepProblem, Take
-from torchdismech.integrate.recording import takes_tapes
+from torchdismech.integrate.recorded.recording import takes_tapes
 from torchdismech.integrate.scheme import Scheme
+from torchdismech.integrate.search.attempts import Attempt, attempts_at_step
 from torchdismech.integrate.several import AT_ONCE, controls_alike, controls_of_steps, most_in_a_course
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import one_after_another, with_retries
@@ -104,7 +104,7 @@ class Solver(ABC):
         """Return the state after one step and how it went.
 
         A robot whose step fails keeps the state it had; the others go on. Where autograd records, the new state can be
-        differentiated by the state, the control and the model's tensors that require it: see `integrate.gradient`.
+        differentiated by the state, the control and the model's tensors that require it: see `integrate.gradients`.
 
         Parameters
         ----------

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.coupling import StepPairs
-from torchdismech.integrate.attempts import Attempt
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.scheme import Scheme
+from torchdismech.integrate.search.attempts import Attempt
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.plane import Plane, plane_of

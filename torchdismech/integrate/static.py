@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, Status, listed, whole_number
-from torchdismech.integrate.attempts import Attempt, Search, Start
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.equilibria.settling import settled_step
+from torchdismech.integrate.equilibria.stability import stability, without_saddles
+from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, Solver, StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
-from torchdismech.integrate.settling import settled_step
+from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.small_loads import warning_of_small_loads
-from torchdismech.integrate.stability import stability, without_saddles
-from torchdismech.integrate.supports import refuse_unheld
 from torchdismech.mechanics import shared
 from torchdismech.state import Control, State
 

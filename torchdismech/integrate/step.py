@@ -14,16 +14,16 @@ from torch import Tensor
 
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.errors import Status
-from torchdismech.integrate.attempts import Attempt, Search, Start
 from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.constrained import constrained_newton
-from torchdismech.integrate.descending import descending_constrained_newton
-from torchdismech.integrate.easing import eased_newton
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.first_iterate import first_iterate
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.primal_dual import primal_dual_newton
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.search.attempts import Attempt, Search, Start
+from torchdismech.integrate.search.constrained import constrained_newton
+from torchdismech.integrate.search.descending import descending_constrained_newton
+from torchdismech.integrate.search.easing import eased_newton
+from torchdismech.integrate.search.first_iterate import first_iterate
+from torchdismech.integrate.search.primal_dual import primal_dual_newton
 from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import Iterate, NewtonOptions, Root

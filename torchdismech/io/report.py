@@ -16,7 +16,7 @@ from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status
 from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
-from torchdismech.integrate.recording import takes_tapes, unrecorded
+from torchdismech.integrate.recorded.recording import takes_tapes, unrecorded
 from torchdismech.io.scene import Scene
 from torchdismech.io.schema_contact import Bounded, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.mechanics import Gains

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.chunks import Part
-from torchdismech.integrate.constrained import KKTConditions
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.inspection import refuse_wrong_matrix
-from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.search.constrained import KKTConditions
 from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
 from torchdismech.registration import refuse_unregistered

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.equilibria.linearised import Linearised, with_contacts_closed
+from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.linearised import Linearised, with_contacts_closed
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.settling import settled_step
 from torchdismech.model import Model
 from torchdismech.solve.eigen import lowest_modes, sparse_matrix
 from torchdismech.state import State

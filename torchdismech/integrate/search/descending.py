@@ -14,8 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.constrained import ConstrainedSearch
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.search.constrained import ConstrainedSearch
 from torchdismech.solve.linear import Factor
 from torchdismech.solve.newton import ENOUGH, HIDDEN
 from torchdismech.solve.search import Iterate, NewtonOptions, Root

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.mechanics import Mechanics
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import memory_pool, recorded

@@ -17,8 +17,8 @@ from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.pair_sums import PairSums
 from torchdismech.contact.pairs import PairTable
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.primal_dual import met, moved
-from torchdismech.integrate.static_problem import RecordedCall
+from torchdismech.integrate.recorded.static_problem import RecordedCall
+from torchdismech.integrate.search.primal_dual import met, moved
 
 __all__ = ["PairEvaluations"]
 

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import differentiated, watched
-from torchdismech.integrate.adjoint import Adjoint, Form, Gradients, SolvedPart, gradients_at_root
 from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.kinds import StepKind
+from torchdismech.integrate.gradients.adjoint import Adjoint, Form, Gradients, SolvedPart, gradients_at_root
+from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.native.tape import Tape

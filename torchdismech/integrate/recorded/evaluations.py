@@ -18,13 +18,13 @@ from torch import Tensor
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.first_iterate import first_iterate
-from torchdismech.integrate.kinds import StepKind
-from torchdismech.integrate.primal_dual import first_met, judged_of, judged_step, met
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded_equations import RecordedEquations, Recordings
-from torchdismech.integrate.recorded_pairs import PairEvaluations
-from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
+from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
+from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.pairs import PairEvaluations
+from torchdismech.integrate.recorded.static_problem import RecordedCall, StaticProblem
+from torchdismech.integrate.search.first_iterate import first_iterate
+from torchdismech.integrate.search.primal_dual import first_met, judged_of, judged_step, met
 from torchdismech.native.graphs import recorded
 
 __all__ = ["RecordedEvaluations"]

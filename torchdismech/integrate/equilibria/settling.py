@@ -12,7 +12,7 @@ import dataclasses
 
 import torch
 
-from torchdismech.integrate.gradient import differentiable_step
+from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.schemes import ImplicitEuler

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdismech.contact.constraints import REDUNDANT, ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.held import held_contacts, misdirected, on_cone
+from torchdismech.integrate.search.held import held_contacts, misdirected, on_cone
 from torchdismech.solve.complementarity import solve_contact
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise

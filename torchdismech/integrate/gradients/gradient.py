@@ -18,46 +18,36 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import Status
 from torchdismech.fused import differentiated
-from torchdismech.integrate.adjoint import Form, Gradients, SolvedPart, gradients_at_root
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.chunks import Part, Whole, of_parts, parts_of
+from torchdismech.integrate.gradients.adjoint import Form, Gradients, SolvedPart, gradients_at_root
+from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
+from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.inspection import apart_from_checkpoints
-from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded_gradient import RecordedParts, recorded_gradients
-from torchdismech.integrate.recorded_step import Keep, RecordedStep
-from torchdismech.integrate.recording import kind_of, recording_of
+from torchdismech.integrate.recorded.gradients import RecordedParts, recorded_gradients
+from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.recording import kind_of, recording_of
+from torchdismech.integrate.recorded.step import Keep, RecordedStep
 from torchdismech.integrate.step import solved_step
-from torchdismech.model import Model
-from torchdismech.snapshot import Snapshot
 from torchdismech.state import Control, State
-from torchdismech.values import Values, every_module, per_robot, where_rows
+from torchdismech.values import Values, per_robot, where_rows
 
 __all__ = [
-    "Needed",
-    "Sums",
     "differentiable_step",
     "held_values",
     "of_part",
-    "refuse_changed_model",
-    "refuse_other_gradients",
     "solved_gradients",
     "solved_in_parts",
     "taken_apart",
 ]
-
-# the backward pass that looked last whether a model is as it was in a step, how it was, and what was found
-_looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot, bool, list[str]]] = WeakKeyDictionary()
-
-Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a gradient
 
 
 class Kept(Protocol):
@@ -284,54 +274,6 @@ class _Gradient(torch.autograd.Function):
         return by_tensors
 
 
-class Sums:
-    """Gradients by the inputs of a step of all robots, put together from those of some robots at a time.
-
-    Parameters
-    ----------
-    needed : the inputs.
-    axes : the dimension of the robots in each; None where it is for all.
-    """
-
-    def __init__(self, needed: Needed, axes: Sequence[int | None]):
-        self._needed = needed
-        self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
-        self._totals: list[Tensor | None] = [None] * len(needed)
-        self._places: dict[int, Sequence[Tensor]] = {}  # of parts in them
-
-    def add(self, part: Part, gradients: Sequence[Tensor | None] | None) -> None:
-        """Take the gradients of a part by the inputs that need one; None is zero. They are copied."""
-        if part.whole:
-            for (k, _), gradient in zip(self._wanted, gradients or [], strict=gradients is not None):
-                if gradient is not None:
-                    self._totals[k] = gradient.clone(memory_format=torch.contiguous_format)
-            return
-        places, pieces = [], []
-        for number, (k, axis) in enumerate(self._wanted):
-            gradient, total = None if gradients is None else gradients[number], self._totals[k]
-            if axis is None:
-                if gradient is not None:
-                    self._totals[k] = gradient.clone() if total is None else total.add_(gradient)
-                continue
-            if total is None and gradient is not None:
-                make = torch.zeros_like if part.number else torch.empty_like  # those before have none
-                self._totals[k] = total = make(self._needed[k][0], memory_format=torch.contiguous_format)
-                self._places[k] = total.split(part.size, axis)
-            if gradient is not None:
-                places.append(self._places[k][part.number])
-                pieces.append(part.found(gradient, axis))
-            elif total is not None:
-                self._places[k][part.number].zero_()
-        if places:
-            torch._foreach_copy_(places, pieces)
-
-    def found(self) -> list[Tensor | None]:
-        """Return the gradients by all inputs, None for those that need none."""
-        for k, _ in self._wanted:
-            self._totals[k] = torch.zeros_like(self._needed[k][0]) if self._totals[k] is None else self._totals[k]
-        return self._totals
-
-
 def solved_gradients(
     form: Form, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor]
 ) -> Gradients:
@@ -354,70 +296,6 @@ def solved_gradients(
     if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
         found = tuple(None if g is None else torch.where(accepted.any(), g, 0.0) for g in found)
     return found
-
-
-def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
-    """Refuse gradients of gradients, and several at once."""
-    if torch.is_grad_enabled():
-        raise RuntimeError(
-            "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
-            "differences of gradients, or a loss without them"
-        )
-    if any(gradient is not None and _is_batched(gradient) for gradient in gradients):
-        raise RuntimeError(
-            "a step takes one gradient at a time, and several were given at once (is_grads_batched=True, "
-            "jacobian(vectorize=True)); leave that out, or take the step once for each as robots of a batch"
-        )
-
-
-def refuse_changed_model(form: Form) -> None:
-    """Refuse a model that is no longer what it was in the step."""
-    _refuse_changed_constants(form)
-    if not form.unchanged:
-        _refuse_lost_places(form)
-
-
-def _is_batched(tensor: Tensor) -> bool:
-    """Return whether a tensor stands for several, as in `torch.func.vmap` and vectorised Jacobians."""
-    of = torch._C._functorch
-    return of.is_functorch_wrapped_tensor(tensor) or of.is_legacy_batchedtensor(tensor)
-
-
-def _refuse_lost_places(form: Form) -> None:
-    """Refuse a model of which a module was exchanged since the step: its tensors cannot be found again."""
-    present = {*map(id, every_module(form.model))}
-    if not all(id(module) in present for module, _ in form.places.tensors):
-        raise RuntimeError(
-            "a module of the model was exchanged between a step and its backward pass; keep the model's modules in "
-            "place until the backward pass is done"
-        )
-
-
-def _refuse_changed_constants(form: Form) -> None:
-    """Refuse a model whose constants were changed or exchanged since the step: its equations were others."""
-    seen = form.seen
-    if seen is None:
-        return
-    changed, how = seen.changed_since(form.versions), "changed in place"
-    if not changed:
-        form.unchanged, changed = _found_in_this_pass(form, seen)
-        how = "exchanged"
-    if changed:
-        raise RuntimeError(
-            f"{', '.join(changed)}: {how} between a step and its backward pass, which evaluates the step's "
-            "equations again; change it after the backward pass, or give each step its own by Control(values=...)"
-        )
-
-
-def _found_in_this_pass(form: Form, seen: Snapshot) -> tuple[bool, list[str]]:
-    """Return whether the model is as it was in a step, and what was exchanged; one look does for a backward pass."""
-    now = torch._C._current_graph_task_id()
-    before = _looked_at.get(form.model)
-    if before is None or before[:2] != (now, seen):
-        shown = seen.shows(form.model)
-        before = (now, seen, shown, [] if shown else seen.exchanged(form.places.tensors))
-        _looked_at[form.model] = before
-    return before[2:]
 
 
 def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
-from torchdismech.integrate.declared import PLAIN, declares_records, hooked, is_foreign, settings
 from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.integrate.recorded.declared import PLAIN, declares_records, hooked, is_foreign, settings
 from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot, own_tensors

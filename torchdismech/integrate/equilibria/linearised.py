@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.held import stiffened
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.search.held import stiffened
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.newton import matrix_values
 

@@ -13,26 +13,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.adjoint import Form, Gradients, SolvedPart
 from torchdismech.integrate.chunks import Part, parts_of
-from torchdismech.integrate.gradient import (
-    Needed,
-    Sums,
+from torchdismech.integrate.gradients.adjoint import Form, Gradients, SolvedPart
+from torchdismech.integrate.gradients.gradient import (
     held_values,
     of_part,
-    refuse_changed_model,
-    refuse_other_gradients,
     solved_gradients,
     solved_in_parts,
     taken_apart,
 )
+from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
+from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.inspection import apart_from_checkpoints
-from torchdismech.integrate.kinds import StepKind
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded_gradient import RecordedSteps
-from torchdismech.integrate.recorded_step import Keep, RecordedStep
-from torchdismech.integrate.recording import kind_of
+from torchdismech.integrate.recorded.gradients import RecordedSteps
+from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.recording import kind_of
+from torchdismech.integrate.recorded.step import Keep, RecordedStep
 from torchdismech.state import Control, State, tensor_fields
 
 __all__ = ["Course", "course_of", "goes_on"]

@@ -21,15 +21,15 @@ from torch import Tensor
 from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import Report
 from torchdismech.errors import Status
-from torchdismech.integrate.attempts import Start
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.kinds import StepKind
-from torchdismech.integrate.primal_dual import first_met, judged_of, judged_step, moved
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded_equations import RecordedEquations
-from torchdismech.integrate.static_problem import RecordedCall, StaticProblem
+from torchdismech.integrate.recorded.equations import RecordedEquations
+from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.static_problem import RecordedCall, StaticProblem
+from torchdismech.integrate.search.attempts import Start
+from torchdismech.integrate.search.primal_dual import first_met, judged_of, judged_step, moved
 from torchdismech.integrate.step import (
     further_attempts,
     newton_options,

@@ -22,9 +22,9 @@ recorded. Contact with obstacles is recorded where it is a force (on a GPU not w
 triangle reads numbers); what the recording cannot tell, whether a node passed through something, is looked at after it
 in the few steps in which one may have.
 
-Most steps are recorded as a whole (`recorded_step.py`). Where parts of a robot may touch, where contacts are
+Most steps are recorded as a whole (`step.py`). Where parts of a robot may touch, where contacts are
 constraints, or where the linear solver reads numbers, a CPU records functions of the equations, and the rest of the
-step runs as ever (`recorded_evaluations.py`).
+step runs as ever (`evaluations.py`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from torch import Tensor
 from torchdismech.contact import Mesh
 from torchdismech.errors import InputError
 from torchdismech.fused import fits, is_own, watched
-from torchdismech.integrate.declared import declares_records, is_foreign, unseen
-from torchdismech.integrate.kinds import StepKind, calls_others, modules_below, odd, varying
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.recorded_evaluations import RecordedEvaluations
-from torchdismech.integrate.recorded_step import RecordedStep
+from torchdismech.integrate.recorded.declared import declares_records, is_foreign, unseen
+from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
+from torchdismech.integrate.recorded.kinds import StepKind, calls_others, modules_below, odd, varying
+from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.model import Model
 from torchdismech.native.graphs import Unrecordable
 from torchdismech.solve import linear

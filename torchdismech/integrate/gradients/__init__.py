@@ -1,0 +1,1 @@
+"""Gradients of steps, by the implicit function theorem."""

@@ -1,0 +1,83 @@
+"""What a backward pass refuses: gradients of gradients, and models that are no longer what they were in the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.gradients.adjoint import Form
+from torchdismech.model import Model
+from torchdismech.snapshot import Snapshot
+from torchdismech.values import every_module
+
+__all__ = ["refuse_changed_model", "refuse_other_gradients"]
+
+# the backward pass that looked last whether a model is as it was in a step, how it was, and what was found
+_looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot, bool, list[str]]] = WeakKeyDictionary()
+
+
+def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
+    """Refuse gradients of gradients, and several at once."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
+            "differences of gradients, or a loss without them"
+        )
+    if any(gradient is not None and _is_batched(gradient) for gradient in gradients):
+        raise RuntimeError(
+            "a step takes one gradient at a time, and several were given at once (is_grads_batched=True, "
+            "jacobian(vectorize=True)); leave that out, or take the step once for each as robots of a batch"
+        )
+
+
+def refuse_changed_model(form: Form) -> None:
+    """Refuse a model that is no longer what it was in the step."""
+    _refuse_changed_constants(form)
+    if not form.unchanged:
+        _refuse_lost_places(form)
+
+
+def _is_batched(tensor: Tensor) -> bool:
+    """Return whether a tensor stands for several, as in `torch.func.vmap` and vectorised Jacobians."""
+    of = torch._C._functorch
+    return of.is_functorch_wrapped_tensor(tensor) or of.is_legacy_batchedtensor(tensor)
+
+
+def _refuse_lost_places(form: Form) -> None:
+    """Refuse a model of which a module was exchanged since the step: its tensors cannot be found again."""
+    present = {*map(id, every_module(form.model))}
+    if not all(id(module) in present for module, _ in form.places.tensors):
+        raise RuntimeError(
+            "a module of the model was exchanged between a step and its backward pass; keep the model's modules in "
+            "place until the backward pass is done"
+        )
+
+
+def _refuse_changed_constants(form: Form) -> None:
+    """Refuse a model whose constants were changed or exchanged since the step: its equations were others."""
+    seen = form.seen
+    if seen is None:
+        return
+    changed, how = seen.changed_since(form.versions), "changed in place"
+    if not changed:
+        form.unchanged, changed = _found_in_this_pass(form, seen)
+        how = "exchanged"
+    if changed:
+        raise RuntimeError(
+            f"{', '.join(changed)}: {how} between a step and its backward pass, which evaluates the step's "
+            "equations again; change it after the backward pass, or give each step its own by Control(values=...)"
+        )
+
+
+def _found_in_this_pass(form: Form, seen: Snapshot) -> tuple[bool, list[str]]:
+    """Return whether the model is as it was in a step, and what was exchanged; one look does for a backward pass."""
+    now = torch._C._current_graph_task_id()
+    before = _looked_at.get(form.model)
+    if before is None or before[:2] != (now, seen):
+        shown = seen.shows(form.model)
+        before = (now, seen, shown, [] if shown else seen.exchanged(form.places.tensors))
+        _looked_at[form.model] = before
+    return before[2:]

@@ -1,0 +1,62 @@
+"""Sums of gradients that are found for some robots at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.chunks import Part
+
+__all__ = ["Needed", "Sums"]
+
+Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a gradient
+
+
+class Sums:
+    """Gradients by the inputs of a step of all robots, put together from those of some robots at a time.
+
+    Parameters
+    ----------
+    needed : the inputs.
+    axes : the dimension of the robots in each; None where it is for all.
+    """
+
+    def __init__(self, needed: Needed, axes: Sequence[int | None]):
+        self._needed = needed
+        self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
+        self._totals: list[Tensor | None] = [None] * len(needed)
+        self._places: dict[int, Sequence[Tensor]] = {}  # of parts in them
+
+    def add(self, part: Part, gradients: Sequence[Tensor | None] | None) -> None:
+        """Take the gradients of a part by the inputs that need one; None is zero. They are copied."""
+        if part.whole:
+            for (k, _), gradient in zip(self._wanted, gradients or [], strict=gradients is not None):
+                if gradient is not None:
+                    self._totals[k] = gradient.clone(memory_format=torch.contiguous_format)
+            return
+        places, pieces = [], []
+        for number, (k, axis) in enumerate(self._wanted):
+            gradient, total = None if gradients is None else gradients[number], self._totals[k]
+            if axis is None:
+                if gradient is not None:
+                    self._totals[k] = gradient.clone() if total is None else total.add_(gradient)
+                continue
+            if total is None and gradient is not None:
+                make = torch.zeros_like if part.number else torch.empty_like  # those before have none
+                self._totals[k] = total = make(self._needed[k][0], memory_format=torch.contiguous_format)
+                self._places[k] = total.split(part.size, axis)
+            if gradient is not None:
+                places.append(self._places[k][part.number])
+                pieces.append(part.found(gradient, axis))
+            elif total is not None:
+                self._places[k][part.number].zero_()
+        if places:
+            torch._foreach_copy_(places, pieces)
+
+    def found(self) -> list[Tensor | None]:
+        """Return the gradients by all inputs, None for those that need none."""
+        for k, _ in self._wanted:
+            self._totals[k] = torch.zeros_like(self._needed[k][0]) if self._totals[k] is None else self._totals[k]
+        return self._totals
