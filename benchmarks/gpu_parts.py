@@ -243,7 +243,9 @@ def in_modes(look: Look, case: str, batch: int, make: Callable[[str], Subject], 
         other = subjects.get("recorded") if mode == "compiled" else None
         subject = make(mode) if other is None else replace(other, mode=mode)
         if backward:
-            for _ in range(-(-recorded_gradient.SEEN // UNROLLED)):  # of users' forces later ones are recorded
+            for _ in range(
+                -(-recorded_gradient.PASSES_BEFORE_RECORDING // UNROLLED)
+            ):  # of users' forces later ones are recorded
                 subject.gradients()
         else:
             subject.steps(look.most_steps)  # what only a later step needs, too

@@ -13,7 +13,7 @@ import torch
 
 from torchdismech import Control, Model, State
 from torchdismech.integrate.integrator import Integrator
-from torchdismech.integrate.recorded.recording import SEEN
+from torchdismech.integrate.recorded.recording import STEPS_BEFORE_RECORDING
 
 PACKAGES = ("torch", "numpy", "scipy", "pyelastica", "numba", "pin")
 
@@ -82,5 +82,5 @@ def peak_bytes(device: str = "cpu") -> int:
 
 def warm_up(integrator: Integrator, model: Model, state: State, control: Control | None = None) -> None:
     """Take the step from a state until its kind is recorded, where it is."""
-    for _ in range(SEEN + 2):
+    for _ in range(STEPS_BEFORE_RECORDING + 2):
         integrator.step(model, state, control)

@@ -135,11 +135,11 @@ def profiled(subject: Subject, trace: Path) -> Profile:
 @contextmanager
 def without_recordings() -> Iterator[None]:
     """Take steps of models that are built meanwhile without recordings."""
-    before, recording.SEEN = recording.SEEN, sys.maxsize
+    before, recording.STEPS_BEFORE_RECORDING = recording.STEPS_BEFORE_RECORDING, sys.maxsize
     try:
         yield
     finally:
-        recording.SEEN = before
+        recording.STEPS_BEFORE_RECORDING = before
 
 
 def _traced(name: str, steps: Callable[[int, State], State], state: State, trace: Path) -> Profile:

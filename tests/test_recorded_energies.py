@@ -8,7 +8,7 @@ import torch
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, forces, rollout, straight
 from torchdismech.contact import HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.recorded_energies import ASKED
+from torchdismech.recorded_energies import EVALUATIONS_BEFORE_RECORDING
 
 
 def rod(on_floor=False):
@@ -22,7 +22,7 @@ def rod(on_floor=False):
 
 def recorded(model, state, *control):
     """Return energies after so many questions that they are recorded."""
-    for _ in range(ASKED):
+    for _ in range(EVALUATIONS_BEFORE_RECORDING):
         found = model.energies(state, *control)
     return found
 
@@ -130,8 +130,8 @@ def test_states_that_do_not_fit_are_refused_after_a_recording():
 def test_frames_of_a_run_hold_the_energies_of_their_states():
     """Each frame of a rollout has its own energies."""
     model = rod()
-    run = rollout(model, model.initial_state(1), ImplicitEuler(5e-3), steps=2 * ASKED)
-    for k in (1, ASKED, 2 * ASKED):
+    run = rollout(model, model.initial_state(1), ImplicitEuler(5e-3), steps=2 * EVALUATIONS_BEFORE_RECORDING)
+    for k in (1, EVALUATIONS_BEFORE_RECORDING, 2 * EVALUATIONS_BEFORE_RECORDING):
         expected = anew(model, moving(model, batch=1, steps=k))
         for name, energy in expected.items():
             assert torch.equal(run.energies[name][k], energy), (name, k)

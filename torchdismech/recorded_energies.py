@@ -23,7 +23,7 @@ from torchdismech.state import Control, State
 
 __all__ = ["RecordedEnergies"]
 
-ASKED = 12  # times before energies are recorded, which takes about as long
+EVALUATIONS_BEFORE_RECORDING = 12  # which takes about as long as these
 KEPT = 4  # kinds of states and controls
 LARGEST = 60_000  # numbers in q of all robots: what more take is arithmetic, not calls
 
@@ -58,7 +58,7 @@ class RecordedEnergies:
         kind = (state.kind, *((name, value.shape) for name, value in controls.items()))
         if kind not in self._tapes:
             self._asked[kind] = self._asked.get(kind, 0) + 1
-            if self._asked[kind] < ASKED or len(self._tapes) == KEPT:
+            if self._asked[kind] < EVALUATIONS_BEFORE_RECORDING or len(self._tapes) == KEPT:
                 return None
             self._tapes[kind] = self._recorded(state, control)
         tape = self._tapes[kind]

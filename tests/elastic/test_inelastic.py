@@ -161,7 +161,7 @@ def test_recorded_steps_keep_every_bit(monkeypatch):
     """Record steps whose springs are loops, and give the same numbers as without."""
     found = []
     for seen in (3, 10**9):
-        monkeypatch.setattr(recording, "SEEN", seen)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
         model = rod(Dahl(BENDING, 0.5), loads=[forces.Gravity((0.0, 0.0, -9.81))])
         found.append(unroll(model, model.initial_state(), ImplicitEuler(0.01), 8).state)
         assert [kind.recording is not None for kind in model.recordings] == [seen == 3]

@@ -194,7 +194,7 @@ class Graphs:
         """Record steps from now on, or do not."""
         self.patch.setattr(recording, "_on_a_gpu", lambda model, q: on and self.kind == "graphs")
         self.patch.setattr(recording, "_eager_on_a_cpu", lambda model, q: on and self.kind == "tapes")
-        self.patch.setattr(recording, "SEEN", 0)
+        self.patch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
 
     @property
     def replays(self) -> int:

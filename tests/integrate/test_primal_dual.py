@@ -72,7 +72,7 @@ def test_same_roots_in_fewer_iterations(kind, slip, monkeypatch):
     assert int(worst) <= WHOLE_STEPS + PRIMAL_DUAL_STEPS
     monkeypatch.setattr(kind, "attempts", lambda *_: [EASED, PLAIN])
     model.recordings.clear()  # they begin as before
-    monkeypatch.setattr(recording, "SEEN", 10**9)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
     most = 0
     for before, after in zip([state, *states[:-1]], states, strict=True):
         found, info = kind(2e-3).step(model, before)
@@ -88,7 +88,7 @@ def test_a_robot_alone_and_every_bit_of_recorded_steps(monkeypatch):
     """Step a robot as if the others were not there, and recorded steps as others."""
     found = []
     for seen in (2, 10**9):
-        monkeypatch.setattr(recording, "SEEN", seen)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
         model, state = thrown()
         states, infos = run(model, state, ImplicitEuler(2e-3))
         assert any(kind.recording is not None for kind in model.recordings) == (seen == 2)

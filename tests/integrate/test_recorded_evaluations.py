@@ -33,7 +33,7 @@ def with_and_without(make, integrator, monkeypatch, control=None):
     """Return what steps lead to with their evaluations recorded and without."""
     found = []
     for seen in (SEEN, 10**9):
-        monkeypatch.setattr(recording, "SEEN", seen)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
         model, state = make()
         found.append(steps(model, integrator, control, state))
         kinds = [kind.recording for kind in model.recordings]
@@ -85,7 +85,7 @@ def test_what_a_move_found_is_read_before_another_replay(monkeypatch):
 
     Recordings of one pool may.
     """
-    monkeypatch.setattr(recording, "SEEN", 0)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
     model, state = crossing()
     steps(model, ImplicitEuler(2e-3), state=state)
     plain, subtract = steps(model, ImplicitEuler(2e-3), state=state), RecordedCall.replayed
@@ -144,7 +144,7 @@ def test_every_bit_by_an_iterative_solver(monkeypatch):
 
 def test_numbers_that_change_between_steps(monkeypatch):
     """Read each step's own control, constants, stiffness and step length."""
-    monkeypatch.setattr(recording, "SEEN", SEEN)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", SEEN)
     model, state = pressed()
     fresh, _ = pressed()
     # other numbers of a law are another kind of step; those that a control sets are not
@@ -153,9 +153,9 @@ def test_numbers_that_change_between_steps(monkeypatch):
         push = 1e-3 * torch.randn(3, model.n_dofs, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
         control = Control(force=push)
         after, _ = ImplicitEuler(dt).step(model, state, control)
-        monkeypatch.setattr(recording, "SEEN", 10**9)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
         other, _ = ImplicitEuler(dt).step(fresh, state, control)
-        monkeypatch.setattr(recording, "SEEN", SEEN)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", SEEN)
         assert torch.equal(after.q, other.q)
         state = after
     assert any(kind.recording is not None for kind in model.recordings)
@@ -165,7 +165,7 @@ def test_gradients_of_steps_with_recorded_evaluations(monkeypatch):
     """Give the gradients of steps without recordings."""
     found = []
     for seen in (SEEN, 10**9):
-        monkeypatch.setattr(recording, "SEEN", seen)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
         model, state = pressed()
         velocity = state.velocity.clone().requires_grad_()
         last = steps(model, ImplicitEuler(2e-3), state=state.replace(velocity=velocity))[-1][0]
@@ -177,7 +177,7 @@ def test_gradients_of_steps_with_recorded_evaluations(monkeypatch):
 
 def test_a_step_leaves_nothing_behind(monkeypatch):
     """Let go of a step's equations, and with them of its matrices' memory, without waiting for garbage collection."""
-    monkeypatch.setattr(recording, "SEEN", SEEN)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", SEEN)
     model, state = pressed()
     alive = []
     made = RecordedEvaluations.equations

@@ -42,7 +42,7 @@ def replays(monkeypatch):
         return graphs.gradients[-1]
 
     monkeypatch.setattr(recorded_gradient, "recorded", kept)
-    monkeypatch.setattr(recorded_gradient, "SEEN", 1)
+    monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
     monkeypatch.setattr(recorded_gradient, "differentiated", contextlib.nullcontext)  # a GPU has no loops
     return graphs
 
@@ -282,4 +282,4 @@ def test_robots_that_fail_are_left_to_others(replays):
         return torch.autograd.grad((after.q[1:] ** 2).sum(), [velocity])
 
     assert_same(*compare(replays, run, rods_on_cpu(3, LOADS["viscous"](), solver="dense")))
-    assert recording.SEEN == 0
+    assert recording.STEPS_BEFORE_RECORDING == 0

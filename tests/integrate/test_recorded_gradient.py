@@ -20,8 +20,8 @@ TRAINED = {"rods": "bend_twist.EI1", "hinges": "hinge.hinge", "mid-edges": "mide
 @pytest.fixture
 def recorded(monkeypatch):
     """Record steps and gradients from the first on; say of each backward pass of a step whether a recording took it."""
-    monkeypatch.setattr(recording, "SEEN", 0)
-    monkeypatch.setattr(recorded_gradient, "SEEN", 1)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
+    monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
     said, plain = [], gradient.recorded_gradients
 
     def told(*given):
@@ -243,15 +243,15 @@ def test_what_reads_numbers_is_left_alone(recorded, monkeypatch):
 
 def test_wait_before_a_recording(monkeypatch):
     """Record once some steps of a kind were differentiated, apart for each set of tensors that require gradients."""
-    monkeypatch.setattr(recording, "SEEN", 0)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
     model, integrator = rods_on_cpu(), ImplicitEuler(1e-2)
     state = model.initial_state(1)
-    for k in range(recorded_gradient.SEEN + 1):
+    for k in range(recorded_gradient.PASSES_BEFORE_RECORDING + 1):
         velocity = torch.zeros_like(state.velocity).requires_grad_()
         after, _ = integrator.step(model, state.replace(velocity=velocity))
         torch.autograd.grad(after.q.sum(), velocity)
         (kept,) = model.recordings[0].gradients.values()
-        assert (kept[1] is not None) == (k + 1 >= recorded_gradient.SEEN)
+        assert (kept[1] is not None) == (k + 1 >= recorded_gradient.PASSES_BEFORE_RECORDING)
 
 
 class Follows(forces.Force):

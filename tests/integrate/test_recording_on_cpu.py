@@ -60,7 +60,7 @@ class TestOnCPU:
         """Record after some steps of a kind, and give the same numbers before and after."""
         found = []
         for seen in (3, 10**9):
-            monkeypatch.setattr(recording, "SEEN", seen)
+            monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
             model = rods_on_cpu(robots)
             state = model.initial_state(batch=robots)
             torch.manual_seed(0)
@@ -75,7 +75,7 @@ class TestOnCPU:
         """Record loads that change in a step, and contact with obstacles: touching, sliding, missed steps, reports."""
         found = []
         for seen in (2, 10**9):
-            monkeypatch.setattr(recording, "SEEN", seen)
+            monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
             model = rods_on_cpu(load=LOADS[name]())
             state = model.initial_state(batch=1)
             along = torch.zeros_like(state.velocity)
@@ -92,7 +92,7 @@ class TestOnCPU:
         """Report what the others touch, as a step without a recording does."""
         found = []
         for seen in (0, 10**9):
-            monkeypatch.setattr(recording, "SEEN", seen)
+            monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
             model = rods_on_cpu(2, load=LOADS["rough floor"]())
             state = model.initial_state(batch=2)
             state = state.replace(q=state.q - 0.01 * (torch.arange(state.q.shape[1]) % 3 == 2))
@@ -104,7 +104,7 @@ class TestOnCPU:
 
     def test_a_node_that_passes_through_is_seen(self, monkeypatch):
         """Fail the step of a robot that goes through a thin plate, recorded or not, and leave it where it was."""
-        monkeypatch.setattr(recording, "SEEN", 0)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
         plate = contact.Obstacle(contact.Box((0.1, 0, -0.05), (0.5, 0.5, 0.004)), contact.Penalty(10.0, 1e-4))
         model = rods_on_cpu(load=plate)
         state = model.initial_state(batch=1)
@@ -113,7 +113,7 @@ class TestOnCPU:
         state, integrator = state.replace(velocity=fast), ImplicitEuler(1e-2)
         after, info = integrator.step(model, state)
         assert model.recordings[0].recording is not None
-        monkeypatch.setattr(recording, "SEEN", 10**9)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
         model.recordings.clear()
         expected, expected_info = integrator.step(model, state)
         assert info.status.tolist() == expected_info.status.tolist() == [Status.PASSED_THROUGH]
@@ -121,7 +121,7 @@ class TestOnCPU:
 
     def test_who_looks_sees_every_operation(self, monkeypatch):
         """Replay nothing where a mode watches operations, or a transform has tensors of its own."""
-        monkeypatch.setattr(recording, "SEEN", 0)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
         model = rods_on_cpu()
         state, _ = ImplicitEuler(1e-2).step(model, model.initial_state(batch=1))
         assert model.recordings[0].recording is not None
@@ -137,7 +137,7 @@ class TestOnCPU:
             tries.append(given)
             raise Unrecordable("reads numbers")
 
-        monkeypatch.setattr(recording, "SEEN", 0)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
         monkeypatch.setattr(recorded_step, "recorded", refused)
         model = rods_on_cpu()
         assert (steps(model, ImplicitEuler(1e-2), 3)[6] == Status.CONVERGED).all()
@@ -145,7 +145,7 @@ class TestOnCPU:
 
     def test_what_is_left_alone(self, monkeypatch):
         """Record neither compiled steps, nor many robots, nor what users wrote."""
-        monkeypatch.setattr(recording, "SEEN", 0)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
         for model, robots in ((rods_on_cpu(compile=True), 1), (rods_on_cpu(), recording.LARGEST)):
             state, running = model.initial_state(batch=robots), torch.ones(robots, dtype=torch.bool)
             problem = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
@@ -158,7 +158,7 @@ class TestOnCPU:
 
 def test_threads_do_not_hear_each_other(monkeypatch):
     """Record and step two models in two threads: each moves as it does alone."""
-    monkeypatch.setattr(recording, "SEEN", 3)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 3)
 
     def moved(viscosity):
         return steps(rods(load=forces.Viscous(viscosity)), ImplicitEuler(1e-2), 12)
@@ -174,7 +174,7 @@ def test_threads_do_not_hear_each_other(monkeypatch):
 
 def test_inference_mode_records_nothing(monkeypatch):
     """Step in inference mode and out of it: what is made there could not be written to later."""
-    monkeypatch.setattr(recording, "SEEN", 1)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 1)
     model, integrator = rods(), ImplicitEuler(1e-2)
     with torch.inference_mode():
         steps(model, integrator, 4)

@@ -132,7 +132,7 @@ class TestWaiting:
         make = {**ROBOTS, **FORCED}[robot]
         model, state = make(solver="auto").to(DEVICE), make().initial_state(batch=BATCH).detach().to(DEVICE)
         monkeypatch.setattr(recorded_step.RecordedStep, "search", lambda self: True)
-        monkeypatch.setattr(recorded_gradient, "SEEN", 1)
+        monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
         monkeypatch.setattr(recorded_gradient, "watched", lambda: False)
         flags = len(model.obstacles) + model.has_user_hooks
         for watched in (contextlib.nullcontext, nothing_to_wait_for):  # tables come to the device first
@@ -241,7 +241,7 @@ class TestOnGPU:
             velocity = velocity.to(model.nodes).requires_grad_()
             weights = [p for p in model.parameters() if p.requires_grad]
             state, found = model.initial_state(batch=BATCH).detach().replace(velocity=velocity), []
-            for _ in range(recorded_gradient.SEEN + 4):
+            for _ in range(recorded_gradient.PASSES_BEFORE_RECORDING + 4):
                 state, info = ImplicitEuler(2e-3, chunk=None).step(model, state)
                 found += [state.q, state.director, info.status, *info.contact.values()]
             loss = (state.q**2).sum() + state.velocity.sum()

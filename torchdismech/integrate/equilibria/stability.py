@@ -29,7 +29,7 @@ DROP = 0.1  # part of the fall by the potential's curvature that is far enough
 BLOCKED = 4  # modes that are blocked by contacts without load, at most, until a robot stays
 FEW = 4  # modes that are looked at: more than the lowest one may have directions
 ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
-SEEN = 1e-3  # part of a mode along an axis that decides on its sign
+TELLING_PART = 1e-3  # of a mode, along an axis: a larger one decides on its sign
 
 
 @torch.no_grad()
@@ -108,11 +108,11 @@ def _open_ways_down(found: Linearised, saddles: Tensor, unknown: list[str]) -> t
     normals, still = constraints.arms(equations.contacts_at(found.x))[:, :1], torch.zeros_like(equations.base)
     for _ in range(BLOCKED):
         opening = constraints.motions_of(normals, equations.model.unknowns.expand(ways, still)).squeeze(1)
-        closes, opens = constraints.any(opening < -SEEN), constraints.any(opening > SEEN)
+        closes, opens = constraints.any(opening < -TELLING_PART), constraints.any(opening > TELLING_PART)
         blocked = closes & opens
         if not bool(blocked.any()):
             break
-        held = (opening < -SEEN) & blocked[constraints.robot]
+        held = (opening < -TELLING_PART) & blocked[constraints.robot]
         values = with_contacts_closed(equations, found.x, values, held)
         others = _ways_down(found, values, blocked, unknown)
         ways = torch.where(blocked[:, None], others[0], ways)
@@ -165,7 +165,7 @@ def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
         field = mass * np.where(kind == axis, 1.0 + dof, 0.0)
         parts = shapes.T @ field
         size = np.linalg.norm(parts)
-        if size > SEEN * np.sqrt((field**2 / np.where(mass > 0, mass, 1.0)).sum()):
+        if size > TELLING_PART * np.sqrt((field**2 / np.where(mass > 0, mass, 1.0)).sum()):
             return shapes @ (parts / size)
     return shapes[:, 0]
 

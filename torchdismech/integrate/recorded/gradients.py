@@ -36,7 +36,7 @@ __all__ = ["RecordedParts", "RecordedSteps", "recorded_gradients"]
 
 # Steps of a kind that are differentiated before it is recorded: on a CPU that takes about as long as these; on a GPU
 # what users wrote is held against autograd in these, and without users' code there is nothing to wait for.
-SEEN = 8
+PASSES_BEFORE_RECORDING = 8
 
 
 def recorded_gradients(
@@ -227,7 +227,7 @@ def _recording(
     which = tuple(tensor.requires_grad for tensor in inputs)
     kept = kind.gradients.setdefault(which, [0, None])
     kept[0] += 1
-    if kept[0] == (SEEN if q.is_cpu or form.model.has_user_hooks else 1):
+    if kept[0] == (PASSES_BEFORE_RECORDING if q.is_cpu or form.model.has_user_hooks else 1):
         try:
             kept[1] = RecordedGradients(kind, form, inputs, q, gradients)
         except Unrecordable:

@@ -49,7 +49,7 @@ from torchdismech.values import evaluated, every_module
 __all__ = ["kind_of", "recording_of", "records_whole_steps", "takes_tapes", "unrecorded"]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
-SEEN = 12  # steps of a kind on a CPU before it is recorded, which takes about as long as these
+STEPS_BEFORE_RECORDING = 12  # steps of a kind on a CPU before it is recorded, which takes about as long as these
 LARGEST = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 
 
@@ -126,7 +126,7 @@ def _steps_before(problem: StepProblem) -> int | None:
     if _on_a_gpu(model, q):
         wait = 0
     elif _eager_on_a_cpu(model, q):
-        wait = SEEN
+        wait = STEPS_BEFORE_RECORDING
     else:
         return None
     return wait if _recordable(model, problem.method) else None
