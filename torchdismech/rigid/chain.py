@@ -40,6 +40,8 @@ class RigidChain(ReducedModel):
 
     In the plane (x-z) each joint is one angle, positive where it turns x to z. In space the first joint is the same,
     each of the others three angles: about z (which is -y of the world at q = 0), then y, then x of the body before it.
+    Where a joint's angle about y is 90 degrees the axes of the other two coincide (gimbal lock): the mass matrix is
+    singular, and steps near by fail with the status GIMBAL_LOCK (docs/rigid_elements.md).
 
     Parameters
     ----------
