@@ -31,7 +31,9 @@ def rest_poses(body: Body) -> Tensor:
 def posed(body: Body, state: State, control: Control) -> Control:
     """Return the control with its poses (B, C, 7), if it has any, written into `clamped_q`.
 
-    Angles of edges turn by less than half a turn from where they are, so many turns take many steps.
+    A quaternion does not count turns, so each angle takes the branch that is nearest to where the state has it: it
+    turns by less than half a turn from there, and many turns take many steps. A step that fails leaves the state where
+    it was; if the next pose is half a turn or more from there, whole turns are lost.
     """
     if control.pose is None:
         return control

@@ -101,6 +101,7 @@ class Status(enum.IntEnum):
     CONTACT_UNSOLVED = 8
     COLLAPSED = 9
     UNSTABLE = 10
+    GIMBAL_LOCK = 11
 
     @property
     def explanation(self) -> str:
@@ -130,6 +131,10 @@ _EXPLANATIONS = {
     Status.UNSTABLE: (
         "the equilibrium found is no minimum of the potential energy: it is a saddle, which the smallest push ends, or "
         'a part is free to move; let Static leave saddles (unstable="leave"), or clamp what is free'
+    ),
+    Status.GIMBAL_LOCK: (
+        "a step failed from where the angle about y of a joint of a chain in space is near 90 degrees: there the axes "
+        "of its other two angles coincide; take more segments, or let it bend about z, in the plane x-z"
     ),
     Status.STOPPED: "the robot failed in an earlier run and was not stepped in this one",
     Status.SINGULAR: (

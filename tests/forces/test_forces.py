@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,6 +21,7 @@ from torchdismech import (
     modes,
     straight,
 )
+from torchdismech.forces.base import acting
 from torchdismech.testing import check_force
 
 LENGTH, RADIUS, DENSITY = 0.4, 5e-3, 1200.0
@@ -102,6 +104,19 @@ def test_point_force_gives_its_impulse():
     momentum = (model.body.node_mass()[:, None] * state.node_velocities[0]).sum(0)
     # 60 steps of 10 ms, each balanced to 1e-8 of some 6 N
     assert momentum.tolist() == pytest.approx([0, 2 * 3.0 * 0.3, 0], abs=5e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dt", [1e-3, 2e-3, 2.5e-3, 5e-3, 1e-2])
+def test_loads_act_for_a_whole_number_of_steps(dtype, dt):
+    """Count the steps of a load between start and stop, in both precisions: time is the sum of rounded steps."""
+    # summed one after the other, as steps do; 1,000 to 2,000 steps of 1 ms are the longest of these loads
+    steps = torch.full((2100,), dt, dtype=dtype).numpy()
+    time = torch.from_numpy(np.add.accumulate(steps, dtype=steps.dtype))
+    for start, stop in ((0.1, 0.2), (0.02, 0.06), (0.5, 1.0), (1.0, 2.0), (0.3, 0.4)):
+        on = acting(time, start, stop).nonzero()[:, 0]
+        assert len(on) == round((stop - start) / dt), (start, stop)
+        assert int(on[0]) == round(start / dt), (start, stop)  # the step that ends one dt after the start
 
 
 def test_explicit_force_is_held():

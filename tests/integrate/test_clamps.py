@@ -1,6 +1,7 @@
 """Clamps in steps: poses, reactions, what they hold, batches, gradients, refusals."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -306,6 +307,45 @@ def test_what_observes_is_refused_by_name():
     for found, named in ((torch.zeros(2), "tensors by name, got Tensor"), ({"all": torch.zeros(3)}, "'all' has to be")):
         with pytest.raises(InputError, match=named):
             unroll(model, model.initial_state(2), steps, 1, observe=lambda before, after, control, f=found: f)
+
+
+def pointed(points, direction, natural):
+    """Return a robot of one rod whose first node is held in a direction."""
+    builder = RobotBuilder()
+    builder.add_rod(points, Circle(1e-2), Material(1e6, 1000.0), natural=natural)
+    builder.clamp(nodes=[0], direction=direction)
+    return builder.finalize(compile=False)
+
+
+def test_a_direction_bends_rods_that_are_naturally_straight():
+    """Point a rod by a vector; of a rod as built it is the tangent at rest: it stays, and that is warned of."""
+    points = straight((0, 0, 0), (1, 0, 0), 6)
+    with pytest.warns(RuntimeWarning, match=r"at node 0 it is 45 degrees off edge 0, .*natural='straight'") as said:
+        kept = pointed(points, (1, 0, 1), "initial")
+    assert [warning.filename for warning in said] == [__file__]  # `pointed` is here
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bent = pointed(points, (1, 0, 1), "straight")
+    ends = [Static().step(model, model.initial_state(), throw=True)[0].positions[0, -1] for model in (kept, bent)]
+    half = math.sqrt(0.5)
+    # without loads nothing is strained; forces are balanced to 1e-12 N, and bending takes EI / L^3 = 8e-3 N/m
+    torch.testing.assert_close(ends[0], ends[0].new_tensor([1.0, 0.0, 0.0]), rtol=0, atol=1e-8)
+    torch.testing.assert_close(ends[1], ends[1].new_tensor([half, 0.0, half]), rtol=0, atol=1e-8)
+
+
+def test_tangents_of_curved_rods_are_not_warned_of():
+    """Say nothing of the tangent at the end of arcs, whatever their edges, nor of one where a spiral is flat."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for edges in (2, 5, 40):
+            angle = np.linspace(0, 1.5, edges + 1)
+            pointed(np.stack([np.sin(angle), 0 * angle, 1 - np.cos(angle)], axis=1), (1, 0, 0), "initial")
+            s = np.linspace(0, 1, edges + 1)
+            pointed(np.stack([s, 0 * s, s**3], axis=1), (1, 0, 0), "initial")
+    angle = np.linspace(0, 1.5, 21)
+    arc = np.stack([np.sin(angle), 0 * angle, 1 - np.cos(angle)], axis=1)
+    with pytest.warns(RuntimeWarning, match="7.85 degrees off edge 0"):  # 10 degrees less half an edge, 2.15 degrees
+        pointed(arc, (math.cos(math.radians(10)), 0, math.sin(math.radians(10))), "initial")
 
 
 def test_refusals():

@@ -9,6 +9,7 @@ import scipy.optimize
 import torch
 from scipy.special import ellipe, ellipk
 
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
@@ -70,6 +71,21 @@ def pressed(edges, ratios, rule=None, start=None, critical=0.25, **more):
     control = tip_force(model, [-r * critical * EULER for r in ratios])
     state = model.initial_state(batch=len(ratios)) if start is None else start(model)
     return model, *(rule or Static()).step(model, state, control)
+
+
+def turned_rod(edges):
+    """Return a soft rod along x, clamped at both ends."""
+    points = straight((0, 0, 0), (1, 0, 0), edges + 1)
+    builder = rod_through(points, Circle(5e-3), Material(1e6, 1000.0), held="end")
+    builder.clamp(nodes=[edges], direction="rest")
+    return builder.finalize()
+
+
+def turned_by(model, turns: float):
+    """Return the control that turns the second end of a rod about its axis."""
+    pose = model.rest_poses.unsqueeze(0).clone()
+    pose[0, 1, 3:5] = torch.tensor([math.cos(math.pi * turns), math.sin(math.pi * turns)])
+    return Control(pose=pose)
 
 
 def elastica_tip(ratio: float) -> tuple[float, float]:
@@ -265,6 +281,35 @@ class TestReports:
         control = tip_force(model, [-EULER])
         with pytest.raises(SimulationError, match="unstable .the equilibrium found is no minimum"):
             Static(unstable="fail").step(model, model.initial_state(), control, throw=True)
+
+    def test_beyond_a_bifurcation_they_stay(self):
+        """Turn the end of a straight rod beyond where it buckles, by pose: it stays straight, reported or failed.
+
+        By Greenhill's moment for clamped ends, 8.99 EI / L, it buckles at 8.99 EI / GJ = 13.5 rad = 2.15 turns (nu =
+        .5). A third of a turn later the search down the potential leaves the straight rod, and finds no other balance
+        in 20 iterations.
+        """
+        model = turned_rod(10)
+        state = model.initial_state()
+        report = Static(unstable="report", max_iterations=20)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for sixth in range(1, 16):
+                before, (state, info) = state, report.step(model, state, turned_by(model, sixth / 6))
+                assert info.converged.all(), sixth
+        assert info.stable.tolist() == [False] and info.iterations.item() > 20  # the second search has made it
+        # rounding alone moves it aside: 1e-6 m is a thousandth of what the same turn does to a rod that leaves
+        assert state.positions[0, :, 1:].abs().max() < 1e-6
+        _, info = Static(unstable="fail", max_iterations=20).step(model, before, turned_by(model, 15 / 6))
+        assert info.status.tolist() == [Status.UNSTABLE]
+
+    def test_the_way_down_comes_first(self):
+        """Find the minimum of a leaning column by "report", though another balance is nearer: upright, a saddle."""
+        load = forces.Gravity((0, 0, -0.5))
+        points = straight((0, 0, 0), (0.01, 0, 1), 21)
+        model = rod_through(points, Circle(5e-3), Material(1e6, 1000.0), [load], held="end").finalize()
+        state, info = Static(unstable="report").step(model, model.initial_state())
+        assert info.stable.all() and state.positions[0, -1, 2] < 0
 
     def test_steps_in_time_say_nothing(self):
         """Have no stability in motion."""

@@ -8,6 +8,7 @@ import torch
 
 from tests.rigid.chains import cable, random_motion, reference, tensor
 from torchdismech import Control
+from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.rigid import compiled, planar, spatial
 
 CASES = [("planar3", 3), ("planar5", 5), ("planar10", 10), ("planar20", 20), ("spatial3", 3), ("spatial5", 5)]
@@ -251,3 +252,19 @@ def pinocchio_model(pin, chain):
             place = pin.SE3(np.eye(3), np.array([chain.length[body].item(), 0.0, 0.0]))
             body += 1
     return model
+
+
+@pytest.mark.parametrize(
+    ("bend", "nu", "percent"), [(0.2, 0.5, 0.5), (0.5, 0.5, 3.3), (1.0, 0.5, 15.7), (0.5, 0.3, 3.5), (1.0, 0.3, 16.6)]
+)
+def test_joints_are_stiffer_between_y_and_z(bend, nu, percent):
+    """Hold the energy of a bend half-way between y and z, over that about z, to what the page tells."""
+    chain = cable(1, space=True, youngs=1e9, shear=1e9 / (2 * (1 + nu)), gravity=(0.0, 0.0, 0.0))
+    turned = rotation_of_vector(torch.tensor([0.0, bend, bend], dtype=torch.float64) / math.sqrt(2)).numpy()
+    about_z, about_x = math.atan2(turned[1, 0], turned[0, 0]), math.atan2(turned[2, 1], turned[2, 2])
+    between, alone = (
+        chain.energies(chain.initial_state(q=[0.0, *angles]))["elastic"].item()
+        for angles in ((about_z, -math.asin(turned[2, 0]), about_x), (bend, 0.0, 0.0))
+    )
+    # the page gives one digit behind the point
+    assert 100 * (between / alone - 1) == pytest.approx(percent, abs=0.06)

@@ -6,7 +6,7 @@ import torch
 
 from tests.rigid.chains import cable, random_motion, reference, tensor
 from torchdismech import Control, InputError, SimulationError, Status, Trajectory, TrajectoryWriter, rollout, unroll
-from torchdismech.rigid import ChainState, Radau, Sdirk2, chain_integrator, natural_frequencies
+from torchdismech.rigid import ChainState, Radau, RigidChain, Sdirk2, chain_integrator, natural_frequencies
 
 
 def held_at(state, control, model):
@@ -320,3 +320,44 @@ def test_states_may_be_given_as_lists_and_arrays():
     chain, bent = cable(3), [0.1, 0.2, 0.3, 0.4]
     states = [chain.initial_state(q=q) for q in (torch.tensor(bent, dtype=torch.float64), bent, np.array([bent]))]
     assert all(torch.equal(state.q, states[0].q) for state in states)
+
+
+def locked_chain(about_y, velocity=(0.0, 3.0, 1.0, 0.0)):
+    """Return a chain of two elements in space without springs, and its state with its joint turned about y."""
+    chain = RigidChain(
+        [0.1, 0.2], [1.0, 0.5], [0.05, 0.1], [1e-3, 1e-3, 1e-3], [0.0, 0.0, 0.0], space=True, gravity=(0.0, 0.0, 0.0)
+    )
+    return chain, chain.initial_state(q=[0.0, 0.0, about_y, 0.0], velocity=velocity)
+
+
+def test_failures_at_gimbal_lock_are_named():
+    """Turn a joint about y through 90 degrees: its step fails and says why; others of the batch do not."""
+    chain, near = locked_chain(np.pi / 2 - 0.02)
+    state = chain.initial_state(
+        q=torch.cat([near.q, torch.zeros_like(near.q)]), velocity=near.velocity.expand(2, -1).contiguous()
+    )
+    for _ in range(10):
+        state, info = Radau(5e-3).step(chain, state)
+        if not info.converged.all():
+            break
+    assert info.status.tolist() == [Status.GIMBAL_LOCK, Status.CONVERGED]
+    with pytest.raises(SimulationError, match="angle about y of a joint .* near 90 degrees"):
+        Radau(5e-3).step(chain, state, throw=True)
+
+
+def test_other_failures_are_not_said_to_be_gimbal_lock():
+    """Keep the status of steps that fail far from there, and in the plane."""
+    chain, state = locked_chain(0.3)
+    assert Radau(5e-3, max_iterations=1).step(chain, state)[1].status.tolist() == [Status.MAX_ITERATIONS]
+    plane = cable(3)
+    state = plane.initial_state(q=[0.0, 0.0, np.pi / 2, 0.0], velocity=[0.0, 3.0, 1.0, 0.0])
+    assert Radau(5e-3, max_iterations=1).step(plane, state)[1].status.tolist() == [Status.MAX_ITERATIONS]
+
+
+def test_a_joint_at_gimbal_lock_has_a_singular_mass_matrix():
+    """Hold the condition number that the page tells: 1.7e4 at .02 rad, infinite to rounding at the lock."""
+    chain, _ = locked_chain(0.0)
+    near, at = (torch.tensor([[0.0, 0.0, np.pi / 2 - off, 0.0]], dtype=torch.float64) for off in (0.02, 0.0))
+    # the figure of the page has two digits
+    assert torch.linalg.cond(chain.mass_matrix(near)).item() == pytest.approx(1.7e4, rel=0.05)
+    assert torch.linalg.cond(chain.mass_matrix(at)).item() > 1e14

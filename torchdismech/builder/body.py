@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body, PartNames
-from torchdismech.builder.clamps import ClampedNodes, clamped_parts, held_by, held_frames, with_held
+from torchdismech.builder.clamps import (
+    ClampedNodes,
+    at_rest,
+    clamped_parts,
+    held_by,
+    held_frames,
+    warn_of_directions_at_rest,
+    with_held,
+)
 from torchdismech.builder.elements import at_nodes, named, per_element
 from torchdismech.builder.masses import link_share, lumped_mass
 from torchdismech.builder.rods import Rods, any_directors, joint_edges, rod_directors
@@ -49,9 +57,11 @@ def robot_body(
     nodes = torch.as_tensor(points)
     carried = surface.edges[shells.normal_edges()]
     held, framed = held_by(clamps, rods.edges), np.concatenate([rods.edges, joints, carried])
-    springs = with_held(springs, held, rods.edges, len(framed))
     along_rods, at_joints = rod_directors(rods.groups, chains, nodes), any_directors(nodes, joints)
     held_tangents, at_clamps = held_frames(held, clamps, rods.edges, along_rods, nodes)
+    bends = rods.naturally_straight(held.edges[:, None]) | at_rest(held, clamps)
+    warn_of_directions_at_rest(held, bends, held_tangents, rods.edges, springs, nodes)
+    springs = with_held(springs, held, rods.edges, len(framed))
     directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
     count = len(nodes)
     mass = lumped_mass(rods, shells, masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype)

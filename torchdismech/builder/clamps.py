@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,16 +19,20 @@ from torchdismech.slides import Slides
 
 __all__ = [
     "ClampedNodes",
+    "at_rest",
     "clamped_parts",
     "free_dofs",
     "held_by",
     "held_directions",
     "held_frames",
+    "warn_of_directions_at_rest",
     "with_held",
 ]
 
 ALIKE = 1e-9  # rad: directions nearer to each other than this are one
 ROUNDING = 1e-12  # of the components of unit vectors
+# rad: a direction differs by no more than this from the tangent of a rod, beside what the rod's own curvature explains
+CLOSE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,11 @@ def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
     return Held(columns[0], columns[1], columns[2].astype(bool), columns[3])
 
 
+def at_rest(held: Held, clamps: Sequence[ClampedNodes]) -> np.ndarray:
+    """Return which rod edges (H,) are held as they are at rest, not in a direction that is given."""
+    return np.array([clamps[k].tangent is None for k in held.clamps.tolist()], dtype=bool)
+
+
 def held_frames(
     held: Held, clamps: Sequence[ClampedNodes], rod_edges: np.ndarray, directors: Tensor, nodes: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -157,6 +168,45 @@ def held_frames(
         )
     turned = [transported(directors[e], along[k], tangents[k]) for k, e in enumerate(held.edges.tolist())]
     return tangents, torch.stack(turned) if turned else along
+
+
+def warn_of_directions_at_rest(
+    held: Held, bends: np.ndarray, tangents: Tensor, rod_edges: np.ndarray, springs: Springs, nodes: Tensor
+) -> None:
+    """Warn of directions that differ from those of rods as built, where the shape as built is the rest shape.
+
+    Such a direction bends nothing, as it is a part of the rest shape. From a node to the middle of an edge a rod turns
+    by about half of what it turns by to the next edge; a direction may differ from its edge by all of that.
+
+    Parameters
+    ----------
+    bends : (H,) whether a direction bends its rod: no vector is given, or the rod is naturally straight.
+    tangents : (H, 3) in which rods are held.
+    springs : of the robot, where none is held.
+    """
+    if bends.all():
+        return
+    before, at, after = nodes[springs.nodes[springs.along_rod]].unbind(1)
+    turns, bent = _angles(at - before, after - at), springs.edges[springs.along_rod]
+    first, last = nodes[rod_edges[held.edges]].unbind(1)
+    angles = _angles(last - first, tangents)
+    for k in np.flatnonzero(~bends).tolist():
+        own = turns[(bent == held.edges[k]).any(1)]
+        if float(angles[k]) > CLOSE + (float(own.max()) if len(own) else 0.0):
+            warnings.warn(
+                f"clamp.direction: at node {held.nodes[k]} it is {math.degrees(angles[k]):.3g} degrees off edge "
+                f"{held.edges[k]}, of a rod whose rest shape is as built (natural='initial'). A direction is the "
+                "tangent of the rest shape there, so this one bends nothing. To point the rod, add it with "
+                "natural='straight' or turn the clamp by Control.pose; else give direction='rest'",
+                RuntimeWarning,
+                stacklevel=4,  # said where finalize is called
+            )
+
+
+def _angles(first: Tensor, second: Tensor) -> Tensor:
+    """Return the angles (k,) between vectors (k, 3)."""
+    across = torch.linalg.vector_norm(torch.linalg.cross(first, second), dim=-1)
+    return torch.atan2(across, (first * second).sum(-1))
 
 
 def with_held(springs: Springs, held: Held, rod_edges: np.ndarray, first: int) -> Springs:

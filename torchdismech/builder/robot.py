@@ -257,6 +257,9 @@ class RobotBuilder:
             normals of shells (without it a shell is hinged there); with a direction, the twist of rods at the nodes.
         direction : "rest": rods have at these nodes the tangent of the rest shape, each edge there its own; or a
             vector along the rod, from each edge's first node to its second. None: rods turn freely about nodes.
+            A vector is the tangent of the rest shape, too: where that is the shape as built (`natural="initial"`) it
+            says which tangent a curved rod has at the node, and bends nothing. To point a rod elsewhere, add it with
+            `natural="straight"`, or turn the clamp by `Control.pose`.
         along : (3,), or one of each robot (B, 3); in place of axes: the nodes slide along this line without friction,
             and are held across it.
         normal : (3,) or (B, 3); in place of axes: the nodes slide in the plane with this normal, and are held along it.

@@ -76,8 +76,9 @@ class PneumaticArm(ReducedModel):
     base, orientation : where the first section begins [m] and how its frame is turned, a rotation vector [rad]; the arm
         at rest points along z of that frame. (3,) or (B, 3).
     gravity : (3,) or (B, 3) [m/s^2].
-    quadrature : Gauss points of a section, by which mass and weight are integrated. Three are right to 5e-6 of the mass
-        matrix at a bend of 2 rad, four to 1e-8.
+    quadrature : Gauss points of a section, by which mass and weight are integrated. Of three equal sections that bend
+        by .75, 2 and 3 rad each, three points miss up to 1e-3, 2e-3 and 1.5e-2 of the kinetic energy of a motion, four
+        2.5e-6, 4.2e-5 and 6e-4, and their steps take 4 % longer: take four where sections bend by more than 1 rad.
 
     Raises
     ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from functools import partial
@@ -15,12 +16,14 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.equilibria.stability import stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
+from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, Solver, StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.mechanics import shared
+from torchdismech.model import Model
 from torchdismech.state import Control, State
 
 __all__ = ["Static", "ramped"]
@@ -49,7 +52,9 @@ class Static(Solver):
     unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above; those for
         whom there is no way down (a part is free to move without any force) are reported. "report": they stay there,
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
-        they had. Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
+        they had. For these two, where the search down the potential ends without an equilibrium, as it may beyond a
+        bifurcation, Newton's method searches anew from where the share began, for any balance, a saddle, too.
+        Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
         potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
         `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
         stay closed in a push, and those that touch without any may open.
@@ -74,6 +79,7 @@ class Static(Solver):
             raise InputError(f"unstable: expected one of {', '.join(map(repr, UNSTABLE))}, got {unstable!r}")
         self.load_steps, self.unstable = whole_number(load_steps, "load_steps"), unstable
         self.step_evaluations = 10 * self.load_steps
+        self.any_balance = False  # whether the search takes saddles, too, in place of going down the potential
 
     def _warn_of(self, saddles: Tensor, unknown: list[str]) -> None:
         """Name the robots (B,) that are at an equilibrium, but not at a minimum, and why ways down are unknown."""
@@ -100,8 +106,12 @@ class Static(Solver):
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> list[Attempt]:
         """Return the one attempt at an equilibrium."""
-        has_potential = equations.mechanics.conservative(at_rest=True)  # but for constraints, which bound where it is
-        return [Attempt(Start.HERE, Search.DESCENT if has_potential else Search.LINE_SEARCH)]
+        return [Attempt(Start.HERE, Search.DESCENT if self._descends(equations.model) else Search.LINE_SEARCH)]
+
+    def _descends(self, model: Model) -> bool:
+        """Return whether the search goes down a potential."""
+        has_potential = model.mechanics.conservative(at_rest=True)  # but for constraints, which bound where it is
+        return has_potential and not self.any_balance
 
     @property
     def _step_length(self) -> float:
@@ -135,6 +145,8 @@ class Static(Solver):
             at, found = settled_step(part)
             if self.unstable == "leave":
                 at, found, stable, reasons = without_saddles(part, at, found)
+            else:
+                at, found = self._balanced(part, at, found)
             if info is not None:
                 found = dataclasses.replace(found, iterations=found.iterations + info.iterations)
                 found = found.merged(info, problem.running & ~going)
@@ -147,6 +159,22 @@ class Static(Solver):
         if self.unstable == "fail":
             going, info = self._failed(going, info, stable)
         return problem.state.merged(at, going), dataclasses.replace(info, stable=stable)
+
+    def _balanced(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
+        """Return equilibria and how they were found, after another search where none was: for a saddle, too.
+
+        Beyond a bifurcation a search that goes down the potential leaves the balance that it began near to, and may
+        come to no other. That is for those who ask for minima, so this search is the second.
+        """
+        failed = problem.running & ~info.converged
+        if not self._descends(problem.model) or not bool(failed.any()):
+            return at, info
+        method = copy.copy(self)
+        method.any_balance = True
+        after, found = differentiable_step(problem.replace(method=method, running=failed))
+        iterations = torch.where(failed, info.iterations + found.iterations, info.iterations)
+        balanced = failed & found.converged
+        return at.merged(after, balanced), dataclasses.replace(info.merged(found, balanced), iterations=iterations)
 
     def _failed(self, going: Tensor, info: StepInfo, stable: Tensor | None) -> tuple[Tensor, StepInfo]:
         """Return which robots (B,) are at a minimum and how it went, those failed that are not."""

@@ -23,6 +23,8 @@ __all__ = ["ChainIntegrator", "ChainStepInfo", "Radau", "Sdirk2", "chain_integra
 
 Schedule = Callable[[Tensor, RigidChain], Control]
 
+NEAR_LOCK = 0.2  # rad: failures where an angle about y is nearer to 90 degrees than this are said to come from that
+
 
 @dataclass(frozen=True)
 class ChainStepInfo:
@@ -159,7 +161,8 @@ class ChainIntegrator:
                 known_v, known_q = known_v.expand(-1, count, -1), known_q.expand(-1, count, -1)
                 problem = Stages(block, h, dynamics, known_v, known_q, force)
                 root = solved(problem, acceleration.detach(), going, self.tolerance, self.max_iterations)
-                status = torch.where(going & (root.status != Status.CONVERGED), root.status, status)
+                failed = going & (root.status != Status.CONVERGED)
+                status = torch.where(failed, _said_of_lock(model, q, root.status), status)
                 going = going & (root.status == Status.CONVERGED)
                 iterations, residual = iterations + root.iterations, torch.maximum(residual, root.change)
                 found = differentiable(problem, root, going)
@@ -174,6 +177,15 @@ class ChainIntegrator:
         end_q, end_velocity, end_acceleration = (torch.where(going[:, None], new[:, 0].t(), old) for old, new in ends)
         info = ChainStepInfo(status, iterations, residual, torch.full_like(status, parts))
         return model.state(end_q, end_velocity, end_acceleration, time), info
+
+
+def _said_of_lock(model: RigidChain, q: Tensor, status: Tensor) -> Tensor:
+    """Return the status (B,) of robots whose part of a step failed from the angles q (J, 1, B)."""
+    if not model.space:
+        return status
+    about_y = q.detach()[2::3, 0]  # of the three of each joint: z, y, x
+    locked = (about_y.cos().abs() < NEAR_LOCK).any(0)
+    return torch.where(locked, int(Status.GIMBAL_LOCK), status)
 
 
 class Radau(ChainIntegrator):
