@@ -139,21 +139,19 @@ def _bearable(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
 def _begun(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
     """Return the traction, the normal, and the velocity of the first closest point against the second, by components.
 
-    Given is what `_force_on_nodes` is.
+    Given is what `_of_nodes` is.
     """
-    constants, more = _parted(law, given)
-    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *more))
-    return _components(law.traction(at.normal, at.velocity, constants), at.normal, at.velocity)
+    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
+    return _components(law.traction(at.normal, at.velocity, LawConstants.of(*constants)), at.normal, at.velocity)
 
 
 def _expected(
     kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, known: Tensor, *given: Tensor
 ) -> list:
     """Return what `_begun` does with the traction to expect, if this (KNOWN, A) was `known` before."""
-    constants, more = _parted(law, given)
-    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *more))
+    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
     traction, turned, slid = vectors(known)
-    expected = law.expectation(turned, slid, at.velocity - slid, traction, constants)
+    expected = law.expectation(turned, slid, at.velocity - slid, traction, LawConstants.of(*constants))
     return _components(expected, at.normal, at.velocity)
 
 
@@ -161,10 +159,15 @@ def _components(*vectors: Vec3) -> list:
     return [component for vector in vectors for component in vector.components()]
 
 
-def _parted(law: ContactLaw, given: Sequence[Tensor]) -> tuple[LawConstants, Sequence[Tensor]]:
-    """Return the law's constants and what a pair has more, of what loops are given: one after the other."""
+def _of_nodes(
+    kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, given: Sequence[Tensor]
+) -> tuple[Geometry, Sequence[Tensor]]:
+    """Return how pairs lie whose nodes have these coordinates and velocities (3 n, A), and the law's constants.
+
+    Given are these constants, then `PairTable.more`.
+    """
     count = len(law.constants.given())
-    return LawConstants.of(*given[:count]), given[count:]
+    return Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:])), given[:count]
 
 
 def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
@@ -194,13 +197,8 @@ def _force_at(law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
 
 
 def _force_on_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
-    """Return `_force` from coordinates and velocities (3 n, A).
-
-    Given are the law's constants, then `PairTable.more`.
-    """
-    count = len(law.constants.given())
-    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
-    return _force_at(law, at, given[:count])
+    """Return `_force` from coordinates and velocities (3 n, A); given is what `_of_nodes` is."""
+    return _force_at(law, *_of_nodes(kernel, law, x, moving, reach, given))
 
 
 def _summary(kernel: Kernel, law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
@@ -218,10 +216,9 @@ def _summary_at(kernel: Kernel, law: ContactLaw, at: Geometry, given: Sequence[T
 def _summary_of_nodes(
     kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor
 ) -> list:
-    """Return `_summary` from coordinates and velocities (3 n, A), given what `_force_on_nodes` is, then the forces."""
-    count = len(law.constants.given())
-    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
-    return [*_summary_at(kernel, law, at, given[:count]), *_force_at(law, at, given[:count])]
+    """Return `_summary` from coordinates and velocities (3 n, A), given what `_of_nodes` is, then the forces."""
+    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
+    return [*_summary_at(kernel, law, at, constants), *_force_at(law, at, constants)]
 
 
 def _derivatives(
@@ -242,10 +239,9 @@ def _blocks_of_nodes(
     reach: Tensor,
     *given: Tensor,
 ) -> list:
-    """Return what `_derivatives` does, then the weights; `x` and what follows as for `_force_on_nodes`."""
-    count = len(law.constants.given())
-    at = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:]))
-    return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, given[:count]), *at.weights]
+    """Return what `_derivatives` does, then the weights; `x` and what follows as for `_of_nodes`."""
+    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
+    return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, constants), *at.weights]
 
 
 def _held_derivatives(
@@ -274,9 +270,8 @@ def _held_blocks_of_nodes(
     *given: Tensor,
 ) -> list:
     """Return what `_blocks_of_nodes` does for a traction (3, A) that is expected."""
-    count = len(law.constants.given())
-    at, expected = Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:])), Vec3(*traction.unbind(0))
-    found = _derivatives_at(law, at, moving, position_gain, velocity_gain, given[:count], expected)
+    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
+    found = _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, Vec3(*traction.unbind(0)))
     return [*found, *at.weights]
 
 
