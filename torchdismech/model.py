@@ -137,8 +137,7 @@ class Model(nn.Module):
         self.has_user_hooks = is_of_user(self)
         stencils = [term.stencil for term in terms]
         self._bending = [stencil for stencil in stencils if isinstance(stencil, BendTwistStencil)]
-        nodes = 3 * body.n_nodes
-        self.planar = not (free[1:nodes:3].any() or free[nodes : nodes + body.n_angles].any())
+        self.planar = self.unknowns.planar
         self._begin_anew()
 
     def _begin_anew(self) -> None:

@@ -31,7 +31,8 @@ class Unknowns(nn.Module):
     algebraic : (n,) bool, unknowns without inertia.
     some_algebraic : whether there are any.
     index : (n_free,) the dofs that are unknowns.
-    prescribed : (K,) the others, which clamps hold, and those of nodes that slide.
+    planar : whether no node moves along y, and no edge turns about itself.
+    prescribed : (K,) dofs that a clamp may move, and those of nodes that slide; what is out of a plane stays.
     number : (n,) the number of each dof among the unknowns, -1 where it is clamped; an array of numpy.
 
     Raises
@@ -57,7 +58,12 @@ class Unknowns(nn.Module):
         self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
         self.some_algebraic = bool(self.algebraic.any())
         self.register_buffer("index", torch.as_tensor(np.flatnonzero(free)), persistent=False)
-        prescribed = np.union1d(np.flatnonzero(~free), self.slides.dofs.numpy())
+        across = np.zeros(body.n_dofs, dtype=bool)  # out of the plane x-z
+        across[1 : 3 * body.n_nodes : 3] = True
+        across[3 * body.n_nodes : 3 * body.n_nodes + body.n_angles] = True
+        self.planar = not (free & across).any()
+        held = ~free & ~across if self.planar else ~free
+        prescribed = np.union1d(np.flatnonzero(held), self.slides.dofs.numpy())
         self.register_buffer("prescribed", torch.as_tensor(prescribed), persistent=False)
 
     @property
