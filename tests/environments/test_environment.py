@@ -334,6 +334,29 @@ def test_scene_becomes_an_environment(tmp_path):
         Environment.from_scene(scene, pulled())
 
 
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ('[[tendon]]\nnodes = [0, 1, 2]\noffset = [0, 0, 1e-2]\ntension_file = "t.csv"\n', "tendon.0.tension_file"),
+        (
+            "[[tendon]]\nnodes = [0, 1]\noffset = [0, 0, 1e-2]\ntension = 0.1\n"
+            '[[tendon]]\nnodes = [0, 1]\nstiffness = 9.0\npull_file = "t.csv"\n',
+            "tendon.1.pull_file",
+        ),
+        (
+            '[[chamber]]\nnodes = [1, 2]\noffset = [0, 0, 1e-2]\narea = 1e-5\npressure_file = "t.csv"\n',
+            "chamber.0.pressure_file",
+        ),
+    ],
+    ids=["tension", "pull", "pressure"],
+)
+def test_scenes_whose_files_drive_are_refused(tmp_path, table, words):
+    """Refuse files that drive tendons and chambers, by table and key: no action would read them."""
+    (tmp_path / "t.csv").write_text("0, 0.3\n1, 0.3\n")
+    with pytest.raises(InputError, match=f"{words}: t.csv drives the .*give a number"):
+        Environment.from_scene(scene_of(tmp_path, {}, table), pulled())
+
+
 def test_scene_draws_its_robots_anew(tmp_path):
     """Reset one of three robots: it has the numbers of its next episode, the others keep every bit of theirs.
 
