@@ -134,6 +134,25 @@ def ends_together(model):
     return Control(pose=pose)
 
 
+@pytest.mark.parametrize("last", [1.0, -1.0])
+def test_paths_end_before_they_turn_back(last):
+    """End on the near side of a limit point that is barely above the last load, and go over one that is barely below.
+
+    Also with the load the other way and a last load factor of -1.
+    """
+    above = torch.tensor([[3e-2], [1e-3], [1e-6], [-1e-6], [-1e-3]], dtype=torch.float64)
+    highest = math.sqrt(1.09 ** (1 / 3) - 1)
+    model = truss(LOAD * (1 + above) / truss_load(highest, 1.0))
+    state, whole = model.initial_state(5), torch.zeros(5, model.n_dofs, dtype=torch.float64)
+    whole[:, 5] = (1 - last) * LOAD
+    path = follow(model, state, Control(force=whole), last=last, steps=60, length=0.2, force_tolerance=1e-12)
+    assert bool(path.reached.all()) and path.load_factor[-1].tolist() == pytest.approx([last] * 5, rel=1e-12)
+    height = path.states[-1].positions[:, 1, 2]
+    assert bool((height[:3] > highest).all()) and bool((height[3:] < 0).all())
+    assert path.stable is not None and bool(path.stable[-1].all())
+    assert [len(path.limits(robot)) for robot in range(5)] == [0, 0, 0, 2, 2]
+
+
 def curved(model):
     """Bend a rod by its natural curvature, in the second robot the other way."""
     curvature = torch.zeros(2, len(model.springs), 2, dtype=torch.float64)

@@ -277,6 +277,7 @@ class _Walk:
             there, found, iterations, status = self._corrected(self.at, size, waiting)
             turned = self._inner(self.at, there.ways, there.slope) < TURN
             found = found & ~turned & ~self._strayed(there, size)
+            found = found & ~self._over_the_last(there)
             beyond = found & ((there.factor - self.last) * self.last >= 0)
             if bool(beyond.any()):
                 there, landed = self._landed(there, beyond)
@@ -312,12 +313,27 @@ class _Walk:
         off, led = (torch.sqrt(self._dot(motion, motion)) for motion in (way - ahead, ahead))
         return off > STRAYED * led + SMALL
 
+    def _over_the_last(self, there: _Point) -> Tensor:
+        """Return whose steps (B,) lead over a turn of the load that may be at the last load factor or beyond.
+
+        They have to be shorter: the path comes to the last load factor before it turns. Where the load turns is known
+        as exactly as parabolas agree with the cubic between the points.
+        """
+        ahead = math.copysign(1.0, self.last)
+        ends = self._distance(self.at, there), self.at.factor, there.factor, self.at.slope, there.slope
+        length, first, last, rising, falling = ends
+        turn, half = _turn(*ends), length / (2 * (rising - falling))
+        off = torch.maximum((first + half * rising**2 - turn).abs(), (last + half * falling**2 - turn).abs())
+        over = (ahead * rising > 0) & (ahead * falling < 0)
+        return over & (torch.maximum(ahead * turn + off, ahead * last) >= abs(self.last))
+
     def _landed(self, there: _Point, rows: Tensor) -> tuple[_Point, Tensor]:
         """Return points of which some (B,) beyond the last load factor are taken back to it, and which came there."""
         at = there._replace(ways=torch.zeros_like(there.ways), slope=1 / self.unit)
         landed, found, _, _ = self._corrected(at, self.unit * (self.last - there.factor), rows)
         sign = torch.where(self._inner(there, landed.ways, landed.slope) < 0, -1.0, 1.0)  # on as the path did
         landed = landed._replace(ways=sign[:, None] * landed.ways, slope=sign * landed.slope)
+        found = found & (self.last * landed.slope > 0)  # not on the other side of a turn
         return there.merged(landed, found), found
 
     def _corrected(self, at: _Point, size: Tensor, rows: Tensor) -> tuple[_Point, Tensor, Tensor, Tensor]:
