@@ -391,6 +391,32 @@ def test_scene_draws_its_robots_anew(tmp_path):
     assert torch.allclose(here[~rows], built.current.state.positions[~rows], rtol=0, atol=1e-12)
 
 
+def test_code_of_a_scene_runs_where_it_may(tmp_path):
+    """Refuse a scene's field in Python unless code is allowed; then robots drawn anew feel it as a constant one."""
+    (tmp_path / "field.py").write_text(
+        "import torch\ndef up(time):\n    return torch.tensor([0.0, 0.0, 1e-2], dtype=time.dtype)\n"
+    )
+
+    def magnetised(field):
+        drawn = {"rod.magnetisation.0": "{ uniform = [1e4, 2e4] }"}
+        scene = scene_of(tmp_path, drawn, f"[magnetic]\n{field}\n")
+        scene.write_text(scene.read_text().replace("[rod]\n", "[rod]\nmagnetisation = [1e4, 0, 0]\n"))
+        return scene
+
+    with pytest.raises(InputError, match="runs code from field.py:up: .*allow_code=True"):
+        Environment.from_scene(magnetised('python = "field.py:up"'), pulled())
+    made = [
+        Environment.from_scene(magnetised(field), pulled(), anew=True, allow_code=True)
+        for field in ('python = "field.py:up"', "constant = [0, 0, 1e-2]", "constant = [0, 0, 0]")
+    ]
+    for env in made:
+        env.reset()
+        assert env.current.constants.keys() == {"Magnetic.magnetisation"}
+    coded, constant, none = (env.step(torch.zeros(3, 1, dtype=torch.float64)).observation for env in made)
+    # 1e-12 m: rounding; without the field robots are elsewhere
+    assert torch.allclose(coded, constant, rtol=0, atol=1e-12) and not torch.allclose(coded, none, rtol=0, atol=1e-9)
+
+
 def test_one_robot_of_a_scene_is_drawn_anew(tmp_path):
     """Let a robot alone draw what a robot in a batch with its seed does."""
     drawn = {name: DRAWN[name] for name in ("rod.youngs", "environment.gravity.1")}

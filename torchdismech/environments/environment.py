@@ -142,7 +142,13 @@ class Environment:
 
     @classmethod
     def from_scene(
-        cls, scene: Path | str, task: Task, horizon: int | None = None, anew: bool = False, **options
+        cls,
+        scene: Path | str,
+        task: Task,
+        horizon: int | None = None,
+        anew: bool = False,
+        allow_code: bool = False,
+        **options,
     ) -> Environment:
         """Return the robots of a scene file.
 
@@ -153,6 +159,7 @@ class Environment:
         horizon : actions of an episode; None: as many as take the scene's duration.
         anew : whether robots draw the numbers of [batch.randomize] anew in each episode, from their own seeds; then
             these are constants besides the task's. Otherwise what the scene drew stays with each robot.
+        allow_code : run the file that magnetic.python names.
         options : of `Environment`, but for `batch`, which the scene says.
         """
         from torchdismech.environments.anew import DrawnAnew
@@ -162,7 +169,7 @@ class Environment:
         _refuse_moving(loaded)
         if loaded.document.initial is not None:
             raise InputError(f"{scene}: [initial] says where robots begin, which the task's start does: remove it")
-        setup = loaded.build()
+        setup = loaded.build(allow_code=allow_code)
         if "batch" in options:
             raise InputError("Environment.from_scene: batch: the scene says how many robots there are, in [batch]")
         steps = whole_number(options.get("steps", 1), "Environment: steps")
