@@ -353,6 +353,12 @@ def test_a_fibre_is_soft_but_not_free(degrees):
     assert path.status.tolist() == [Status.CONVERGED] and path.points.tolist() == [4]
 
 
+def test_numbers_of_numpy_are_numbers():
+    """Take a last load factor and a length of numpy, as loops over arrays give them."""
+    path = follow(truss(), truss().initial_state(), last=np.float32(0.25), length=np.float32(0.125))
+    assert path.load_factor[-1].tolist() == [0.25, 0.25]
+
+
 REFUSED = {
     "last": ({"last": 0.0}, "follow.last: expected a number other than 0"),
     "no number": ({"last": float("nan")}, "follow.last"),

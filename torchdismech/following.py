@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -173,13 +174,13 @@ def follow(
         return _Walk(problem, ways, float(last), float(length)).path(int(steps))
 
 
-def _check(model: Model, state: State, control: Control, last: float, steps: int, length: float) -> None:
+def _check(model: Model, state: State, control: Control, last: object, steps: int, length: object) -> None:
     """Refuse what cannot be followed, by name."""
     model.check_batch(state, control)
-    if not isinstance(last, int | float) or not math.isfinite(last) or last == 0:
+    if not isinstance(last, Real) or not math.isfinite(last) or last == 0:
         raise InputError(f"follow.last: expected a number other than 0, got {last!r}")
     whole_number(steps, "follow.steps")
-    if not isinstance(length, int | float) or not 0 < length <= 1:
+    if not isinstance(length, Real) or not 0 < float(length) <= 1:
         raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length!r}")
     if state.internal is not None:
         raise InputError("follow: equilibria of materials that remember depend on the way; take Static with load_steps")
