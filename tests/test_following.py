@@ -20,6 +20,8 @@ from torchdismech import (
     straight,
 )
 from torchdismech.following import _Walk
+from torchdismech.geometry.frames import rotated
+from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.integrate.static import ramped
 
 STIFFNESS = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
@@ -132,6 +134,25 @@ def ends_together(model):
     return Control(pose=pose)
 
 
+@pytest.mark.parametrize("last", [1.0, -1.0])
+def test_paths_end_before_they_turn_back(last):
+    """End on the near side of a limit point that is barely above the last load, and go over one that is barely below.
+
+    Also with the load the other way and a last load factor of -1.
+    """
+    above = torch.tensor([[3e-2], [1e-3], [1e-6], [-1e-6], [-1e-3]], dtype=torch.float64)
+    highest = math.sqrt(1.09 ** (1 / 3) - 1)
+    model = truss(LOAD * (1 + above) / truss_load(highest, 1.0))
+    state, whole = model.initial_state(5), torch.zeros(5, model.n_dofs, dtype=torch.float64)
+    whole[:, 5] = (1 - last) * LOAD
+    path = follow(model, state, Control(force=whole), last=last, steps=60, length=0.2, force_tolerance=1e-12)
+    assert bool(path.reached.all()) and path.load_factor[-1].tolist() == pytest.approx([last] * 5, rel=1e-12)
+    height = path.states[-1].positions[:, 1, 2]
+    assert bool((height[:3] > highest).all()) and bool((height[3:] < 0).all())
+    assert path.stable is not None and bool(path.stable[-1].all())
+    assert [len(path.limits(robot)) for robot in range(5)] == [0, 0, 0, 2, 2]
+
+
 def curved(model):
     """Bend a rod by its natural curvature, in the second robot the other way."""
     curvature = torch.zeros(2, len(model.springs), 2, dtype=torch.float64)
@@ -162,6 +183,43 @@ def test_paths_end_where_equilibria_are(control, both):
     assert bool(path.reached.all()) and path.stable is not None and bool(path.stable.all())
     # 1e-12 N over the least stiffness, and what frames that are transported in many steps differ by
     torch.testing.assert_close(path.states[-1].positions, expected.positions, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("clamp", [{"nodes": [0, 1]}, {"nodes": [0], "direction": "rest"}], ids=["nodes", "direction"])
+def test_clamps_turn_as_rigid_bodies(clamp):
+    """Turn the clamp of a rod without loads by 120 degrees about a slanted axis: it stays straight all the way.
+
+    The clamp's point goes straight; the second robot begins where it was turned and moved before.
+    """
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 4), Circle(2e-3), Material(1e6, 1000.0))
+    builder.clamp(**clamp)
+    model = builder.finalize(compile=False)
+    angle = math.radians(120)
+    axis, half = torch.tensor([0.6, 0.0, 0.8], dtype=torch.float64), angle / 2
+    pose = model.rest_poses.expand(2, -1, -1).clone()
+    pose[:, 0, :3] += torch.tensor([0.0, 0.02, 0.0])
+    pose[:, 0, 3:] = torch.cat([torch.tensor([math.cos(half)], dtype=torch.float64), math.sin(half) * axis])
+    turned, _ = Static(force_tolerance=1e-12).step(model, model.initial_state(2), Control(pose=pose), throw=True)
+    begun = model.initial_state(2).merged(turned, torch.tensor([False, True]))
+    pose[1] = model.rest_poses
+    path = follow(model, begun, Control(pose=pose), length=0.2, force_tolerance=1e-12)
+    assert bool(path.reached.all())
+    bending = 1e6 * math.pi / 4 * 2e-3**4 * angle**2 / 0.1  # J: what so much turn would cost
+    for f, state in zip(path.load_factor, path.states, strict=True):
+        # 1e-9: a residual of 1e-12 N on a rod of .01 N; and what a clamp's axis is found to
+        assert max(float(part.max()) for part in model.energies(state).values()) < 1e-9 * bending
+        point = state.positions[:, : len(clamp["nodes"])].mean(1)
+        way = torch.stack([f[0], 1 - f[1]])[:, None] * torch.tensor([0.0, 0.02, 0.0]).to(point)
+        torch.testing.assert_close(point, model.rest_poses[0, :3] + way, rtol=0, atol=1e-12)  # rounding
+    tip = path.states[-1].positions[:, -1] - path.states[-1].positions[:, 0]
+    expected = torch.stack([rotation_of_vector(angle * axis)[:, 0], torch.tensor([1.0, 0, 0]).to(axis)]) * 0.1
+    torch.testing.assert_close(tip, expected, rtol=0, atol=1e-8)  # 1e-12 N over 1e-4 N/m
+    # turns about the rod's own axis, in frames that went along a cone: the end of the rod is turned as the clamp is
+    state = path.states[-1]
+    director = rotated(state.director, state.tangent, state.twist)[0, 2]
+    rest = rotation_of_vector(angle * axis) @ model.body.directors[2]
+    torch.testing.assert_close(director, rest, rtol=0, atol=1e-6)
 
 
 def test_the_other_way():
@@ -293,6 +351,12 @@ def test_a_fibre_is_soft_but_not_free(degrees):
     model = between_hinges(degrees, 301, direction="rest", radius=1e-5)
     path = follow(model, model.initial_state(), steps=3, length=0.1, force_tolerance=1e-16)
     assert path.status.tolist() == [Status.CONVERGED] and path.points.tolist() == [4]
+
+
+def test_numbers_of_numpy_are_numbers():
+    """Take a last load factor and a length of numpy, as loops over arrays give them."""
+    path = follow(truss(), truss().initial_state(), last=np.float32(0.25), length=np.float32(0.125))
+    assert path.load_factor[-1].tolist() == [0.25, 0.25]
 
 
 REFUSED = {

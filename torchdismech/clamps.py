@@ -12,14 +12,16 @@ from torch import Tensor
 
 from torchdismech.body import Body, Clamp
 from torchdismech.errors import InputError
-from torchdismech.geometry.frames import signed_angle, transported
-from torchdismech.geometry.quaternions import rotation_matrix
+from torchdismech.geometry.frames import rotated, signed_angle, transported
+from torchdismech.geometry.quaternions import best_rotation, conjugate, power, product, rotation_matrix
 from torchdismech.state import Control, State
 
-__all__ = ["posed", "rest_poses", "wrenches"]
+__all__ = ["RigidWays", "posed", "rest_poses", "wrenches"]
 
 TURN = 2 * torch.pi
 UNIT = 1e-3  # by how much the length of a quaternion may differ from 1
+# of a fit's weight, well above rounding: decides about turns that change nothing, such as those of nodes on one line
+FITTED = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 
 def rest_poses(body: Body) -> Tensor:
@@ -54,6 +56,60 @@ def posed(body: Body, state: State, control: Control) -> Control:
     q = state.q if control.clamped_q is None else control.clamped_q
     moved = torch.cat([x.flatten(1), angle, direction.flatten(1)], dim=1)
     return control.replace(pose=None, clamped_q=q.index_copy(1, clamped.dofs, moved))
+
+
+class RigidWays:
+    """The ways of clamps as rigid bodies, from where they are in a state to the poses (B, C, 7) of a control.
+
+    A clamp's point goes straight, and the clamp turns evenly about one axis, by the smaller of the two angles. Where it
+    was out of shape at the start, that fades evenly.
+    """
+
+    def __init__(self, body: Body, start: State, pose: Tensor):
+        self._body, self._last = body, pose
+        self._first = _fitted_poses(body, start, pose)
+        fitted = posed(body, start, Control(pose=self._first)).clamped_q
+        assert fitted is not None
+        self._fading = (start.q - fitted)[:, body.clamped.dofs]
+
+    def posed(self, control: Control, share: Tensor, state: State) -> Control:
+        """Return a control with the poses at shares (B,) of the ways, also below 0 and above 1, in its `clamped_q`.
+
+        Parameters
+        ----------
+        state : at whose anchors the angles of edges are.
+        """
+        there = posed(self._body, state, control.replace(pose=_between(self._first, self._last, share[:, None, None])))
+        assert there.clamped_q is not None
+        fading = (1 - share)[:, None] * self._fading
+        return there.replace(clamped_q=there.clamped_q.index_add(1, self._body.clamped.dofs, fading))
+
+
+def _fitted_poses(body: Body, state: State, near: Tensor) -> Tensor:
+    """Return the poses (B, C, 7) that fit best to where clamps are in a state (Horn 1987).
+
+    Parameters
+    ----------
+    near : (B, C, 7) poses; of rotations that fit alike that which is nearest to theirs.
+    """
+    clamped, batch = body.clamped, len(state.q)
+    nodes, edges, held = clamped.counts
+    x, angle, ends = state.q[:, clamped.dofs].split([3 * nodes, edges, 3 * held], dim=1)
+    point = torch.stack([state.positions[:, clamp.nodes].mean(1) for clamp in body.clamps], dim=1)
+    arms = x.unflatten(1, (-1, 3)) - point[:, clamped.clamp[:nodes]]
+    tangent = state.tangent[:, clamped.framed]
+    director = rotated(state.director[:, clamped.framed], tangent, angle)
+    turned = torch.cat([arms, tangent, director, ends.unflatten(1, (-1, 3))], dim=1)
+    products = turned.unsqueeze(-1) * clamped.at_rest.unsqueeze(-2)
+    sums = products.new_zeros(batch, len(body.clamps), 3, 3).index_add(1, clamped.clamp, products)
+    return torch.cat([point, best_rotation(sums, near[..., 3:], FITTED[sums.dtype])], dim=-1)
+
+
+def _between(first: Tensor, last: Tensor, share: Tensor) -> Tensor:
+    """Return the poses (B, C, 7) at a share of the way from some poses to others."""
+    x, y = first[..., :3], last[..., :3]
+    turn = product(last[..., 3:], conjugate(first[..., 3:]))
+    return torch.cat([x + share * (y - x), product(power(turn, share), first[..., 3:])], dim=-1)
 
 
 def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Tensor) -> Tensor:

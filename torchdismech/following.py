@@ -17,12 +17,13 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdismech.clamps import posed
+from torchdismech.clamps import RigidWays, posed
 from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
@@ -39,7 +40,7 @@ from torchdismech.state import STATES, Control, State
 
 __all__ = ["EquilibriumPath", "follow"]
 
-DIFFERENCE = 1e-4  # of the load factor: dr/df by central differences, which are exact for loads that grow with it
+DIFFERENCE = 1e-4  # of the load factor: dr/df by central differences, exact for loads that grow with it
 SHORTEST = 2.0**-24  # of the length that is asked for: where the path cannot be followed in such steps it ends
 TURN = 0.8  # the least cosine between tangents of two points: beyond, a shorter step is taken
 STRAYED = 0.5  # of the motion along the tangent: a point further away from there may be of another branch ...
@@ -126,7 +127,8 @@ def follow(
     """Return the path of equilibria of each robot from no load towards `last` times its loads.
 
     The load factor multiplies external forces; natural strains and clamped dofs move in proportion to it from the
-    model's own and the state's to those that the control sets. `Control.values` act from the beginning. At limit points
+    model's own and the state's to those that the control sets; a clamp with a pose moves as a rigid body, its point
+    straight and turning evenly, within half a turn. `Control.values` act from the beginning. At limit points
     the load falls, or comes back, and the path goes on, through unstable equilibria, too; at a point where paths branch
     it goes straight on. A robot ends at the load factor `last`, after so many steps, or where it cannot go on.
 
@@ -158,29 +160,31 @@ def follow(
     """
     refuse_other_model("follow", model, Model)
     refuse_other_kind("follow: state", state, State, STATES)
-    control = posed(model.body, state, control or Control())
+    control = control or Control()
     _check(model, state, control, last, steps, length)
     method = Static(1, force_tolerance, relative_tolerance, max_iterations)
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
     values = model.values_of(control)
     with torch.no_grad(), model.turn, model.compilation.paused(), values.in_place():
         control = control.without_values()
-        refuse_unheld(model, state, control, running, force_tolerance)
-        small = warning_of_small_loads(model, state, control, None, method.force_tolerance)
+        whole = posed(model.body, state, control)
+        refuse_unheld(model, state, whole, running, force_tolerance)
+        small = warning_of_small_loads(model, state, whole, None, method.force_tolerance)
         if small is not None:
             warnings.warn(small, RuntimeWarning, stacklevel=2)
         start = method.scheme.started(state.detach(), 0.0)
-        problem = StepProblem(model, method, start, control, 0.0, running, values)
-        return _Walk(problem, float(last), float(length)).path(int(steps))
+        ways = None if control.pose is None else RigidWays(model.body, start, control.pose)
+        problem = StepProblem(model, method, start, control.replace(pose=None), 0.0, running, values)
+        return _Walk(problem, ways, float(last), float(length)).path(int(steps))
 
 
-def _check(model: Model, state: State, control: Control, last: float, steps: int, length: float) -> None:
+def _check(model: Model, state: State, control: Control, last: object, steps: int, length: object) -> None:
     """Refuse what cannot be followed, by name."""
     model.check_batch(state, control)
-    if not isinstance(last, int | float) or not math.isfinite(last) or last == 0:
+    if not isinstance(last, Real) or not math.isfinite(last) or last == 0:
         raise InputError(f"follow.last: expected a number other than 0, got {last!r}")
     whole_number(steps, "follow.steps")
-    if not isinstance(length, int | float) or not 0 < length <= 1:
+    if not isinstance(length, Real) or not 0 < float(length) <= 1:
         raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length!r}")
     if state.internal is not None:
         raise InputError("follow: equilibria of materials that remember depend on the way; take Static with load_steps")
@@ -223,14 +227,16 @@ class _Walk:
 
     Attributes
     ----------
+    ways : of clamps with a pose.
     at : where they are.
     unit : (B,) length of the whole load, beside motions.
     part : (B,) of the longest step, how long the next of each is.
     running : (B,) which are still on their way.
     """
 
-    def __init__(self, problem: StepProblem, last: float, longest: float):
+    def __init__(self, problem: StepProblem, ways: RigidWays | None, last: float, longest: float):
         self.problem, self.model, self.last, self.longest = problem, problem.model, last, longest
+        self.ways = ways
         model, state = self.model, problem.state
         nodes, count = model.nodes, model.body.n_nodes
         extent = torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
@@ -276,6 +282,7 @@ class _Walk:
             there, found, iterations, status = self._corrected(self.at, size, waiting)
             turned = self._inner(self.at, there.ways, there.slope) < TURN
             found = found & ~turned & ~self._strayed(there, size)
+            found = found & ~self._over_the_last(there)
             beyond = found & ((there.factor - self.last) * self.last >= 0)
             if bool(beyond.any()):
                 there, landed = self._landed(there, beyond)
@@ -311,12 +318,27 @@ class _Walk:
         off, led = (torch.sqrt(self._dot(motion, motion)) for motion in (way - ahead, ahead))
         return off > STRAYED * led + SMALL
 
+    def _over_the_last(self, there: _Point) -> Tensor:
+        """Return whose steps (B,) lead over a turn of the load that may be at the last load factor or beyond.
+
+        They have to be shorter: the path comes to the last load factor before it turns. Where the load turns is known
+        as exactly as parabolas agree with the cubic between the points.
+        """
+        ahead = math.copysign(1.0, self.last)
+        ends = self._distance(self.at, there), self.at.factor, there.factor, self.at.slope, there.slope
+        length, first, last, rising, falling = ends
+        turn, half = _turn(*ends), length / (2 * (rising - falling))
+        off = torch.maximum((first + half * rising**2 - turn).abs(), (last + half * falling**2 - turn).abs())
+        over = (ahead * rising > 0) & (ahead * falling < 0)
+        return over & (torch.maximum(ahead * turn + off, ahead * last) >= abs(self.last))
+
     def _landed(self, there: _Point, rows: Tensor) -> tuple[_Point, Tensor]:
         """Take some points (B,) beyond the last load factor back to it; return all points, and which came there."""
         at = there._replace(ways=torch.zeros_like(there.ways), slope=1 / self.unit)
         landed, found, _, _ = self._corrected(at, self.unit * (self.last - there.factor), rows)
         sign = torch.where(self._inner(there, landed.ways, landed.slope) < 0, -1.0, 1.0)  # on as the path did
         landed = landed._replace(ways=sign[:, None] * landed.ways, slope=sign * landed.slope)
+        found = found & (self.last * landed.slope > 0)  # not on the other side of a turn
         return there.merged(landed, found), found
 
     def _corrected(self, at: _Point, size: Tensor, rows: Tensor) -> tuple[_Point, Tensor, Tensor, Tensor]:
@@ -368,7 +390,7 @@ class _Walk:
     def _candidates(self, at: _Point, size: Tensor) -> ContactCandidates:
         """Return what may touch on the way from points along their tangents, so far (B,)."""
         model, q = self.model, at.state.q
-        control = ramped(self.problem, at.factor + size * at.slope)
+        control = self._control(at.state, at.factor + size * at.slope)
         step = model.unknowns.expand(size[:, None] * at.ways, torch.zeros_like(q))
         problem = self.problem.replace(state=at.state, control=control)
         return ContactCandidates(problem, model.unknowns.with_held(q + step, problem.clamped_q))
@@ -401,10 +423,15 @@ class _Walk:
 
     def _equations(self, state: State, factor: Tensor, candidates: ContactCandidates) -> StepEquations:
         """Return the equations of equilibria near a state under load factors (B,), with what may touch."""
-        control = ramped(self.problem, factor)
+        control = self._control(state, factor)
         start = self.model.mechanics.start(state, control, None, candidates.pairs, factor)
         held = self.problem.replace(state=state, control=control).clamped_q
         return StepEquations(self.model, self.problem.method.scheme, start, held, 0.0)
+
+    def _control(self, state: State, factor: Tensor) -> Control:
+        """Return the control under load factors (B,), for frames whose anchors are those of a state."""
+        control = ramped(self.problem, factor)
+        return control if self.ways is None else self.ways.posed(control, factor, state)
 
     def _by_load(self, state: State, x: Tensor, factor: Tensor, candidates: ContactCandidates) -> Tensor:
         """Return the derivative (B, n_free) of the residual at x by the load factor."""

@@ -1,10 +1,11 @@
 """References over time."""
 
+import pytest
 import torch
 
 from tests.control.robots import rod
-from torchdismech import ImplicitEuler
-from torchdismech.control import Strains, Table
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, rollout, straight
+from torchdismech.control import PI, Strains, Table
 from torchdismech.rollout import frames
 
 
@@ -31,3 +32,21 @@ def test_runs_become_references():
     table = Table.recorded(run, strains, model)
     assert torch.equal(table(run[3].state.time), strains.measured(run[3].state, model))
     assert table.every(4).times.tolist() == [0.0, table.times[4].item(), table.times[5].item()]
+
+
+@pytest.mark.parametrize("times", [torch.tensor([0.0, 1.0], dtype=torch.float64), torch.tensor([0, 1]), [0.0, 1.0]])
+def test_times_are_of_any_dtype(times):
+    """Follow a table whose times are in another precision than the model, to the end of what it knows."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 4), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    model = builder.finalize(compile=False, dtype=torch.float32)
+    strains = Strains(model, ["curvature"])
+    table = Table(times, torch.stack([torch.zeros(len(strains)), torch.full((len(strains),), 0.01)]))
+    half = table(torch.tensor([0.5, 0.25]))
+    assert half.dtype == torch.float32
+    # 1e-8: rounding of 0.01 in single precision
+    torch.testing.assert_close(half[:, 0], torch.tensor([0.005, 0.0025]), rtol=0, atol=1e-8)
+    controller = PI(model, strains, table, dt=0.1)
+    run = rollout(model, model.initial_state(), ImplicitEuler(0.1), 10, controller=controller, throw=True)
+    assert run.positions.isfinite().all()

@@ -26,6 +26,8 @@ from torchdismech.environments import (
     node_positions,
     strains,
 )
+from torchdismech.environments.anew import DrawnAnew
+from torchdismech.io.scene import load_scene
 
 
 @pytest.mark.parametrize("floor", [False, True])
@@ -334,6 +336,29 @@ def test_scene_becomes_an_environment(tmp_path):
         Environment.from_scene(scene, pulled())
 
 
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ('[[tendon]]\nnodes = [0, 1, 2]\noffset = [0, 0, 1e-2]\ntension_file = "t.csv"\n', "tendon.0.tension_file"),
+        (
+            "[[tendon]]\nnodes = [0, 1]\noffset = [0, 0, 1e-2]\ntension = 0.1\n"
+            '[[tendon]]\nnodes = [0, 1]\nstiffness = 9.0\npull_file = "t.csv"\n',
+            "tendon.1.pull_file",
+        ),
+        (
+            '[[chamber]]\nnodes = [1, 2]\noffset = [0, 0, 1e-2]\narea = 1e-5\npressure_file = "t.csv"\n',
+            "chamber.0.pressure_file",
+        ),
+    ],
+    ids=["tension", "pull", "pressure"],
+)
+def test_scenes_whose_files_drive_are_refused(tmp_path, table, words):
+    """Refuse files that drive tendons and chambers, by table and key: no action would read them."""
+    (tmp_path / "t.csv").write_text("0, 0.3\n1, 0.3\n")
+    with pytest.raises(InputError, match=f"{words}: t.csv drives the .*give a number"):
+        Environment.from_scene(scene_of(tmp_path, {}, table), pulled())
+
+
 def test_scene_draws_its_robots_anew(tmp_path):
     """Reset one of three robots: it has the numbers of its next episode, the others keep every bit of theirs.
 
@@ -368,6 +393,32 @@ def test_scene_draws_its_robots_anew(tmp_path):
     assert torch.allclose(here[~rows], built.current.state.positions[~rows], rtol=0, atol=1e-12)
 
 
+def test_code_of_a_scene_runs_where_it_may(tmp_path):
+    """Refuse a scene's field in Python unless code is allowed; then robots drawn anew feel it as a constant one."""
+    (tmp_path / "field.py").write_text(
+        "import torch\ndef up(time):\n    return torch.tensor([0.0, 0.0, 1e-2], dtype=time.dtype)\n"
+    )
+
+    def magnetised(field):
+        drawn = {"rod.magnetisation.0": "{ uniform = [1e4, 2e4] }"}
+        scene = scene_of(tmp_path, drawn, f"[magnetic]\n{field}\n")
+        scene.write_text(scene.read_text().replace("[rod]\n", "[rod]\nmagnetisation = [1e4, 0, 0]\n"))
+        return scene
+
+    with pytest.raises(InputError, match="runs code from field.py:up: .*allow_code=True"):
+        Environment.from_scene(magnetised('python = "field.py:up"'), pulled())
+    made = [
+        Environment.from_scene(magnetised(field), pulled(), anew=True, allow_code=True)
+        for field in ('python = "field.py:up"', "constant = [0, 0, 1e-2]", "constant = [0, 0, 0]")
+    ]
+    for env in made:
+        env.reset()
+        assert env.current.constants.keys() == {"Magnetic.magnetisation"}
+    coded, constant, none = (env.step(torch.zeros(3, 1, dtype=torch.float64)).observation for env in made)
+    # 1e-12 m: rounding; without the field robots are elsewhere
+    assert torch.allclose(coded, constant, rtol=0, atol=1e-12) and not torch.allclose(coded, none, rtol=0, atol=1e-9)
+
+
 def test_one_robot_of_a_scene_is_drawn_anew(tmp_path):
     """Let a robot alone draw what a robot in a batch with its seed does."""
     drawn = {name: DRAWN[name] for name in ("rod.youngs", "environment.gravity.1")}
@@ -381,6 +432,31 @@ def test_one_robot_of_a_scene_is_drawn_anew(tmp_path):
         assert one.current.constants.keys() == three.current.constants.keys()
         for name, value in one.current.constants.items():
             assert torch.equal(value[0], three.current.constants[name][2]), name
+
+
+def test_robots_draw_again_what_a_scene_does_not_accept(tmp_path):
+    """Draw stiffnesses of which a tenth are negative: robots have the first that is not, whoever else is there."""
+    law = {"rod.youngs": "{ normal = [1e6, 8e5] }"}
+    env = Environment.from_scene(scene_of(tmp_path, law), pulled(), anew=True, seed=5)
+    seed, again = torch.tensor([5, 6, 7]), 0
+    area = torch.pi * 5e-3**2
+    for episode in torch.arange(12).unsqueeze(1).expand(-1, 3):
+        draws = Draws(seed, episode).named("rod.0.youngs")
+        youngs = draws.normal(1e6, 8e5)
+        again += int((youngs <= 0).sum())
+        while bool((youngs <= 0).any()):
+            youngs = torch.where(youngs > 0, youngs, draws.normal(1e6, 8e5))
+        stiffness = env.began(seed, episode).constants["stretch.EA"]
+        torch.testing.assert_close(stiffness[:, 0], youngs * area, rtol=1e-12, atol=0)  # rounding
+    assert again > 0  # else nothing was tried
+    never = scene_of(tmp_path, {"rod.youngs": "{ normal = [1e6, 0.1] }"})
+    scene = load_scene(never)
+    hopeless = scene.document.batch.randomize["rod.youngs"].model_copy(update={"normal": [-1e6, 0.1]})
+    scene.document.batch.randomize["rod.youngs"] = hopeless
+    with pytest.raises(
+        InputError, match=r"rod.youngs.*robot . drew -.* in draw 100, as in all before: expected greater than 0"
+    ):
+        DrawnAnew(scene)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +475,6 @@ def test_one_robot_of_a_scene_is_drawn_anew(tmp_path):
             {"constants": lambda m, draws: {"Gravity.acceleration": draws.uniform(-9.0, 9.0, 3)}},
             "Task.constants: Gravity.acceleration is drawn by the scene, too",
         ),
-        ({"rod.youngs": "{ normal = [1e6, 1e7] }"}, "", {}, "rod.youngs.*robot . drew -"),
     ],
 )
 def test_what_cannot_be_drawn_anew_is_refused(tmp_path, drawn, more, changes, words):

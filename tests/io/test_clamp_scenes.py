@@ -122,3 +122,35 @@ def test_a_part_of_a_clamp_does_not_turn(load):
     turn = "[[move]]\nnodes = [3]\nrotation = {axis = [1, 0, 0], center = [0, 0, 0], rate = 1.0}\n"
     with pytest.raises(SceneError, match="node 0 of the same clamp stays"):
         load(ROBOT + both + turn).build()
+
+
+TWO_HELD = (
+    ROBOT.replace("[0.3, 0, 0]]", "[0.3, 0, 0], [0.4, 0, 0]]").replace("[2, 3]]", "[2, 3], [3, 4]]")
+    + HELD
+    + "[[clamp]]\nnodes = [3, 4]\n"
+)
+TURN = "[[move]]\nnodes = [0]\nrotation = {axis = [1, 0, 0], center = [0, 0, 0], rate = 1.0}\n"
+FILE = '[[move]]\nnodes = [4, 3]\nfile = "path.csv"\n'
+
+
+def test_paths_shift_rigid_clamps(load):
+    """Shift a clamp of two nodes by a file, while another clamp turns: it is where the file says."""
+    path = "0, 0.4,0,0, 0.3,0,0\n0.1, 0.4,0,0.01, 0.3,0,0.01\n"
+    _, state = last_state(load(TWO_HELD + FILE + TURN, path__csv=path))
+    expected = torch.tensor([[0.3, 0, 0.01], [0.4, 0, 0.01]], dtype=torch.float64)
+    torch.testing.assert_close(state.positions[0, 3:], expected, rtol=0, atol=1e-15)  # rounding of a mean
+
+
+def test_what_rigid_clamps_do_not_do_is_refused(load):
+    """Refuse, where a clamp turns as a rigid body, what other clamps would do otherwise than without."""
+    # node 4 turns by 45 degrees about node 3
+    path = "0, 0.4,0,0, 0.3,0,0\n0.1, 0.370711,0,0.070711, 0.3,0,0\n"
+    with pytest.raises(SceneError, match=r"move.0.file: turns or deforms clamp.1: at 0.1 s node 4 is 0.0765.* m from"):
+        load(TWO_HELD + FILE + TURN, path__csv=path).build()
+    twist = "[[move]]\nedges = [3]\ntwist_rate = 5.0\n"
+    with pytest.raises(SceneError, match=r"move.1.twist_rate: edge 3 is held by clamp.1"):
+        load(TWO_HELD + TURN + twist).build()
+    # without the clamp that turns both do what they say: 0.5 rad in 0.1 s, and what the file has, to its rounding
+    _, state = last_state(load(TWO_HELD + FILE + twist, path__csv=path))
+    assert state.twist[0, 3].item() == pytest.approx(0.5, rel=1e-12)
+    assert state.positions[0, 4].tolist() == pytest.approx([0.370711, 0, 0.070711], abs=1e-15)

@@ -88,6 +88,10 @@ MALFORMED = {
         scene_text(rod=rod(stiffness="{EA = 1.0, EI1 = 1.0, EI2 = 1.0, GJ = 1.0}")),
         "rod: youngs does nothing beside all of EA, EI1, EI2, GJ",
     ),
+    "poisson and GJ": (
+        scene_text(rod=rod(stiffness="{GJ = 1.0}", poisson="0.3")),
+        "rod: poisson does nothing beside GJ in stiffness",
+    ),
     "youngs of text": (scene_text(rod=rod(youngs='"soft"')), "rod.youngs: expected a number", "got 'soft'"),
     "youngs true": (scene_text(rod=rod(youngs="true")), "rod.youngs: expected a number", "got True"),
     "youngs nan": (scene_text(rod=rod(youngs="nan")), "rod.youngs: expected", "got nan"),

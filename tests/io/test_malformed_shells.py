@@ -9,7 +9,15 @@ MALFORMED = {
     # shells: tables
     "no thickness": (shell_scene(shell=shell(thickness=None)), "shell.thickness: missing (thickness [m])"),
     "negative thickness": (shell_scene(shell=shell(thickness="-1e-3")), "shell.thickness: expected greater than 0"),
-    "shell without youngs": (shell_scene(shell=shell(youngs=None)), "shell.youngs: missing"),
+    "shell without youngs": (shell_scene(shell=shell(youngs=None)), "shell: youngs is missing"),
+    "shell's youngs and both stiffnesses": (
+        shell_scene(shell=shell(stiffness="{membrane = 1.0, bending = 1.0}")),
+        "shell: youngs does nothing beside both membrane and bending",
+    ),
+    "poisson of hinges and springs": (
+        shell_scene(shell=shell(bending='"hinge"', poisson="0.3")),
+        'shell: poisson does nothing with bending = "hinge" and springs',
+    ),
     "weightless shell": (shell_scene(shell=shell(density="0.0")), "shell.density: expected greater than 0"),
     "unknown bending": (shell_scene(shell=shell(bending='"hinges"')), "shell.bending: expected 'hinge' or 'midedge'"),
     "natural of a rod": (shell_scene(shell=shell(natural='"straight"')), "shell.natural: expected 'initial' or 'flat'"),

@@ -110,7 +110,7 @@ def test_static_scene_ends_in_equilibrium(load):
 
 def test_several_rods_keep_the_order_of_nodes_and_edges(load):
     """Give three tables to edges in mixed order: numbering is the file's, and each edge has its own stiffness."""
-    body = "density = 1000.0\npoisson = 0.5\n"
+    body = "density = 1000.0\n"
     circle = 'section = {shape = "circle", radius = 2e-3}\n'
     rectangle = 'section = {shape = "rectangle", width = 4e-3, height = 1e-3}\n'
     text = (
@@ -135,12 +135,16 @@ def test_every_key_of_a_rod_reaches_the_model(load):
     text = GOOD.replace(
         ROD,
         '[rod]\nsection = {shape = "rectangle", width = 4e-3, height = 2e-3}\nyoungs = 3e6\npoisson = 0.3\n'
-        'density = 900.0\nnatural = "straight"\nstiffness = {GJ = 1e-4}\n',
+        'density = 900.0\nnatural = "straight"\nstiffness = {EI1 = 1e-4}\n',
     )
     ours = load(text).build().model
     robot = RobotBuilder()
     robot.add_rod(
-        ours.nodes.numpy(), Rectangle(4e-3, 2e-3), Material(3e6, 900.0, 0.3), natural="straight", stiffness={"GJ": 1e-4}
+        ours.nodes.numpy(),
+        Rectangle(4e-3, 2e-3),
+        Material(3e6, 900.0, 0.3),
+        natural="straight",
+        stiffness={"EI1": 1e-4},
     )
     robot.clamp(nodes=[0, 1])
     theirs = robot.finalize()

@@ -12,6 +12,7 @@ from torchdismech.io.scene import load_scene
 
 SHEET = meshes.rectangle(0.06, 0.04, 0.02)
 SHELL = "[shell]\nthickness = 1e-3\nyoungs = 1e6\npoisson = 0.3\ndensity = 1000.0\n"
+BENT = {"midedge": SHELL, "hinge": SHELL.replace("poisson = 0.3\n", 'bending = "hinge"\n')}
 REST = """
 [[clamp]]
 box = {min = [-1, -1, -1], max = [1e-9, 1, 1]}
@@ -49,7 +50,7 @@ def test_geometry_by_any_way_is_that_of_the_builder(tmp_path, geometry, bending)
     """Move as the model from Python does, whatever the file of the mesh."""
     if geometry == "inline":
         geometry = f"nodes = {SHEET.nodes.tolist()}\ntriangles = {SHEET.triangles.tolist()}"
-    path = written(tmp_path, geometry, SHELL + f'bending = "{bending}"\n')
+    path = written(tmp_path, geometry, BENT[bending])
     found = run(path)
     builder = RobotBuilder()
     builder.add_shell(SHEET.nodes, SHEET.triangles, 1e-3, Material(1e6, 1000.0, 0.3), bending)
@@ -149,7 +150,7 @@ def model_of_sheet():
 @pytest.mark.parametrize("bending", ["hinge", "midedge"])
 def test_resumed_run_is_the_uninterrupted_one(tmp_path, bending):
     """Go on from a file to the same bits: mid-edge normals and their frames are in it."""
-    path = written(tmp_path, 'file = "sheet.obj"', SHELL + f'bending = "{bending}"\n')
+    path = written(tmp_path, 'file = "sheet.obj"', BENT[bending])
     runner = CliRunner()
     whole, part = tmp_path / "whole.h5", tmp_path / "part.h5"
     for arguments in (
@@ -184,3 +185,12 @@ def test_turned_triangles_and_loose_parts_are_told(tmp_path):
 def _shift(face, k: int) -> int:
     """Return by how many places a triangle of the sheet is rolled."""
     return next(s for s in range(3) if np.array_equal(np.roll(SHEET.triangles[k], -s), face))
+
+
+def test_shells_of_given_stiffnesses_need_no_youngs(load):
+    """Leave Young's modulus out where both stiffnesses are given: they are what the model has."""
+    shell = SHELL.replace("youngs = 1e6\n", "stiffness = {membrane = 1e3, bending = 1e-4}\n")
+    triangle = "[robot]\nnodes = [[0, 0, 0], [0.05, 0, 0], [0, 0.05, 0]]\ntriangles = [[0, 1, 2]]\n"
+    model = load(triangle + shell + REST).build().model
+    values = [getattr(*model.places[name]).unique().tolist() for name in ("membrane.stiffness", "midedge.stiffness")]
+    assert values == [[1e3], [1e-4]]

@@ -15,6 +15,8 @@ from torchdismech.model import Model
 
 __all__ = ["Fixed", "Reference", "Table"]
 
+ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-5}  # of times that are sums of many steps
+
 
 class Reference(nn.Module):
     """Strains (B, m) over time, relative to the undeformed shape, in the units of `Strains`."""
@@ -59,7 +61,7 @@ class Table(Reference):
 
     Parameters
     ----------
-    times : (T,) growing [s].
+    times : (T,) growing [s], of any dtype.
     values : (T, m), or (T, B, m).
     beyond : before the first and after the last time: "refuse" runs that go there, or "hold" the value at that end.
     """
@@ -104,10 +106,12 @@ class Table(Reference):
         """Return the strains (B, m) at the times (B,)."""
         if len(self.times) == 1:
             return self.values[0]
-        after = torch.searchsorted(self.times, time.contiguous()).clamp(1, len(self.times) - 1)
+        finer = torch.promote_types(self.times.dtype, time.dtype)  # times may be known to more digits than the model's
+        times, time = self.times.to(finer), time.to(finer)
+        after = torch.searchsorted(times, time.contiguous()).clamp(1, len(times) - 1)
         before = after - 1
-        part = (time - self.times[before]) / (self.times[after] - self.times[before])
-        part = part.clamp(0, 1)[:, None]
+        part = (time - times[before]) / (times[after] - times[before])
+        part = part.clamp(0, 1)[:, None].to(self.values)
         if self.values.dim() == 2:
             return torch.lerp(self.values[before], self.values[after], part)
         robot = torch.arange(len(time), device=time.device) if self.values.shape[1] > 1 else 0
@@ -116,9 +120,14 @@ class Table(Reference):
     def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
         """Refuse values that do not fit, and times that do not cover the run."""
         _refuse_misfit(self.values, self.values.shape[1] if self.values.dim() == 3 else 1, strains, batch)
+        if self.times.device != self.values.device:
+            raise InputError(
+                f"reference: expected times on {self.values.device}, where the values are, got {self.times.device}; "
+                f"take times.to({str(self.values.device)!r})"
+            )
         first, last = float(self.times[0]), float(self.times[-1])
         begin, end = float(start.min()), float(stop.max())
-        slack = 1e-9 * max(abs(first), abs(last), abs(end))
+        slack = ROUNDING[start.dtype] * max(abs(first), abs(last), abs(end))
         if self.beyond == "refuse" and (begin < first - slack or end > last + slack):
             raise InputError(
                 f"reference: is known from {first:g} to {last:g} s and the run goes from {begin:g} to {end:g} s: "

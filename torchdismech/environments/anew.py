@@ -24,7 +24,9 @@ class DrawnAnew:
     """The constants of a scene's robots, for `Task.constants`: [batch.randomize] draws again for each episode.
 
     A number of a scene, such as a radius, may stand behind many constants. So its robots are built with the numbers
-    that were drawn, and those constants are taken that depend on them.
+    that were drawn, and those constants are taken that depend on them. A robot draws again where the scene would not
+    accept a number, such as a negative one of a normal distribution for a stiffness: counted, so that it is the same
+    each time.
 
     Parameters
     ----------
@@ -62,8 +64,10 @@ class DrawnAnew:
     def _built(self, draws: Draws) -> Model:
         """Return the scene's robots with numbers that were drawn."""
 
-        def sampled(name: str, distribution: Distribution) -> np.ndarray:
-            return _of(distribution, draws.named(name)).cpu().numpy()
+        def sampled(name: str, distribution: Distribution) -> Iterator[np.ndarray]:
+            own = draws.named(name)
+            while True:
+                yield _of(distribution, own).cpu().numpy()
 
         return build_model(self.scene.redrawn(sampled), compile=False)
 

@@ -26,6 +26,8 @@ from torchdismech.values import where_rows
 
 if TYPE_CHECKING:
     from torchdismech.environments.anew import DrawnAnew
+    from torchdismech.io.scene import Scene
+    from torchdismech.io.schema_actuators import Chamber, Tendon
 
 __all__ = ["Environment", "Episodes", "Outcome"]
 
@@ -140,29 +142,34 @@ class Environment:
 
     @classmethod
     def from_scene(
-        cls, scene: Path | str, task: Task, horizon: int | None = None, anew: bool = False, **options
+        cls,
+        scene: Path | str,
+        task: Task,
+        horizon: int | None = None,
+        anew: bool = False,
+        allow_code: bool = False,
+        **options,
     ) -> Environment:
         """Return the robots of a scene file.
 
-        Scenes that move their robots themselves are refused: here actions do.
+        Scenes that move their robots themselves, or drive tendons and chambers by files, are refused: here actions do.
 
         Parameters
         ----------
         horizon : actions of an episode; None: as many as take the scene's duration.
         anew : whether robots draw the numbers of [batch.randomize] anew in each episode, from their own seeds; then
             these are constants besides the task's. Otherwise what the scene drew stays with each robot.
+        allow_code : run the file that magnetic.python names.
         options : of `Environment`, but for `batch`, which the scene says.
         """
         from torchdismech.environments.anew import DrawnAnew
         from torchdismech.io.scene import load_scene
 
         loaded = load_scene(Path(scene))
-        moving = [name for name in ("actuation", "controller", "move") if getattr(loaded.document, name)]
-        if moving:
-            raise InputError(f"{scene}: [{moving[0]}] moves the robots, which actions do in an environment: remove it")
+        _refuse_moving(loaded)
         if loaded.document.initial is not None:
             raise InputError(f"{scene}: [initial] says where robots begin, which the task's start does: remove it")
-        setup = loaded.build()
+        setup = loaded.build(allow_code=allow_code)
         if "batch" in options:
             raise InputError("Environment.from_scene: batch: the scene says how many robots there are, in [batch]")
         steps = whole_number(options.get("steps", 1), "Environment: steps")
@@ -388,6 +395,23 @@ def _refuse_odd_choice(what: str, robots: Tensor, batch: int) -> None:
     if robots.shape != (batch,) or robots.dtype != torch.bool:
         dtype = str(robots.dtype).removeprefix("torch.")
         raise InputError(f"{what}: expected ({batch},) bool, got {tuple(robots.shape)} {dtype}")
+
+
+def _refuse_moving(scene: Scene) -> None:
+    """Refuse a scene that says how its robots move over time."""
+    document = scene.document
+    for name in ("actuation", "controller", "move"):
+        if getattr(document, name):
+            raise InputError(f"{scene.path}: [{name}] moves the robots, which actions do in an environment: remove it")
+    actuators: dict[str, Sequence[Tendon | Chamber]] = {"tendon": document.tendon, "chamber": document.chamber}
+    for name, tables in actuators.items():
+        for k, table in enumerate(tables):
+            if table.over_time is not None:
+                driven, file = table.over_time
+                raise InputError(
+                    f"{scene.path}: {name}.{k}.{driven}_file: {file} drives the {name}, which actions do in an "
+                    f"environment: give a number, {driven}, instead, and set it by an action Constant"
+                )
 
 
 def _with_constants(task: Task, further: DrawnAnew) -> Task:

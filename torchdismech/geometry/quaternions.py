@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["product", "rotation_matrix", "rotation_of_vector"]
+__all__ = ["best_rotation", "conjugate", "power", "product", "rotation_matrix", "rotation_of_vector"]
 
 
 def product(p: Tensor, q: Tensor) -> Tensor:
@@ -35,6 +35,36 @@ def rotation_matrix(quaternion: Tensor) -> Tensor:
     products = (quaternion.unsqueeze(-1) * quaternion.unsqueeze(-2)).flatten(-2)
     less = (products @ torch.as_tensor(_PRODUCTS_IN_MATRIX).to(products)).unflatten(-1, (3, 3))
     return less + torch.eye(3, dtype=less.dtype, device=less.device)
+
+
+def conjugate(quaternion: Tensor) -> Tensor:
+    """Return the quaternions (..., 4) of the rotations back."""
+    return torch.cat([quaternion[..., :1], -quaternion[..., 1:]], dim=-1)
+
+
+def power(quaternion: Tensor, exponent: Tensor) -> Tensor:
+    """Return the quaternions (..., 4) that turn by a multiple (..., 1) of the angle, which is within half a turn."""
+    quaternion = torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)
+    sine = torch.linalg.vector_norm(quaternion[..., 1:], dim=-1, keepdim=True)
+    half = exponent * torch.atan2(sine, quaternion[..., :1])
+    axis = quaternion[..., 1:] / torch.where(sine > 0, sine, 1.0)
+    return torch.cat([torch.cos(half), torch.sin(half) * axis], dim=-1)
+
+
+def best_rotation(sums: Tensor, near: Tensor, weight: float) -> Tensor:
+    """Return the rotations (..., 4) that turn vectors a best to vectors b: the sum of b . (R a) is largest (Horn 1987).
+
+    Parameters
+    ----------
+    sums : (..., 3, 3) of the products b a^T.
+    near : (..., 4) rotations; that which is nearest to them is taken where several serve alike.
+    weight : of being near, as a part of the weight of the vectors.
+    """
+    table = torch.as_tensor(_PRODUCTS_IN_MATRIX).to(sums)
+    form = (sums.flatten(-2) @ table.mT).unflatten(-1, (4, 4))  # b . (R a), summed, is q . form q and a constant
+    form = form / torch.linalg.matrix_norm(form, keepdim=True).clamp(min=torch.finfo(form.dtype).tiny)
+    form = form + form.mT + weight * near.unsqueeze(-1) * near.unsqueeze(-2)
+    return torch.linalg.eigh(form).eigenvectors[..., -1]
 
 
 def rotation_of_vector(vectors: Tensor) -> Tensor:

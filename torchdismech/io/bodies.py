@@ -277,7 +277,7 @@ def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, 
         return scene.numbers.scalar(("shell", k, *name), nominal)
 
     material = Material(
-        number(shell.youngs, "youngs"),
+        1.0 if shell.youngs is None else number(shell.youngs, "youngs"),  # without it both stiffnesses are given
         number(shell.density, "density"),
         number(shell.poisson, "poisson"),
         number(shell.relaxation_time, "relaxation_time"),

@@ -25,6 +25,7 @@ __all__ = ["build_schedule"]
 AXES = "xyz"
 CURVATURES = ("kappa1", "kappa2")
 ROUNDING = 1e-12  # of natural curvatures
+OUT_OF_SHAPE = 1e-6  # of the distance between two nodes of a clamp: files have some digits less than numbers have
 
 
 def build_schedule(scene: Scene, model: Model) -> Schedule:
@@ -39,6 +40,8 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
     poses = not turning.isdisjoint(model.body.held.nodes.tolist())
     if poses:
         _refuse_split_clamps(scene, model)
+        _refuse_turned_edges(scene, model)
+        _refuse_paths_out_of_shape(scene, model, [m for m in node_motions if isinstance(m, Path3)])
     return Schedule(
         poses=poses,
         node_motions=node_motions,
@@ -128,6 +131,43 @@ def _refuse_split_clamps(scene: Scene, model: Model) -> None:
                     f"node {clamp.nodes[~moved][0]} of the same clamp stays: clamps with a direction turn as a whole"
                 )
                 raise SceneError(scene.path, ("move", k, "nodes"), problem)
+
+
+def _refuse_turned_edges(scene: Scene, model: Model) -> None:
+    """Refuse twists of edges that clamps hold where clamps move as rigid bodies: the angles follow from that."""
+    for k, move in enumerate(scene.document.move):
+        for number, clamp in enumerate(model.body.clamps):
+            turned = np.intersect1d(clamp.framed, move.edges or [])
+            if len(turned):
+                problem = (
+                    f"edge {turned[0]} is held by clamp.{number}, and clamps move as rigid bodies in this scene, as "
+                    "one with a direction has a rotation: give this clamp's nodes a rotation about the edge instead"
+                )
+                raise SceneError(scene.path, ("move", k, "twist_rate"), problem)
+
+
+def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -> None:
+    """Refuse paths that do more than shift a clamp where clamps move as rigid bodies."""
+    numbers = [k for k, move in enumerate(scene.document.move) if move.file is not None]
+    for k, path in zip(numbers, paths, strict=True):
+        for number, clamp in enumerate(model.body.clamps):
+            columns = [path.index.index(node) for node in clamp.nodes if node in path.index]
+            if len(columns) < 2:
+                continue
+            x = path.table.values.unflatten(1, (-1, 3))[:, columns]
+            rest = model.nodes[clamp.nodes].to(x)
+            arms = rest[1:] - rest[0]
+            off = torch.linalg.vector_norm(x[:, 1:] - x[:, :1] - arms, dim=-1)
+            bad = (off > OUT_OF_SHAPE * torch.linalg.vector_norm(arms, dim=-1)).nonzero()
+            if len(bad):
+                row, node = bad[0].tolist()
+                problem = (
+                    f"turns or deforms clamp.{number}: at {path.table.times[row]:g} s node {clamp.nodes[node + 1]} is "
+                    f"{off[row, node]:g} m from where it is beside node {clamp.nodes[0]} at rest. Clamps move as rigid "
+                    "bodies in this scene, as one with a direction has a rotation, and files only shift them: take a "
+                    "rotation instead"
+                )
+                raise SceneError(scene.path, ("move", k, "file"), problem)
 
 
 def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from torchdismech.io.schema_base import per_robot
 
 __all__ = ["Numbers", "Sampled", "draw"]
 
-Sampled = Callable[[str, Distribution], np.ndarray]
+Sampled = Callable[[str, Distribution], Iterator[np.ndarray]]
+TRIES = 100  # for a number that the scene accepts
 
 WHY_NOT = {
     "simulation": "all robots of a batch take the same steps",
@@ -66,7 +67,8 @@ def draw(
     ----------
     path : the scene file, for messages.
     raw : the tables that `document` was made of.
-    sampled : returns draws (B,) of a distribution for a key with dots, in place of those by the seed of the batch.
+    sampled : yields draws (B,) of a distribution for a key with dots, in place of those by the seed of the batch, and
+        then such as take the place of what the scene would not accept.
 
     Returns
     -------
@@ -79,8 +81,8 @@ def draw(
         key = _resolved(path, where, name, document)
         if key in by_key:
             raise SceneError(path, where, "the same number is drawn under another name, too")
-        values = _drawn(path, where, key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
-        _check_drawn(path, where, key, values, raw)
+        samples = _samples(path, where, key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
+        values = _accepted(path, where, key, samples, raw)
         by_key[key] = values
         by_name[name] = torch.from_numpy(values)
     return Numbers(by_key), by_name
@@ -140,44 +142,78 @@ def _check_per_robot(path: Path, where: str, key: Key) -> None:
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _drawn(path: Path, where: str, key: Key, distribution: Distribution, batch: Batch, sampled: Sampled) -> np.ndarray:
-    """Return the draws (B,)."""
+def _samples(
+    path: Path, where: str, key: Key, distribution: Distribution, batch: Batch, sampled: Sampled
+) -> Iterator[np.ndarray]:
+    """Return an iterator of draws (B,)."""
     if distribution.values is None:
         return sampled(".".join(map(str, key)), distribution)
     values = np.array(distribution.values, dtype=np.float64)
     if len(values) != batch.size:
         raise SceneError(path, f"{where}.values", f"expected {batch.size} numbers (batch.size), got {len(values)}")
-    return values
+    return iter([values])
 
 
-def _by_seed(batch: Batch, name: str, distribution: Distribution) -> np.ndarray:
-    """Return draws (B,); the stream of a number depends on the seed and on its key alone."""
+def _by_seed(batch: Batch, name: str, distribution: Distribution) -> Iterator[np.ndarray]:
+    """Yield draws (B,), once; the stream of a number depends on the seed and on its key alone."""
     random = np.random.default_rng([batch.seed, *name.encode()])
     if distribution.uniform is not None:
         low, high = distribution.uniform
-        return random.uniform(low, high, size=batch.size)
-    if distribution.loguniform is not None:
+        yield random.uniform(low, high, size=batch.size)
+    elif distribution.loguniform is not None:
         low, high = np.log(distribution.loguniform).tolist()
-        return np.exp(random.uniform(low, high, size=batch.size))
-    assert distribution.normal is not None
-    mean, deviation = distribution.normal
-    return random.normal(mean, deviation, size=batch.size)
+        yield np.exp(random.uniform(low, high, size=batch.size))
+    else:
+        assert distribution.normal is not None
+        mean, deviation = distribution.normal
+        yield random.normal(mean, deviation, size=batch.size)
 
 
-def _check_drawn(path: Path, where: str, key: Key, values: np.ndarray, raw: dict[str, Any]) -> None:
-    """Refuse draws that the scene would not accept in the place of the number."""
-    for robot in {int(values.argmin()), int(values.argmax())}:
-        trial = copy.deepcopy(raw)
-        table: Any = trial
-        for part, following in zip(key, [*key[1:], None], strict=True):
-            if isinstance(table, dict) and part == 0 and isinstance(part, int):
-                continue  # [rod] that stands alone
-            if following is None:
-                table[part] = float(values[robot])
-            else:
-                table = table.setdefault(part, {}) if isinstance(table, dict) else table[part]
-        try:
-            Document.model_validate(trial)
-        except ValidationError as error:
-            _, problem = sentences(error, trial, Document)[0]
-            raise SceneError(path, where, f"robot {robot} drew {values[robot]:.6g}: {problem}") from None
+def _accepted(path: Path, where: str, key: Key, samples: Iterator[np.ndarray], raw: dict[str, Any]) -> np.ndarray:
+    """Return draws (B,) that the scene accepts in the place of the number; refuse those for which no other ones come.
+
+    A robot has its first draw that is accepted, so it does not depend on the other robots.
+    """
+    values = next(samples)
+    for tries in range(1, TRIES + 1):
+        ends = {robot: _problem(key, float(values[robot]), raw) for robot in (values.argmin(), values.argmax())}
+        wrong = [(robot, problem) for robot, problem in ends.items() if problem is not None]
+        if not wrong:
+            return values
+        others = next(samples, None)
+        if others is None or tries == TRIES:
+            break
+        rows = _refused(key, values, raw)
+        values[rows] = others[rows]
+    robot, problem = wrong[0]
+    after = f" in draw {tries}, as in all before" if tries > 1 else ""
+    raise SceneError(path, where, f"robot {robot} drew {values[robot]:.6g}{after}: {problem}")
+
+
+def _refused(key: Key, values: np.ndarray, raw: dict[str, Any]) -> np.ndarray:
+    """Return which draws (B,) of a key the scene would not accept; those that it does lie between two bounds."""
+    refused = np.zeros(len(values), dtype=bool)
+    for order in (values.argsort(), values.argsort()[::-1]):
+        for robot in order:
+            if refused[robot] or _problem(key, float(values[robot]), raw) is None:
+                break
+            refused[robot] = True
+    return refused
+
+
+def _problem(key: Key, value: float, raw: dict[str, Any]) -> str | None:
+    """Return why the scene would not accept a value in the place of a number; None where it does."""
+    trial = copy.deepcopy(raw)
+    table: Any = trial
+    for part, following in zip(key, [*key[1:], None], strict=True):
+        if isinstance(table, dict) and part == 0 and isinstance(part, int):
+            continue  # [rod] that stands alone
+        if following is None:
+            table[part] = value
+        else:
+            table = table.setdefault(part, {}) if isinstance(table, dict) else table[part]
+    try:
+        Document.model_validate(trial)
+    except ValidationError as error:
+        return sentences(error, trial, Document)[0][1]
+    return None

@@ -151,7 +151,8 @@ class Scene:
         code = self.document.code
         for key, named in code.items():
             if not allow_code:
-                raise SceneError(self.path, key, f"runs code from {named}: pass --allow-code to let it")
+                problem = f"runs code from {named}: pass --allow-code to let it, in Python allow_code=True"
+                raise SceneError(self.path, key, problem)
         model = build_model(self, device, run_code=True, add=add)
         state = initial_state(self, model)
         if self.batch < self.whole:

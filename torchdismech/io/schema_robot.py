@@ -176,6 +176,8 @@ class Rod(Part):
             raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
         if self.youngs is not None and every:
             raise ValueError("youngs does nothing beside all of EA, EI1, EI2, GJ in stiffness: leave it out")
+        if stiffness.GJ is not None and "poisson" in self.model_fields_set:
+            raise ValueError("poisson does nothing beside GJ in stiffness, which alone depends on it: leave it out")
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self
@@ -215,7 +217,7 @@ class Shell(Part):
     """[shell] or [[shell]]: thickness and material of triangles."""
 
     thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")
-    youngs: Annotated[Positive, PER_ROBOT] = Field(description="Young's modulus [Pa]")
+    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
     poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
     density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
     relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
@@ -231,7 +233,17 @@ class Shell(Part):
     box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the triangles inside")
 
     @model_validator(mode="after")
-    def _one_selection(self) -> Shell:
+    def _complete(self) -> Shell:
+        both = None not in (self.stiffness.membrane, self.stiffness.bending)
+        if self.youngs is None and not both:
+            raise ValueError("youngs is missing: Young's modulus [Pa], or both membrane and bending in stiffness")
+        if self.youngs is not None and both:
+            raise ValueError("youngs does nothing beside both membrane and bending in stiffness: leave it out")
+        if self.bending == "hinge" and self.membrane != "continuum" and "poisson" in self.model_fields_set:
+            raise ValueError(
+                'poisson does nothing with bending = "hinge" and springs, the membrane that comes with it: leave it '
+                'out, or take bending = "midedge" or membrane = "continuum"'
+            )
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self
