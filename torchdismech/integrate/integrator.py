@@ -16,6 +16,7 @@ from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError, refuse_other_kind, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
+from torchdismech.integrate.causes import cause_of_failure
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.course import Course, course_of, goes_on
 from torchdismech.integrate.equations import StepEquations
@@ -23,7 +24,6 @@ from torchdismech.integrate.gradient import differentiable_step
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import (
     apart_from_checkpoints,
-    cause_in_hooks,
     refuse_hidden_tensors,
     refuse_transforms,
     saved_elsewhere,
@@ -316,9 +316,7 @@ class Solver(ABC):
             size = chunk_size(model, state.batch, self)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
-            cause = None
-            if model.has_user_hooks:
-                cause = cause_in_hooks(model, state, acting, ~info.converged, info.status, self._step_length)
+            cause = cause_of_failure(model, state, [control, *following], acting, info, self._step_length)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:
