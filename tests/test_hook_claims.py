@@ -1,6 +1,5 @@
 """What users' forces and energies claim of themselves, and what becomes of claims that do not hold."""
 
-
 import pytest
 import torch
 from torch import nn

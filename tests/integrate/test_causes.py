@@ -11,12 +11,25 @@ from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder,
 DT = 0.01
 
 
-def rod():
+class Below(forces.LocalForce):
+    """A force that is no number where the last node has fallen by 1 cm."""
+
+    def __init__(self):
+        super().__init__(reach=0)
+
+    def nodal_force(self, state, control):
+        """Return a small spring, or NaN."""
+        x = state.positions
+        return torch.where(x[:, -1:, 2:] < -0.01, torch.nan, -1e-3 * x)
+
+
+def rod(*more):
     """Return a rod that is held at one end and hangs."""
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 11), Circle(5e-3), Material(1e6, 1100.0))
     builder.clamp(nodes=[0], direction="rest")
-    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    for force in (forces.Gravity((0, 0, -9.81)), *more):
+        builder.add_force(force)
     return builder.finalize()
 
 
@@ -76,3 +89,11 @@ def test_what_no_clamp_holds_is_not_read():
         warnings.simplefilter("error")
         _, info = short.step(model, state, Control(clamped_q=led))
     assert not bool(info.converged.any())
+
+
+def test_a_force_that_ends_during_the_search_is_named():
+    """Name a user's force that is NaN where the step leads, though the search ends for want of iterations."""
+    integrator = ImplicitEuler(DT, max_iterations=10)
+    with pytest.warns(RuntimeWarning, match="Below: its force on node 0 along x is nan, where positions and velo"):
+        run = rollout(rod(Below()), rod().initial_state(), integrator, 15)
+    assert run.status[-1].tolist() in ([Status.MAX_ITERATIONS], [Status.LINE_SEARCH_FAILED])
