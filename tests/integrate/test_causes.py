@@ -97,3 +97,38 @@ def test_a_force_that_ends_during_the_search_is_named():
     with pytest.warns(RuntimeWarning, match="Below: its force on node 0 along x is nan, where positions and velo"):
         run = rollout(rod(Below()), rod().initial_state(), integrator, 15)
     assert run.status[-1].tolist() in ([Status.MAX_ITERATIONS], [Status.LINE_SEARCH_FAILED])
+
+
+def turned(angle, axis):
+    """Return the pose (1, 1, 7) of a clamp at the origin, turned by an angle about an axis."""
+    half = 0.5 * angle
+    turn = [math.cos(half), *(math.sin(half) * float(axis == k) for k in "xyz")]
+    return torch.tensor([[[0.0, 0.0, 0.0, *turn]]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "pose",
+    [
+        turned(math.pi, "z"),
+        turned(math.pi, "y"),
+        turned(0.99 * math.pi, "z"),
+        torch.eye(7, dtype=torch.float64)[None, 6:],
+    ],
+    ids=["about z", "about y", "nearly", "identity as (x, y, z, w)"],
+)
+def test_half_turns_of_a_clamp_are_named(pose):
+    """Name the clamp, and the order of quaternions, where a step that turns it by half a turn fails."""
+    model, integrator = rod(), ImplicitEuler(DT, max_iterations=2)  # so that the step of a bit less fails, too
+    with pytest.warns(RuntimeWarning, match=r"clamp 0 of robot 0 turns by 1[78]\d degrees .* are \(w, x, y, z\)"):
+        integrator.step(model, model.initial_state(), Control(pose=pose))
+
+
+def test_small_turns_are_not_blamed():
+    """Say nothing of a clamp that turns by half a right angle in a step that fails."""
+    model = rod()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, info = ImplicitEuler(DT, max_iterations=1).step(
+            model, model.initial_state(), Control(pose=turned(math.pi / 4, "z"))
+        )
+    assert not bool(info.converged.any())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +14,8 @@ from torchdismech.model import Model
 from torchdismech.state import Control, State
 
 __all__ = ["cause_of_failure"]
+
+HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
 
 
 @torch.no_grad()
@@ -39,7 +42,7 @@ def cause_of_failure(
     for number, control in enumerate(taken):
         if cause := _not_finite(model, control, failed, state.time + (number + 1) * dt):
             return cause
-    return cause_in_hooks(model, state, acting, failed, info.status, dt)
+    return cause_in_hooks(model, state, acting, failed, info.status, dt) or _far(model, state, acting, failed)
 
 
 def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> str | None:
@@ -57,3 +60,28 @@ def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> s
                 "a schedule, a controller or its network"
             )
     return None
+
+
+def _far(model: Model, state: State, acting: Control, rows: Tensor) -> str | None:
+    """Return which clamp turns by half a turn in the step, for some robots (B,); None where none does.
+
+    By poses it is where tangents are turned back that there are no numbers for angles.
+    """
+    if acting.clamped_q is None:
+        return None
+    clamped = model.body.clamped
+    nodes, edges, held = clamped.counts
+    parts = [3 * nodes, edges, 3 * held]
+    before, after = (q[:, clamped.dofs].split(parts, dim=1) for q in (state.q, acting.clamped_q))
+    angle = (after[1] - before[1]).abs().nan_to_num(math.pi)
+    directions = [x[2].unflatten(1, (held, 3)) for x in (before, after)]
+    bend = torch.linalg.vecdot(*directions).clamp(-1, 1).acos()
+    turned = torch.rad2deg(torch.cat([angle, bend], dim=1)).where(rows[:, None], 0.0)
+    if not turned.numel() or not bool((most := turned.max()) > HALF):
+        return None
+    robot, part = divmod(int(turned.argmax()), turned.shape[1])
+    number = int(torch.cat([clamped.clamp[nodes : nodes + edges], clamped.clamp[nodes + 2 * edges :]])[part])
+    return (
+        f"clamp {number} of robot {robot} turns by {float(most):.0f} degrees in this step, where less than 180 can be "
+        "followed: turn it in more steps; quaternions of poses are (w, x, y, z), (1, 0, 0, 0) is no turn"
+    )
