@@ -132,3 +132,16 @@ def test_small_turns_are_not_blamed():
             model, model.initial_state(), Control(pose=turned(math.pi / 4, "z"))
         )
     assert not bool(info.converged.any())
+
+
+@pytest.mark.parametrize("field", ["pose", "clamped_q"])
+def test_jumps_of_a_clamp_are_named(field):
+    """Name the clamp that is moved by more than the robot's length in a step that fails, and how far, in its batch."""
+    model = rod()
+    state = model.initial_state(2)
+    given = {"pose": model.rest_poses.repeat(2, 1, 1), "clamped_q": state.q.clone()}[field]
+    given[1].view(-1)[0] += 100.0
+    said = "clamp 0 of robot 1 moves by 100 m in this step, and the robot is 0.3 m long: move it in more steps"
+    with pytest.warns(RuntimeWarning, match=said):
+        _, info = ImplicitEuler(DT).step(model, state, Control(**{field: given}))
+    assert info.converged.tolist() == [True, False]

@@ -42,7 +42,7 @@ def cause_of_failure(
     for number, control in enumerate(taken):
         if cause := _not_finite(model, control, failed, state.time + (number + 1) * dt):
             return cause
-    return cause_in_hooks(model, state, acting, failed, info.status, dt) or _far(model, state, acting, failed)
+    return cause_in_hooks(model, state, acting, failed, info.status, dt) or _moved_far(model, state, acting, failed)
 
 
 def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> str | None:
@@ -62,26 +62,40 @@ def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> s
     return None
 
 
-def _far(model: Model, state: State, acting: Control, rows: Tensor) -> str | None:
-    """Return which clamp turns by half a turn in the step, for some robots (B,); None where none does.
-
-    By poses it is where tangents are turned back that there are no numbers for angles.
-    """
-    if acting.clamped_q is None:
+def _moved_far(model: Model, state: State, acting: Control, rows: Tensor) -> str | None:
+    """Return which clamp turns or moves too far in the step, for some robots (B,); None where none does."""
+    if acting.clamped_q is None or not len(model.body.clamped.dofs):
         return None
     clamped = model.body.clamped
     nodes, edges, held = clamped.counts
-    parts = [3 * nodes, edges, 3 * held]
-    before, after = (q[:, clamped.dofs].split(parts, dim=1) for q in (state.q, acting.clamped_q))
+    before, after = (q[:, clamped.dofs].split([3 * nodes, edges, 3 * held], dim=1) for q in (state.q, acting.clamped_q))
+    # by poses it is where tangents are turned back that there are no numbers for angles
     angle = (after[1] - before[1]).abs().nan_to_num(math.pi)
-    directions = [x[2].unflatten(1, (held, 3)) for x in (before, after)]
-    bend = torch.linalg.vecdot(*directions).clamp(-1, 1).acos()
-    turned = torch.rad2deg(torch.cat([angle, bend], dim=1)).where(rows[:, None], 0.0)
-    if not turned.numel() or not bool((most := turned.max()) > HALF):
+    bend = torch.linalg.vecdot(*(x[2].unflatten(1, (held, 3)) for x in (before, after))).clamp(-1, 1).acos()
+    turned = torch.rad2deg(torch.cat([angle, bend], dim=1))
+    of_turns = torch.cat([clamped.clamp[nodes : nodes + edges], clamped.clamp[nodes + 2 * edges :]])
+    if found := _first_above(turned, torch.full_like(state.time, HALF), rows, of_turns):
+        robot, number, most = found
+        return (
+            f"clamp {number} of robot {robot} turns by {most:.0f} degrees in this step, where less than 180 can be "
+            "followed: turn it in more steps; quaternions of poses are (w, x, y, z), (1, 0, 0, 0) is no turn"
+        )
+    moved = (after[0] - before[0]).unflatten(1, (nodes, 3)).norm(dim=2)
+    size = (state.positions.amax(1) - state.positions.amin(1)).norm(dim=1)
+    if found := _first_above(moved, size, rows, clamped.clamp[:nodes]):
+        robot, number, most = found
+        return (
+            f"clamp {number} of robot {robot} moves by {most:.3g} m in this step, and the robot is "
+            f"{float(size[robot]):.3g} m long: move it in more steps; poses and clamped_q say where it is, in m, not "
+            "how far it moves"
+        )
+    return None
+
+
+def _first_above(values: Tensor, limit: Tensor, rows: Tensor, numbers: Tensor) -> tuple[int, int, float] | None:
+    """Return the robot, the clamp's number and the value where one of values (B, k) is farthest above limits (B,)."""
+    over = (values - limit[:, None]).where(rows[:, None], -1.0)
+    if not over.numel() or not bool(over.max() > 0):
         return None
-    robot, part = divmod(int(turned.argmax()), turned.shape[1])
-    number = int(torch.cat([clamped.clamp[nodes : nodes + edges], clamped.clamp[nodes + 2 * edges :]])[part])
-    return (
-        f"clamp {number} of robot {robot} turns by {float(most):.0f} degrees in this step, where less than 180 can be "
-        "followed: turn it in more steps; quaternions of poses are (w, x, y, z), (1, 0, 0, 0) is no turn"
-    )
+    robot, part = divmod(int(over.argmax()), over.shape[1])
+    return robot, int(numbers[part]), float(values[robot, part])
