@@ -131,6 +131,14 @@ def drawn(name, values):
         (lambda env: environment(actions=[Force([15, 15], -1.0, 1.0)]), "Force: dofs: expected indices, each once"),
         (lambda env: environment(actions=[Force([2, 15], -1.0, 1.0)]), r"Force: dofs \[2\] are clamped"),
         (lambda env: environment(actions=[Constant("Gravity.accelleration", -1.0, 1.0)]), "no constant"),
+        (
+            lambda env: environment(actions=[Constant("Gravity.acceleration", -1.0, 1.0)]),
+            r"Constant\(Gravity.acceleration\): count = 1, but it has 3 numbers here; give count=3",
+        ),
+        (
+            lambda env: environment(actions=[Constant("stretch.rest_length", 1.0, 2.0, count=2)]),
+            r"Constant\(stretch.rest_length\): count = 2, but it has 5 numbers here",
+        ),
         (lambda env: environment(actions=[Actuator("natural_twist", torch.ones(3, 1))]), "expected 4 rows, got 3"),
         (lambda env: environment(actions=[Actuator("natural_hinge_angle", torch.ones(3, 1))]), "no natural_hinge"),
         (lambda env: environment(observations=[lambda m, s, g: s.q[:, 0]]).reset(), r"observations\[0\]: expected"),
