@@ -215,6 +215,11 @@ class Environment:
         with self._own(at):
             seen = [observe(self.model, at.state, at.goal) for observe in self.task.observations]
         for k, part in enumerate(seen):
+            if callable(part) and not isinstance(part, Tensor):
+                raise InputError(
+                    f"Task.observations[{k}]: expected a tensor ({self.batch}, k), got a function: what stands there "
+                    "makes an observation and is none; call it, as in contact('penetration') or node_positions()"
+                )
             _refuse_other_than_tensor(f"Task.observations[{k}]", part)
             if part.dim() != 2 or len(part) != self.batch:
                 raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
