@@ -51,7 +51,7 @@ from torchdismech.solvers import Solvers
 from torchdismech.state import Control, State
 from torchdismech.trials import try_hooks
 from torchdismech.unknowns import Unknowns
-from torchdismech.values import Place, Values, per_robot, refuse_unfitting, robots_within
+from torchdismech.values import Place, Values, first_for, per_robot, refuse_unfitting
 
 __all__ = ["IN_PLANE", "Model"]
 
@@ -233,10 +233,18 @@ class Model(nn.Module):
     @property
     def batch(self) -> int | None:
         """Number of robots that the parameters are given for, or None where they serve any number."""
-        numbers = robots_within(self)
-        if len(numbers) > 1:
-            raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
-        return max(numbers, default=None)
+        found = first_for(self)
+        if len(found) > 1:
+            names = {(id(module), name): label for label, (module, name) in self.places.items()}
+            told = [
+                f"{names.get((id(module), name), f'{type(module).__name__}.{name}')} for {count}"
+                for count, (module, name) in sorted(found.items())
+            ]
+            raise InputError(
+                f"the model's parameters are given for different numbers of robots: {', '.join(told)}; give each "
+                "for as many, or one number for all"
+            )
+        return max(found, default=None)
 
     def _try_hooks(self) -> None:
         """Refuse users' forces and energies that break what they claim in the modes of training that modules are in."""

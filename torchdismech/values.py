@@ -30,13 +30,13 @@ __all__ = [
     "Values",
     "evaluated",
     "every_module",
+    "first_for",
     "leading",
     "per_robot",
     "real",
     "refuse_unfitting",
     "requiring_gradients",
     "robots",
-    "robots_within",
     "row_of",
     "split",
     "tensor_at",
@@ -286,13 +286,16 @@ def every_module(module: nn.Module) -> list[nn.Module]:
     return [module, *_tree_of(module).others]
 
 
-def robots_within(module: nn.Module) -> set[int]:
-    """Return the numbers of robots (above 1) that the tensors of a module, and of those in it, are given for."""
-    found = robots(module)
+def first_for(module: nn.Module) -> dict[int, Place]:
+    """Return where the first tensor stands, in a module and in those in it, that is given for each number of robots."""
+    own = _declared(module, "robot_dimension", 0)
+    found: dict[int, Place] = {}
+    for name, given in _given_per_robot(module).items():
+        found.setdefault(given.shape[own], (module, name))
     for part, name, axis in _tree_of(module).places():
         tensor = tensor_at(part, name)
         if tensor is not None and _is_per_robot(tensor, axis):
-            found.add(tensor.shape[axis])
+            found.setdefault(tensor.shape[axis], (part, name))
     return found
 
 
