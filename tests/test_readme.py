@@ -45,6 +45,12 @@ def test_the_code_on_gradients_runs():
         torch.save(names["model"], names["file"])
 
 
+def test_the_code_on_rods_runs():
+    """Run the block of docs/rods.md: a ring has a spring at each node."""
+    names = after_the_only_block("rods.md")
+    assert len(names["model"].rod_edges) == len(names["model"].springs) == names["count"]
+
+
 def test_the_code_on_shells_runs():
     """Run the block of docs/shells.md: the sheet sinks."""
     names = after_the_only_block("shells.md")
