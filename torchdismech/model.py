@@ -372,7 +372,10 @@ class Model(nn.Module):
 
     @property
     def rest_poses(self) -> Tensor:
-        """Poses (C, 7) of the clamps at rest, in the order in which they were made; see `Control.pose`."""
+        """Poses (C, 7) of the clamps at rest, in the order in which they were made.
+
+        The same for all robots: `Control.pose` is (B, C, 7), such as `model.rest_poses.expand(B, -1, -1)`.
+        """
         return rest_poses(self.body)
 
     def rest_state(self, batch: int) -> State:
