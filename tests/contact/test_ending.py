@@ -6,8 +6,8 @@ import warnings
 import pytest
 
 from tests.rods import rod_through
-from torchdismech import Circle, ImplicitEuler, Material, forces, rollout, straight
-from torchdismech.contact import Box, HalfSpace, Obstacle, Penalty, Sphere
+from torchdismech import Circle, ImplicitEuler, Material, Status, forces, rollout, straight
+from torchdismech.contact import Box, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
 
 RADIUS = 3e-3
 SHAPES = {
@@ -61,6 +61,17 @@ def test_the_obstacle_that_it_sinks_into_is_named():
     firm = Obstacle(Box((0.04, 0, -0.01), (0.03, 0.2, 0.02)), Penalty(200.0, 5e-4), name="firm")
     _, (message,) = warned(falling(HalfSpace((0, 0, 0), (0, 0, 1)), 1e-2, [firm]), batch=2)
     assert "into obstacle 'thing'" in message
+
+
+def test_rods_that_pass_through_each_other_are_told_to_be_stiffer():
+    """Say what helps where the step is in smallest parts already: a soft penalty lets one rod through another."""
+    builder = rod_through(straight((-0.05, 0, 0), (0.05, 0, 0), 9), Circle(RADIUS), Material(1e8, 1100.0))
+    builder.add_rod(straight((3e-3, -0.03, 0.01), (3e-3, 0.03, 0.01), 6), Circle(RADIUS), Material(1e6, 1100.0))
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_contact(SelfContact(Penalty(1e-3, 5e-4)))
+    run, said = warned(builder.finalize(), 20)
+    assert run.status[-1].tolist() == [Status.PASSED_THROUGH]
+    assert "max_substeps" in said[-1] and "take a stiffer Penalty, or Barrier" in said[-1]
 
 
 def test_what_begins_deep_and_stays_is_left_alone():
