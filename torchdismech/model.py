@@ -416,7 +416,7 @@ class Model(nn.Module):
         return natural_strains(self.body, self.terms, batch)
 
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
-        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
+        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J]; none of loads.
 
         They can be differentiated by the state, the control and the model's tensors.
         """
