@@ -9,7 +9,7 @@ import torch
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, control, rollout, straight
 from torchdismech.errors import FailureWarning
-from torchdismech.forces import Force
+from torchdismech.forces import Force, Gravity
 
 
 def builder(section=None, material=None, loads=()):
@@ -40,6 +40,10 @@ MISUNDERSTOOD = {
     "a modulus of each robot": (
         lambda: builder(material=Material([1e6, 2e6], 1.0)).finalize(),
         r"one number for each robot is \(B, 1\)",
+    ),
+    "constants of unlike numbers of robots": (
+        lambda: builder(material=Material(torch.full((8, 1), 1e6), 1.0), loads=[Gravity(torch.ones(16, 3))]).finalize(),
+        "different numbers of robots: bend_twist.EI1 for 8, Gravity.acceleration for 16; give each",
     ),
     "clamp of nothing": (lambda: RobotBuilder().clamp(nodes=[0]), "clamp.nodes: .*; add rods and shells first"),
     "device that is not there": (lambda: builder().finalize(device="cuda:77"), r"one that is there \(cpu"),

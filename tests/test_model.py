@@ -278,6 +278,34 @@ def sheet(thickness):
     return builder.finalize()
 
 
+@pytest.mark.parametrize(
+    ("material", "said"),
+    [
+        (
+            Material(1.0, 1100.0),
+            r"Young's modulus is 1 Pa, .* 1 MPa is 1e6; .*ignore', 'material: '",
+        ),
+        (Material(torch.tensor([[1e6], [2.0]]), 1100.0), "Young's modulus is 2 Pa"),
+        (Material(1e6, 1.1), r"a density of 1.1 kg/m\^3 is less than 10"),
+        (Material(1e6, 1.1e6), r"a density of 1.1e\+06 kg/m\^3 is more than 100000"),
+    ],
+)
+def test_materials_in_other_units_are_warned_of(material, said):
+    """Say so when the robot is built, once of several parts alike; not of a modulus that does not count."""
+    builder = RobotBuilder()
+    for height in (0.0, 0.1):
+        builder.add_rod(straight((0, 0, height), (0.3, 0, height), 4), Circle(1e-3), material)
+    with pytest.warns(UserWarning, match=said) as heard:
+        builder.finalize()
+    assert len(heard) == 1 and heard[0].filename == __file__
+    stiff = RobotBuilder()
+    own = {"EA": 10.0, "EI1": 1e-4, "EI2": 1e-4, "GJ": 1e-4}
+    stiff.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(1e-3), Material(1.0, 1100.0), stiffness=own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stiff.finalize()
+
+
 def test_sections_in_millimetres_are_warned_of():
     """Say that a rod is thicker than it is long, a shell than it is wide; say nothing of those that are not."""
     with pytest.warns(UserWarning, match=r"a radius of 5 m is more than all of them are long, \S+ m: give sizes in m"):

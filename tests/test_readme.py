@@ -35,10 +35,20 @@ def after_the_only_block(page: str) -> dict[str, Any]:
 
 
 def test_the_code_on_gradients_runs():
-    """Run the block of docs/gradients.md: three steps of an optimiser bring the tip closer to where it shall be."""
-    names = after_the_only_block("gradients.md")
+    """Run the blocks of docs/gradients.md: three steps of an optimiser change the stiffness, and a file keeps that."""
+    *_, names = after_each_block("gradients.md")
     assert names["stiffness"].log_factor.item() != 0.0
     assert names["stiffness"].log_factor.grad is not None
+    trained, loaded = (model.term("bend_twist").energy.EI1 for model in (names["model"], names["loaded"]))
+    assert torch.equal(trained, loaded)
+    with pytest.raises(RuntimeError, match="only supported through state_dict"):
+        torch.save(names["model"], names["file"])
+
+
+def test_the_code_on_rods_runs():
+    """Run the block of docs/rods.md: a ring has a spring at each node."""
+    names = after_the_only_block("rods.md")
+    assert len(names["model"].rod_edges) == len(names["model"].springs) == names["count"]
 
 
 def test_the_code_on_shells_runs():

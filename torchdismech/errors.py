@@ -125,7 +125,10 @@ _EXPLANATIONS = {
         "an edge turned by 180 degrees within the step, or two edges of a spring folded back onto each other: "
         f"the frames are undefined there; {SMALLER}"
     ),
-    Status.PASSED_THROUGH: f"bodies passed through each other within the step, or may have: {SMALLER}",
+    Status.PASSED_THROUGH: (
+        f"bodies passed through each other within the step, or may have: {SMALLER}; where that is set, take a stiffer "
+        "Penalty, or Barrier"
+    ),
     Status.CONTACT_UNSOLVED: f"the complementarity problem of the contacts was not solved: {SMALLER}",
     Status.COLLAPSED: "a section of an arm was shortened to no length: push less, or take a smaller dt",
     Status.UNSTABLE: (

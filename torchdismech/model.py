@@ -58,7 +58,7 @@ from torchdismech.solvers import Solvers
 from torchdismech.state import Control, State
 from torchdismech.trials import try_hooks
 from torchdismech.unknowns import Unknowns
-from torchdismech.values import Place, Values, per_robot, robots_within
+from torchdismech.values import Place, Values, first_for, per_robot
 
 __all__ = ["Model"]
 
@@ -237,10 +237,18 @@ class Model(nn.Module):
     @property
     def batch(self) -> int | None:
         """Number of robots that the parameters are given for, or None where they serve any number."""
-        numbers = robots_within(self)
-        if len(numbers) > 1:
-            raise InputError(f"the model's parameters are given for different numbers of robots: {sorted(numbers)}")
-        return max(numbers, default=None)
+        found = first_for(self)
+        if len(found) > 1:
+            names = {(id(module), name): label for label, (module, name) in self.places.items()}
+            told = [
+                f"{names.get((id(module), name), f'{type(module).__name__}.{name}')} for {count}"
+                for count, (module, name) in sorted(found.items())
+            ]
+            raise InputError(
+                f"the model's parameters are given for different numbers of robots: {', '.join(told)}; give each "
+                "for as many, or one number for all"
+            )
+        return max(found, default=None)
 
     def _try_hooks(self) -> None:
         """Refuse users' forces and energies that break their own claims, with modules in their present modes."""
@@ -368,7 +376,10 @@ class Model(nn.Module):
 
     @property
     def rest_poses(self) -> Tensor:
-        """Poses (C, 7) of the clamps at rest, in the order in which they were made; see `Control.pose`."""
+        """Poses (C, 7) of the clamps at rest, in the order in which they were made.
+
+        The same for all robots: `Control.pose` is (B, C, 7), such as `model.rest_poses.expand(B, -1, -1)`.
+        """
         return rest_poses(self.body)
 
     def rest_state(self, batch: int) -> State:
@@ -409,7 +420,7 @@ class Model(nn.Module):
         return natural_strains(self.body, self.terms, batch)
 
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
-        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
+        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J]; none of loads.
 
         They can be differentiated by the state, the control and the model's tensors.
         """

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from torchdismech.appearance import Appearance
+from torchdismech.contact.ending import Deepest
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
 from torchdismech.errors import InputError, SimulationError, Status, whole_number
 from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.model import Model
 from torchdismech.state import BatchState, Control, State, running_robots
 from torchdismech.stepping import (
     LONGEST,
@@ -79,7 +81,8 @@ def rollout(
 
     A robot whose step fails stays at its last good state, its failure stands in the trajectory's status from then on;
     the others go on. Where all robots have failed, there are frames of them up to the last step all the same: their
-    time goes on, and the states in them are the last good ones.
+    time goes on, and the states in them are the last good ones. A robot that sank into an obstacle by more than its
+    contact radius is warned of.
 
     Parameters
     ----------
@@ -122,9 +125,11 @@ def rollout(
         reactions=reactions,
         several=True,
     )
+    deepest = Deepest(model.obstacles if isinstance(model, Model) else ())
     try:
         for frame in taken:
             writer.append(frame)
+            deepest.see(frame.state, frame.contact)
             status = frame.status
     finally:
         if bar is not None:
@@ -132,6 +137,7 @@ def rollout(
         writer.close()
     failed = torch.where(running, status, int(Status.CONVERGED))  # others were stopped by the caller
     warn_of_failures(failed, "rollout", "and the trajectory's status says why")
+    deepest.warn("rollout", stacklevel=2)
     return writer.trajectory()
 
 

@@ -30,13 +30,14 @@ __all__ = [
     "Values",
     "evaluated",
     "every_module",
+    "first_for",
     "leading",
     "per_robot",
     "real",
     "refuse_unfitting",
     "requiring_gradients",
     "robots",
-    "robots_within",
+    "row_of",
     "split",
     "tensor_at",
     "tensors_of",
@@ -238,6 +239,12 @@ def robots(module: nn.Module) -> set[int]:
     return {t.shape[_declared(module, "robot_dimension", 0)] for t in own.values()} if own else set()
 
 
+def row_of(place: Place) -> tuple[int, ...]:
+    """Return the shape of what a robot has of a constant; (1,) of one number."""
+    own = getattr(*place)
+    return tuple(own.shape[1:] if own.dim() > 1 else own.shape or (1,))
+
+
 def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> None:
     """Refuse a value that cannot stand in a place: expected is a row of each of `batch` robots.
 
@@ -248,8 +255,7 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
         raise InputError(f"{label}: a table over time cannot be set in a step; set what it gives")
     if not isinstance(value, Tensor):
         raise InputError(f"{label}: expected a tensor, got {type(value).__name__}")
-    own = getattr(module, name)
-    row = tuple(own.shape[1:] if own.dim() > 1 else own.shape or (1,))
+    own, row = getattr(module, name), row_of(place)
     number = row == (1,) and not value.dim()
     if not number and tuple(value.shape) != (batch, *row):
         expected = f"() or {(batch, *row)}" if row == (1,) else str((batch, *row))
@@ -280,13 +286,16 @@ def every_module(module: nn.Module) -> list[nn.Module]:
     return [module, *_tree_of(module).others]
 
 
-def robots_within(module: nn.Module) -> set[int]:
-    """Return the numbers of robots (above 1) that the tensors of a module, and of those in it, are given for."""
-    found = robots(module)
+def first_for(module: nn.Module) -> dict[int, Place]:
+    """Return where the first tensor stands, in a module and in those in it, that is given for each number of robots."""
+    own = _declared(module, "robot_dimension", 0)
+    found: dict[int, Place] = {}
+    for name, given in _given_per_robot(module).items():
+        found.setdefault(given.shape[own], (module, name))
     for part, name, axis in _tree_of(module).places():
         tensor = tensor_at(part, name)
         if tensor is not None and _is_per_robot(tensor, axis):
-            found.add(tensor.shape[axis])
+            found.setdefault(tensor.shape[axis], (part, name))
     return found
 
 

@@ -94,7 +94,7 @@ def acted_on(environment: Environment, policy: ProbabilisticActor) -> Tensor:
         observation = environment.reset()
         for _ in range(environment.horizon):
             seen = TensorDict({"observation": observation.float()}, batch_size=[environment.batch])
-            outcome = environment.step(policy(seen)["action"])  # robots whose episode is over stay, without reward
+            outcome = environment.step(policy(seen)["action"], idle=True)  # robots that are over stay, without reward
             observation = outcome.observation
             rewards.append(outcome.reward)
     return torch.stack(rewards, 1)

@@ -59,11 +59,12 @@ print(f"{model.n_dofs} unknowns of each robot; {len(model.springs)} springs, {le
 # ## Steps
 # A state is positions, angles and velocities of all robots. An integrator makes one step of it; `rollout` makes many
 # and returns a `Trajectory`. Implicit Euler is the robust choice: it takes large steps and damps fast motion.
-# `run.status` says for every robot whether its steps were solved, and if not, why.
+# `run.status` (frames, robots) says in every frame, for every robot, whether its steps so far were solved, and if not,
+# why; `run.failed` (robots,) is whether one failed in the run.
 
 # %%
 run = rollout(model, model.initial_state(), ImplicitEuler(dt=2e-2), steps=25, every=5)
-assert not run.failed.any()
+assert not run.failed.any() and run.status.shape == (6, run.failed.numel())
 print(
     f"positions {tuple(run.positions.shape)}: frames, robots, nodes, xyz; up to {run.iterations_max.max()} iterations"
 )

@@ -1,6 +1,7 @@
 """Robots as environments: episodes, partial resets, failed steps, gradients, and what is refused."""
 
 import dataclasses
+import warnings
 
 import pytest
 import torch
@@ -125,10 +126,28 @@ def test_episode_is_truncated_at_its_horizon():
     assert [bool(o.truncated.all()) for o in outcomes] == [False, False, False, True]
     assert not any(o.terminated.any() for o in outcomes)
     before = env.current
-    outcome = env.step(actions(5))
+    with pytest.warns(RuntimeWarning, match=r"the episodes of all robots are over.*reset\(environment.ended\)"):
+        outcome = env.step(actions(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.step(actions(5))  # it was said
     assert same(before, env.current, slice(None)) and (outcome.reward == 0).all() and not outcome.ended.any()
     env.reset(env.ended)
     assert not env.ended.any() and (env.current.actions == 0).all()
+
+
+def test_robots_that_are_over_are_no_matter_beside_others():
+    """Say nothing where some robots go on, nor where it is meant that all are over."""
+    env = environment(horizon=2)
+    env.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.step(actions(5))
+        env.reset(torch.tensor([True, False, False, False, False]))
+        env.step(actions(5))
+        assert env.ended.tolist() == [False, True, True, True, True]
+        env.step(actions(5))
+        assert bool(env.ended.all()) and not env.step(actions(5), idle=True).truncated.any()
 
 
 def test_failed_step_terminates_with_its_reason():

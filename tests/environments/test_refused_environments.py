@@ -20,6 +20,7 @@ from torchdismech.environments import (
     Environment,
     Force,
     Held,
+    contact,
     node_positions,
     node_velocities,
 )
@@ -131,10 +132,23 @@ def drawn(name, values):
         (lambda env: environment(actions=[Force([15, 15], -1.0, 1.0)]), "Force: dofs: expected indices, each once"),
         (lambda env: environment(actions=[Force([2, 15], -1.0, 1.0)]), r"Force: dofs \[2\] are clamped"),
         (lambda env: environment(actions=[Constant("Gravity.accelleration", -1.0, 1.0)]), "no constant"),
+        (
+            lambda env: environment(actions=[Constant("Gravity.acceleration", -1.0, 1.0)]),
+            r"Constant\(Gravity.acceleration\): count = 1, but it has 3 numbers here; give count=3",
+        ),
+        (
+            lambda env: environment(actions=[Constant("stretch.rest_length", 1.0, 2.0, count=2)]),
+            r"Constant\(stretch.rest_length\): count = 2, but it has 5 numbers here",
+        ),
         (lambda env: environment(actions=[Actuator("natural_twist", torch.ones(3, 1))]), "expected 4 rows, got 3"),
         (lambda env: environment(actions=[Actuator("natural_hinge_angle", torch.ones(3, 1))]), "no natural_hinge"),
         (lambda env: environment(observations=[lambda m, s, g: s.q[:, 0]]).reset(), r"observations\[0\]: expected"),
         (lambda env: environment(observations=[lambda m, s, g: None]).reset(), r"observations\[0\]: expected a tensor"),
+        (
+            lambda env: environment(observations=[node_positions([0]), lambda m, s, g: contact]).reset(),
+            r"observations\[1\]: expected a tensor \(5, k\), got a function: .* call it, as in contact\('pen",
+        ),
+        (lambda env: environment(observations=[contact]).reset(), r"observations\[0\]: .* got a function: .* call it"),
         (lambda env: environment(observations=[node_positions([1.5])]).reset(), r"nodes: expected indices .* \[1.5\]"),
         (lambda env: environment(observations=[node_velocities([6])]).reset(), r"nodes: expected indices 0 to 5"),
         (lambda env: (e := environment(reward=lambda m, s: s.after.q), e.reset(), e.step(actions(5))), "Task.reward"),

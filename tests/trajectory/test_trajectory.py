@@ -38,6 +38,16 @@ def assert_same(a: Trajectory, b: Trajectory) -> None:
         assert torch.equal(getattr(a.state, name), getattr(b.state, name)), name
 
 
+@pytest.mark.parametrize(("name", "command"), [("run.mp4", "movie"), ("run.GIF", "movie"), ("run.png", "plot")])
+def test_movies_and_pictures_are_no_names_of_trajectories(tmp_path, name, command):
+    """Name the command that makes one of a trajectory, and write nothing."""
+    written(tmp_path / "run.h5", [0, 10]).close()
+    for write in (Trajectory.load(tmp_path / "run.h5").save, TrajectoryWriter):
+        with pytest.raises(InputError, match=f"writes a trajectory, .*run.h5, of which torchdismech {command} makes"):
+            write(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.h5"]
+
+
 def test_save_replaces_trajectories_alone(tmp_path):
     """Refuse to replace what is no trajectory, and leave it as it was; replace a run."""
     path, text = tmp_path / "run.h5", tmp_path / "precious.txt"

@@ -18,14 +18,23 @@ def test_energies_and_their_sum_are_drawn(tmp_path):
     plots = draw_curves(run, 2, energies=True, contact=True).axes
     assert [plot.get_ylabel() for plot in plots] == ["energy [J]", "contacts", "overlap [m]", "force [N]", "load [N]"]
     lines = {line.get_label(): line.get_ydata() for line in plots[0].get_lines()}
-    assert lines.keys() == {*run.energies, "sum"}
+    assert lines.keys() == {*run.energies, "sum (without loads)"}  # of gravity, which acts on it, there is no energy
     assert np.array_equal(lines["kinetic"], run.energies["kinetic"][:, 2])
-    assert np.allclose(lines["sum"], sum(energy[:, 2] for energy in run.energies.values()))
+    assert np.allclose(lines["sum (without loads)"], sum(energy[:, 2] for energy in run.energies.values()))
     force = next(line for line in plots[3].get_lines() if line.get_label() == "floor").get_ydata()
     assert np.allclose(force, run.contact["force/floor"][:, 2].norm(dim=-1))
     load = next(line for line in plots[4].get_lines() if line.get_label() == "floor").get_ydata()
     assert np.array_equal(load, run.contact["load/floor"][:, 2])
     assert plots[-1].get_xlabel() == "time [s]"
+
+
+def test_the_sum_is_all_where_gravity_has_an_energy(tmp_path):
+    """Call the sum so, as of chains of rigid elements."""
+    run = Trajectory.load(run_of(tmp_path))
+    run.energies = {**run.energies, "gravity": run.energies["kinetic"]}
+    (plot,) = draw_curves(run, 2).axes
+    labels = [line.get_label() for line in plot.get_lines()]
+    assert labels[-1] == "sum"
 
 
 def test_runs_without_contact_are_refused():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import torch
 from torch import nn
@@ -9,6 +12,7 @@ from torch import nn
 from torchdismech.builder.elements import refuse_lost
 from torchdismech.elastic import ElasticTerm, Energy
 from torchdismech.errors import InputError, refuse_other_kind, shown
+from torchdismech.materials import Material
 
 __all__ = [
     "STRAINS",
@@ -20,9 +24,39 @@ __all__ = [
     "check_term",
     "corners_of",
     "refuse_lost_stiffness",
+    "warn_of_units",
 ]
 
 STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
+
+
+SOFTEST = 1e3  # Pa: gels and brain are as soft
+LIGHTEST, HEAVIEST = 10.0, 1e5  # kg/m^3: aerogels apart, foams are 20; platinum is 2e4
+
+
+def warn_of_units(materials: Iterable[tuple[Material, bool]]) -> None:
+    """Warn, of the first, where numbers of a material are as of other units; with each whether its modulus counts."""
+    odd = (told for material, modulus in materials for told in _odd_units(material, modulus))
+    if told := next(odd, None):
+        warnings.warn(
+            f"material: {told}; or, if that is meant, warnings.filterwarnings('ignore', 'material: ')",
+            stacklevel=3,  # said where finalize is called
+        )
+
+
+def _odd_units(material: Material, modulus: bool) -> Iterator[str]:
+    youngs, density = (torch.as_tensor(value) for value in (material.youngs, material.density))
+    if modulus and bool((youngs < SOFTEST).any()):
+        yield (
+            f"Young's modulus is {float(youngs.min()):.4g} Pa, softer than any gel ({SOFTEST:g} Pa): give it in Pa, "
+            "1 MPa is 1e6"
+        )
+    for odd, than in (
+        (density.min(), f"less than {LIGHTEST:g}" if bool((density < LIGHTEST).any()) else ""),
+        (density.max(), f"more than {HEAVIEST:g}" if bool((density > HEAVIEST).any()) else ""),
+    ):
+        if than:
+            yield f"a density of {float(odd):.4g} kg/m^3 is {than}: give it in kg/m^3, water has 1000"
 
 
 def refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:

@@ -24,6 +24,7 @@ from torchdismech.builder.given import (
     check_term,
     corners_of,
     refuse_lost_stiffness,
+    warn_of_units,
 )
 from torchdismech.builder.parts import in_one_place, nearest, warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
@@ -113,6 +114,7 @@ class RobotBuilder:
         self._nodes = np.zeros((0, 3))
         self._rods: list[RodGroup] = []
         self._shells: list[ShellGroup] = []
+        self._materials: list[tuple[Material, bool]] = []  # with each whether its modulus counts
         self._clamps: list[ClampedNodes] = []
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._forces: list[Force] = []
@@ -190,6 +192,8 @@ class RobotBuilder:
         directors = None if directors is None else np.asarray(directors, dtype=float)
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
+        own = {"EA", "EI1"} if self.planar else {"EA", "EI1", "EI2", "GJ"}
+        self._materials.append((material, not own <= set(stiffness or {})))
         self._rods.append(RodGroup(index[pairs], constants, isinstance(section, Circle), natural, directors, name))
         return index
 
@@ -232,6 +236,7 @@ class RobotBuilder:
         check_name(name)
         constants = face_constants(thickness, material, stiffness or {}, membrane, bending, len(faces))
         index = self._join(points, where="shell")
+        self._materials.append((material, len(stiffness or {}) < 2))  # there are two
         self._shells.append(ShellGroup(index[faces], constants, membrane, bending, natural, name))
         return index
 
@@ -426,6 +431,7 @@ class RobotBuilder:
         if not (self._rods or self._shells):
             raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
         self._check_planar()
+        warn_of_units(self._materials)
         nodes = torch.as_tensor(self._nodes)
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
         body, joint_weights, directors = robot_body(

@@ -14,6 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
 from torchdismech.state import Control, State
+from torchdismech.values import row_of
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled"]
 
@@ -132,7 +133,12 @@ class Constant(Action):
     ----------
     name : of the constant.
     low, high : bounds of its value, in its units.
-    count : numbers that it has: 1 for a number, 3 for a vector.
+    count : numbers that it has: 1 for a number, 3 for a vector, one for each of several tendons in one force.
+
+    Raises
+    ------
+    InputError
+        Bounds the wrong way round. When it meets its robots: a name or a count that is not that of a constant of them.
     """
 
     holds = True
@@ -142,9 +148,19 @@ class Constant(Action):
         self.name, self.count = name, count
 
     def check(self, model: Model) -> None:
-        """Refuse a name that the model does not have."""
+        """Refuse a name that the model does not have, and another count of numbers than it has there."""
         if self.name not in model.places:
             raise InputError(f"Constant: no constant {self.name!r}; there are: {', '.join(sorted(model.places))}")
+        row = row_of(model.places[self.name])
+        if len(row) > 1:
+            raise InputError(
+                f"Constant({self.name}): expected a number or a row of numbers for each robot, but it has {row} here; "
+                "set it by an Action of your own"
+            )
+        if row != (self.count,):
+            raise InputError(
+                f"Constant({self.name}): count = {self.count}, but it has {row[0]} numbers here; give count={row[0]}"
+            )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the constant set."""

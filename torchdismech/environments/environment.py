@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,6 +140,7 @@ class Environment:
         self.seeded(seed)
         self._current: Episodes | None = None
         self._ended = torch.zeros(self.batch, dtype=torch.bool, device=model.device)
+        self._told = False  # that all are over
 
     @classmethod
     def from_scene(
@@ -220,6 +222,11 @@ class Environment:
         with self._own(at):
             seen = [observe(self.model, at.state, at.goal) for observe in self.task.observations]
         for k, part in enumerate(seen):
+            if callable(part) and not isinstance(part, Tensor):
+                raise InputError(
+                    f"Task.observations[{k}]: expected a tensor ({self.batch}, k), got a function: what stands there "
+                    "makes an observation and is none; call it, as in contact('penetration') or node_positions()"
+                )
             _refuse_other_than_tensor(f"Task.observations[{k}]", part)
             if part.dim() != 2 or len(part) != self.batch:
                 raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
@@ -332,8 +339,21 @@ class Environment:
         return observation
 
     @torch.no_grad()
-    def step(self, action: Tensor) -> Outcome:
-        """Act (B, k) and return what came of it; robots whose episode is over do nothing until they are reset."""
+    def step(self, action: Tensor, idle: bool = False) -> Outcome:
+        """Act (B, k) and return what came of it; robots whose episode is over do nothing until they are reset.
+
+        Parameters
+        ----------
+        idle : whether it is meant that all may be over; otherwise that is warned of, once an environment.
+        """
+        if not (idle or self._told) and bool(self._ended.all()):
+            self._told = True
+            warnings.warn(
+                "Environment.step: the episodes of all robots are over, so nothing moves and rewards are zero; call "
+                "reset(environment.ended) after each step, or take step(action, idle=True) if that is meant",
+                RuntimeWarning,
+                stacklevel=3,  # the decorator is one, too
+            )
         self._current, outcome = self.acted(self.current, action, ~self._ended)
         self._ended = self._ended | outcome.ended
         return outcome

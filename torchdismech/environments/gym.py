@@ -72,7 +72,7 @@ class VectorRobotEnv(VectorEnv):
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Act (num_envs, k); return observations, rewards, terminations, truncations and infos."""
         anew = self.environment.ended
-        outcome = self.environment.step(torch.as_tensor(np.asarray(actions), device=self._device))
+        outcome = self.environment.step(torch.as_tensor(np.asarray(actions), device=self._device), idle=self._autoreset)
         observation = outcome.observation
         if self._autoreset and bool(anew.any()):
             observation = self.environment.reset(anew)

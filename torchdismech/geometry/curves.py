@@ -24,7 +24,13 @@ def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, node
 
 
 def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, height: float, nodes: int) -> np.ndarray:
-    """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` and risen by `height`."""
+    """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` and risen by `height`.
+
+    Parameters
+    ----------
+    angle : of all turns together [rad]: n of them are 2 pi n; above 0 turns by the right hand.
+    height : from the first point to the last, along the axis [m].
+    """
     count = whole_number(nodes, "nodes", least=2)
     direction = np.asarray(axis, dtype=float)
     if not np.linalg.norm(direction) > 0:

@@ -34,6 +34,8 @@ INSTEAD = (
     "take reverse mode, torch.autograd.grad or backward(), or torch.autograd.functional.jacobian; many robots at once "
     "are a batch"
 )
+# how a search ends that met numbers that are not finite: at its start, or later, as a line search shortens steps there
+LOST = (Status.NOT_FINITE, Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
 NOTHING_HIDDEN = "no hidden tensors"  # among what fits a model
 
 _seen: WeakSet[Model] = WeakSet()
@@ -104,7 +106,8 @@ def cause_in_hooks(
 
     Parameters
     ----------
-    status : (B,) of the step that failed: what met numbers that are not finite is looked at where it led, too.
+    status : (B,) of the step that failed: where its search may have met numbers that are not finite, what they come
+        from is looked at where the step led, too.
     dt : how long that step is [s].
     """
     if not model.has_user_hooks or not bool(rows.any()):
@@ -114,7 +117,7 @@ def cause_in_hooks(
     for robot in rows.nonzero().flatten()[:FEW].tolist():
         row = slice(robot, robot + 1)
         start, held, counts = state.rows(row), control.rows(row), rows[row]
-        lost = status is not None and int(status[robot]) == Status.NOT_FINITE
+        lost = status is not None and int(status[robot]) in LOST
         states = [start, _ahead(start, dt)] if lost else [start]
         if not all(bool(torch.isfinite(set_to).all()) for set_to in held.tensors().values()):
             states = []  # what a control sets is not finite: no hook's doing

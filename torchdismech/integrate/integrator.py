@@ -16,6 +16,7 @@ from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
+from torchdismech.integrate.causes import cause_of_failure
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.linearised import Linearised
@@ -24,7 +25,6 @@ from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import (
     apart_from_checkpoints,
-    cause_in_hooks,
     refuse_hidden_tensors,
     refuse_transforms,
     saved_elsewhere,
@@ -274,9 +274,8 @@ class Solver(ABC):
         acting = problem.control.replace(values=control.values)
         with problem.values.in_place():
             after, info = self._taken(problem, acting)
-            cause = None
-            if model.has_user_hooks:
-                cause = cause_in_hooks(model, state, acting, ~info.converged, info.status, self._step_length)
+            taken = [control, *later[: len(problem.following)]]
+            cause = cause_of_failure(model, state, taken, acting, info, self._step_length)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:

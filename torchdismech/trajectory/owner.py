@@ -16,6 +16,10 @@ __all__ = ["OwnerMark", "writable"]
 
 LONGEST = 4096  # bytes of a mark
 
+# what no trajectory is called
+MOVIES = (".mp4", ".gif", ".avi", ".mov", ".mkv", ".webm")
+PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
+
 
 class OwnerMark:
     """The right to write a file, from here to `release`; at the latest the end of the process gives it back.
@@ -49,7 +53,13 @@ class OwnerMark:
 
 
 def writable(path: Path) -> Path:
-    """Return the path; refuse one that is a folder or in a folder that is not there."""
+    """Return the path; refuse one of a movie or picture, one that is a folder or in a folder that is not there."""
+    if path.suffix.lower() in MOVIES + PICTURES:
+        command, what = ("movie", "movie") if path.suffix.lower() in MOVIES else ("plot", "picture")
+        raise InputError(
+            f"{path}: this writes a trajectory, in HDF5; give it another ending, such as "
+            f"{path.with_suffix('.h5').name}, of which torchdismech {command} makes the {what}"
+        )
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
     if path.is_dir():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_curves", "save_curves"]
 
+SUMS = ("sum (without loads)", "sum")  # the latter where gravity is among the energies
 COUNTS = ("active", "sticking", "sliding")  # of contact: numbers of contacts
 
 
@@ -38,9 +39,11 @@ def draw_curves(
 ) -> Figure:
     """Return a figure of a robot's energies, its contacts and its strains over time.
 
-    Energies: each, and their sum. Contact: how many there are, how deep surfaces overlap, the size of the force of each
-    obstacle on the robot and of the other parts on each part, and the load of each contact by its name. Strains: of
-    each kind the largest, the mean and the smallest over the robot. A run without time is drawn over its steps.
+    Energies: each, and their sum. Loads on rods and shells, gravity among them, have no energies in a run, and the sum
+    is called so; of chains and arms gravity has one. Contact: how many there are, how deep surfaces overlap, the size
+    of the force of each obstacle on the robot and of the other parts on each part, and the load of each contact by its
+    name. Strains: of each kind the largest, the mean and the smallest over the robot. A run without time is drawn over
+    its steps.
 
     Raises
     ------
@@ -64,8 +67,8 @@ def draw_curves(
     plots: Any = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for plot, (label, curves) in zip(plots, panels, strict=True):
         for name, values in curves.items():
-            dashed = "--" if name == "sum" else "-"
-            plot.plot(abscissa, values, dashed, lw=1.6, label=name, color="0.3" if name == "sum" else None)
+            dashed, color = ("--", "0.3") if name in SUMS else ("-", None)
+            plot.plot(abscissa, values, dashed, lw=1.6, label=name, color=color)
         plot.set_ylabel(label)
         plot.grid(alpha=0.25)
         plot.legend(frameon=False, fontsize=9)
@@ -78,7 +81,7 @@ def _energies(trajectory: Trajectory, robot: int) -> dict[str, np.ndarray]:
     curves = _of_robot(trajectory.energies, robot)
     if not curves:
         raise InputError("--energies: the run has none")
-    return curves | {"sum": np.sum(list(curves.values()), axis=0)}
+    return curves | {SUMS["gravity" in curves]: np.sum(list(curves.values()), axis=0)}
 
 
 def _strains(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, np.ndarray]]]:

@@ -1,0 +1,102 @@
+"""Why a step failed, where what its caller set tells: said by name, after the failure, so that steps take no longer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.integrate.inspection import cause_in_hooks
+from torchdismech.model import Model
+from torchdismech.state import Control, State
+
+__all__ = ["cause_of_failure"]
+
+HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
+
+
+@torch.no_grad()
+def cause_of_failure(
+    model: Model, state: State, controls: Sequence[Control], acting: Control, info: StepInfo, dt: float
+) -> str | None:
+    """Return what made the step of a robot fail, by name, where controls, forces or energies of users did; else None.
+
+    Nothing is read where there are none of them. Controls are looked at on a CPU alone: a GPU would be waited for in
+    each step.
+
+    Parameters
+    ----------
+    controls : of the step, and of those that were taken at once with it, as the caller gave them.
+    acting : that of the first step, its poses written into `clamped_q`.
+    dt : how long a step is [s].
+    """
+    given = state.q.is_cpu and bool(controls[0].tensors() or controls[0].values)
+    if not (given or model.has_user_hooks):
+        return None
+    failed = ~info.converged
+    if not bool(failed.any()):
+        return None
+    taken = controls[: info.count] if isinstance(info, SeveralSteps) else controls[:1]
+    for number, control in enumerate(taken):
+        if cause := _not_finite(model, control, failed, state.time + (number + 1) * dt):
+            return cause
+    return cause_in_hooks(model, state, acting, failed, info.status, dt) or _moved_far(model, state, acting, failed)
+
+
+def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> str | None:
+    """Return what of a control is not finite for some robots (B,) at the times (B,); None where all is."""
+    for name, value in {**control.tensors(), **{f"values[{k!r}]": v for k, v in control.values.items()}}.items():
+        if name == "clamped_q":  # of free dofs nothing is read
+            value = value[:, model.body.clamped.dofs]
+        off = ~torch.isfinite(value).expand(len(rows), *value.shape[1:]).flatten(1).all(1) & rows
+        if bool(off.any()):
+            robot = int(off.nonzero()[0])
+            own = value[robot] if value.dim() else value
+            what = "NaN" if bool(own.isnan().any()) else "an infinite number"
+            return (
+                f"Control.{name} of robot {robot} at t = {float(time[robot]):g} s holds {what}: look at what makes it, "
+                "a schedule, a controller or its network"
+            )
+    return None
+
+
+def _moved_far(model: Model, state: State, acting: Control, rows: Tensor) -> str | None:
+    """Return which clamp turns or moves too far in the step, for some robots (B,); None where none does."""
+    if acting.clamped_q is None or not len(model.body.clamped.dofs):
+        return None
+    clamped = model.body.clamped
+    nodes, edges, held = clamped.counts
+    before, after = (q[:, clamped.dofs].split([3 * nodes, edges, 3 * held], dim=1) for q in (state.q, acting.clamped_q))
+    # by poses it is where tangents are turned back that there are no numbers for angles
+    angle = (after[1] - before[1]).abs().nan_to_num(math.pi)
+    bend = torch.linalg.vecdot(*(x[2].unflatten(1, (held, 3)) for x in (before, after))).clamp(-1, 1).acos()
+    turned = torch.rad2deg(torch.cat([angle, bend], dim=1))
+    of_turns = torch.cat([clamped.clamp[nodes : nodes + edges], clamped.clamp[nodes + 2 * edges :]])
+    if found := _first_above(turned, torch.full_like(state.time, HALF), rows, of_turns):
+        robot, number, most = found
+        return (
+            f"clamp {number} of robot {robot} turns by {most:.0f} degrees in this step, where less than 180 can be "
+            "followed: turn it in more steps; quaternions of poses are (w, x, y, z), (1, 0, 0, 0) is no turn"
+        )
+    moved = (after[0] - before[0]).unflatten(1, (nodes, 3)).norm(dim=2)
+    size = (state.positions.amax(1) - state.positions.amin(1)).norm(dim=1)
+    if found := _first_above(moved, size, rows, clamped.clamp[:nodes]):
+        robot, number, most = found
+        return (
+            f"clamp {number} of robot {robot} moves by {most:.3g} m in this step, and the robot is "
+            f"{float(size[robot]):.3g} m long: move it in more steps; poses and clamped_q say where it is, in m, not "
+            "how far it moves"
+        )
+    return None
+
+
+def _first_above(values: Tensor, limit: Tensor, rows: Tensor, numbers: Tensor) -> tuple[int, int, float] | None:
+    """Return the robot, the clamp's number and the value where one of values (B, k) is farthest above limits (B,)."""
+    over = (values - limit[:, None]).where(rows[:, None], -1.0)
+    if not over.numel() or not bool(over.max() > 0):
+        return None
+    robot, part = divmod(int(over.argmax()), over.shape[1])
+    return robot, int(numbers[part]), float(values[robot, part])
