@@ -164,14 +164,17 @@ class SceneSystem(PhysicsSystem):
         return self._setup.schedule.ahead
 
     def control(self, window: Window, driven: Mapping[str, Tensor], time: Tensor) -> Control:
-        """Return what is set at the times (B,) [s]; inputs are linear in time between frames.
+        """Return what is set at the times (B,) [s], as long after the windows began in all robots that have not failed.
+
+        Inputs are linear in time between frames.
 
         Parameters
         ----------
         driven : what each drive sets at the frames (see `DriveMap.values`).
         """
         control = self._setup.schedule(time, self.model)
-        place = (float(time[0] - window.time[0]) / self.dt) if len(time) else 0.0
+        # a robot that failed keeps its time: the others are the latest
+        place = (float((time - window.time).max()) / self.dt) if len(time) else 0.0
         before = min(max(int(place + 1e-6), 0), window.frames - 1)  # 1e-6: k * dt is off by rounding
         share, after = max(place - before, 0.0), min(before + 1, window.frames - 1)
         share = 0.0 if share < 1e-6 else share

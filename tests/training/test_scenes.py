@@ -134,6 +134,27 @@ def test_gripped_nodes_move_as_recorded(folder):
         system_of(folder, robot=robot | {"gripped": [2]})
 
 
+@pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
+def test_robot_that_fails_leaves_drives_and_grips_of_others_alone(folder):
+    """Tear the first of two beams apart: inputs and grips of the second one go on as recorded, as they do alone."""
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
+    robot = {"scene": str(folder / "beam.toml"), "gripped": [0]}
+    system = system_of(folder, data=data, robot=robot, drives={"tip": {"sets": "force", "elements": [11], "gain": 1.0}})
+    window = window_of(folder, frames=6, inputs=("pull",))
+    positions, inputs = window.positions.clone(), 1e-4 * torch.arange(6.0, dtype=torch.float64).expand(3, 6)[..., None]
+    positions[:, :, 0, 1] += 1e-3 * torch.arange(6)
+    inputs = inputs.clone()
+    inputs[0, 2:] = 1e12
+    window = window.replace(positions=positions, inputs=inputs)
+    rows = slice(1, 2)
+    parts = {name: getattr(window, name)[rows] for name in ("positions", "valid", "inputs", "time")}
+    both, alone = system.predict(window), system.predict(window.replace(**parts))
+    assert not bool(both.good[0]) and bool(both.good[1:].all() & alone.good.all())
+    assert torch.allclose(both.positions[1, :, 0], positions[1, 1:, 0], atol=1e-12)  # rounding
+    # Newton's method ends at its tolerance, whose steps another row may change in the last bits
+    assert torch.allclose(both.positions[1], alone.positions[0], atol=1e-9)
+
+
 def test_offsets_of_tendons_are_trained_one_by_one(folder):
     """With per = "element" each coordinate of each point of a route has a number of its own."""
     scene = folder / "beam.toml"
