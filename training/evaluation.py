@@ -32,7 +32,9 @@ ROUNDS = 5  # times those of a look: here starts begin from nothing
 def trained_system(
     folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
 ) -> tuple[System, Recordings, Recordings]:
-    """Return the system of a run, and its evaluation recordings: repaired (to start from), and as measured.
+    """Return the system of a run, and its evaluation recordings: repaired (to start from), and what was measured.
+
+    Both are in metres and in order, repaired as `data.rules` says; only the first have their gaps and spikes filled.
 
     `weights` : "best", or "after-NAME" for those that the stage of that name ended with.
     """
@@ -70,8 +72,9 @@ def evaluate(
 ) -> dict[str, Errors]:
     """Return the errors of a run's best weights (or of those after a stage) and of the baselines on the eval split.
 
-    Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
-    compare with those of others. Starts that are fitted are fitted to the first frames of each recording.
+    Predictions start from the repaired recordings; errors are against what was measured, in metres and in order but
+    spikes and all, so that they compare with those of others. Starts that are fitted are fitted to the first frames of
+    each recording.
 
     Writes them into the run's folder, under the name of the split and of the stage:
     .json, .csv and .png (error over horizon), and the event file.

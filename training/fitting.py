@@ -25,11 +25,15 @@ __all__ = ["fit", "measured", "recordings_of"]
 
 def recordings_of(config: Config, split: str | None) -> tuple[data.Recordings, list[str]]:
     """Return the checked and repaired recordings of a split, and what was repaired."""
-    recordings = measured(config, split)
-    return data.prepared(recordings, config.data.rules, config.of_chain)
+    return data.prepared(_as_they_are(config, split), config.data.rules, config.of_chain)
 
 
 def measured(config: Config, split: str | None) -> data.Recordings:
+    """Return what predictions of a split are compared with: in metres and in order, but with all gaps and spikes."""
+    return data.in_order(_as_they_are(config, split), config.data.rules, config.of_chain)[0]
+
+
+def _as_they_are(config: Config, split: str | None) -> data.Recordings:
     """Return the recordings of a split as they are, cut into pieces where the config says so."""
     inputs = {"inputs": tuple(config.data.inputs)} if config.data.inputs else {}
     recordings = data.read(config.data.path, split, **inputs, **config.data.options)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdismech.errors import InputError
-from training.data.checks import Rules, prepared
+from training.data.checks import Rules, in_order, prepared
 from training.data.npz import read_npz
 from training.data.pickles import read_pickle
 from training.data.recordings import Recordings
@@ -30,6 +30,7 @@ __all__ = [
     "Windows",
     "gather",
     "holds_recordings",
+    "in_order",
     "prepared",
     "read",
     "windows",

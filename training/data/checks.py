@@ -14,7 +14,7 @@ from training.data import order as chain
 from training.data.recordings import Recordings
 from training.data.tracks import believable, filled, longest_run
 
-__all__ = ["Rules", "prepared"]
+__all__ = ["Rules", "in_order", "prepared"]
 
 UNIT_SCALES = ("refuse", "repair")
 ORDERS = ("refuse", "repair", "trust")
@@ -78,6 +78,22 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
     InputError
         A recording breaks a rule in a way that is not, or cannot be, repaired.
     """
+    arranged, messages = in_order(recordings, rules, of_chain)
+    rules = rules if of_chain else dataclasses.replace(rules, max_gap=recordings.frames)
+    positions, valid = arranged.positions.numpy(), arranged.valid.numpy()
+    for k, name in enumerate(recordings.names):
+        messages += _fill(positions[k], valid[k], recordings.dt, rules, name)
+        if of_chain and not recordings.branched:
+            _refuse_wandering_edges(positions[k], rules, name)
+    return arranged, messages
+
+
+def in_order(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
+    """Return recordings in metres and in the order of the chain, with all gaps and spikes, and what was repaired.
+
+    So they are what predictions can be compared with: all that was measured, and no place that was not. Arguments and
+    errors are those of `prepared`.
+    """
     if rules.nodes is not None and recordings.nodes != rules.nodes:
         raise InputError(
             f"{recordings.names[0]}: {recordings.nodes} nodes; expected {rules.nodes}: check the file, or set "
@@ -88,21 +104,15 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
     messages: list[str] = []
     if of_chain and recordings.nodes < 2:
         raise InputError(f"{recordings.names[0]}: {recordings.nodes} nodes; expected a chain of at least two")
-    rules = rules if of_chain else dataclasses.replace(rules, max_gap=recordings.frames)
     for k, name in enumerate(recordings.names):
         if of_chain:
             _refuse_long_gaps(positions[k], rules, name)
         elif not valid[k].any():
             raise InputError(f"{name}: no marker was seen in any frame: leave this recording out")
         messages += _scale(positions[k], rules, name)
-    in_order = of_chain and not recordings.branched
-    if in_order:
+    if of_chain and not recordings.branched:
         _refuse_short_edges(positions, recordings.names)
         messages += _order(positions, valid, rules, recordings.names)
-    for k, name in enumerate(recordings.names):
-        messages += _fill(positions[k], valid[k], recordings.dt, rules, name)
-        if in_order:
-            _refuse_wandering_edges(positions[k], rules, name)
     done = dataclasses.replace(recordings, positions=torch.from_numpy(positions), valid=torch.from_numpy(valid))
     return done, messages
 
