@@ -37,6 +37,12 @@ def refuse_unfitting(config: Config, system: System, recordings: Recordings, pro
             )
         if "starts" in stage.train and not system.start_size:
             raise InputError(f"stage {stage.name!r} trains starts, and the system fits none")
+        frozen = [group for group in stage.train if group != "starts" and system.is_frozen(group)]
+        if frozen:
+            raise InputError(
+                f"stage {stage.name!r} trains {frozen[0]}, whose parameters all are frozen: expected one with "
+                "requires_grad=True"
+            )
         if stage.batch % processes.world:
             raise InputError(
                 f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
