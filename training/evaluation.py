@@ -56,6 +56,7 @@ def trained_system(
         )
     repaired, _ = recordings_of(config, config.data.eval)
     _refuse_another_robot(fitted, repaired)
+    system.refuse(repaired)
     return system, repaired, measured(config, config.data.eval)
 
 

@@ -66,6 +66,7 @@ def fit(
     recordings, messages = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
+    system.refuse(held_out)
     trainer = Trainer(config, system, fitted, held_out, folder, processes)
     messages += [f"warning: {warning}" for warning in (undetermined(config), unsettled(config, fitted)) if warning]
     if not config.data.held_out:

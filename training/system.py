@@ -118,6 +118,9 @@ class System(nn.Module, ABC):
         """
         return {}
 
+    def refuse(self, recordings: Recordings) -> None:
+        """Refuse recordings that cannot be predicted, by name: those held out, too; by default none is."""
+
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return predictions (K, T - given, M, 3) without a model, by name: lines to beat.
 

@@ -12,6 +12,7 @@ from torchdismech.io.scene import load_scene
 from training.config import Config
 from training.config_scene import Markers
 from training.data import read
+from training.fitting import fit, recordings_of
 from training.markers import MarkerTable
 from training.systems import unsettled
 
@@ -132,6 +133,35 @@ def test_gripped_nodes_move_as_recorded(folder):
     assert torch.equal(system.predict(window.replace(positions=moved)).positions, positions)
     with pytest.raises(InputError, match="expected clamped nodes, got 2"):
         system_of(folder, robot=robot | {"gripped": [2]})
+
+
+def test_gripped_markers_have_to_be_seen(folder):
+    """Refuse gaps that nobody allowed, in recordings trained on and in others; what ended before is no gap."""
+    robot = {"scene": str(folder / "beam.toml"), "gripped": [0, 1]}
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "rules": {"max_gap": 2}}
+    whole = np.load(folder / "beam.npz")["train"]
+
+    def write(*gone):
+        positions = whole.copy()
+        for place in gone:
+            positions[place] = np.nan
+        np.savez(folder / "beam.npz", train=positions, dt=DT)
+
+    write((1, slice(1, 3), 0), (2, slice(3, None)))
+    system = system_of(folder, robot=robot, data=data)
+    write((1, slice(1, 4), 0))
+    with pytest.raises(InputError, match=r"train/1: the marker at gripped node 0 is not seen.* 3 frames from frame 1"):
+        system_of(folder, robot=robot, data=data)
+    write((2, slice(None), 1))
+    config = Config.model_validate(tables(folder, robot=robot, data=data))
+    recordings, messages = recordings_of(config, "train")
+    assert messages == ["beam.npz:train/2: node 1 not seen in any frame: it does not count"]
+    with pytest.raises(InputError, match=r"train/2: .* node 1 is not seen.* 6 frames from frame 0: .*at most 2"):
+        system.refuse(recordings)
+    seed = next(s for s in range(99) if recordings.split(0.4, s)[1].names == ("beam.npz:train/2",))
+    with pytest.raises(InputError, match="train/2: the marker at gripped node 1"):
+        fit(config.model_copy(update={"seed": seed}), folder / "run")
+    system_of(folder, robot=robot | {"gripped": [0]}, data=data)
 
 
 @pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")

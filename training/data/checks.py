@@ -294,12 +294,15 @@ def _fill(positions: np.ndarray, valid: np.ndarray, dt: float, rules: Rules, nam
     for node in np.flatnonzero(~kept.all(0)).tolist():
         positions[:, node] = filled(positions[:, node], kept[:, node])
     valid &= kept
-    held = int((~kept).sum() - _between(kept).sum())
-    ends = f"; {held} of all repaired, at the start or the end, hold the nearest place" if held else ""
+    never = ~kept.any(0)
+    gaps, spikes, held = ~seen & ~never, seen & ~kept, ~kept & ~never & ~_between(kept)
+    ends = f"; {int(held.sum())} of all repaired, at the start or the end, hold the nearest place" if held.any() else ""
     messages = []
-    if not seen.all():
-        messages.append(f"{name}: {_counted(~seen)} not seen, filled along the line between neighbours in time{ends}")
-    spikes = seen & ~kept
+    if never.any():
+        nodes = _listed(np.flatnonzero(never).tolist())
+        messages.append(f"{name}: node {nodes} not seen in any frame: it does not count")
+    if gaps.any():
+        messages.append(f"{name}: {_counted(gaps)} not seen, filled along the line between neighbours in time{ends}")
     if spikes.any():
         speed = f"{_counted(spikes)} faster than {rules.despike_speed:g} m/s"
         messages.append(f"{name}: {speed}, put on the line between neighbours in time{ends}")
@@ -331,9 +334,11 @@ def _between(kept: np.ndarray) -> np.ndarray:
 
 
 def _counted(marked: np.ndarray) -> str:
-    nodes = np.flatnonzero(marked.any(0)).tolist()
-    named = ", ".join(map(str, nodes[:8])) + (", ..." if len(nodes) > 8 else "")
-    return f"{int(marked.sum())} node-frames (node {named})"
+    return f"{int(marked.sum())} node-frames (node {_listed(np.flatnonzero(marked.any(0)).tolist())})"
+
+
+def _listed(nodes: list[int]) -> str:
+    return ", ".join(map(str, nodes[:8])) + (", ..." if len(nodes) > 8 else "")
 
 
 def _refuse_wandering_edges(positions: np.ndarray, rules: Rules, name: str) -> None:
