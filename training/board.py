@@ -141,7 +141,7 @@ class Board:
             self._lines(f"baseline {name}").add_scalar("held_out/error", baseline.mean, step)
         for horizon in errors.horizons:
             add(f"held_out/error_at_{horizon:g}s", errors.at(horizon), step)
-        add("held_out/failed", int((~errors.good).sum()), step)
+        add("held_out/failed", errors.failed, step)
         if learned_share is not None:
             add("learned/force_over_elastic", learned_share, step)
         curves = {"model": errors, **self._baselines}

@@ -24,7 +24,7 @@ from training.starts import fitted_starts
 from training.system import System
 from training.systems import build
 
-__all__ = ["evaluate", "trained_system"]
+__all__ = ["evaluate", "refuse_without_best", "trained_system"]
 
 ROUNDS = 5  # times those of a look: here starts begin from nothing
 
@@ -48,6 +48,8 @@ def trained_system(
     recordings, _ = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
+    if weights == "best":
+        refuse_without_best(folder, config)
     tensors, facts = checkpoint.load(folder, weights)
     system.take(tensors, folder)
     if list(facts.get("recordings", {}).values()) != list({**fitted.digests(), **held_out.digests()}.values()):
@@ -58,6 +60,18 @@ def trained_system(
     _refuse_another_robot(fitted, repaired)
     system.refuse(repaired)
     return system, repaired, measured(config, config.data.eval)
+
+
+def refuse_without_best(folder: Path, config: Config) -> None:
+    """Refuse the folder of a run that has no best weights, and say why."""
+    if checkpoint.exists(folder, "last") and not checkpoint.exists(folder, "best"):
+        stages = [stage.name for stage in config.stages if checkpoint.exists(folder, f"after-{stage.name}")]
+        instead = f"take those after a stage, --stage {stages[-1]}" if stages else "go on with --resume"
+        raise InputError(
+            f"{folder}: there are no best weights, as no look of the fit predicted one of the held-out recordings to "
+            f"its end with a finite error (or the fit ended before its first look): {instead}, or look at [robot] and "
+            "[simulation] in the config"
+        )
 
 
 def _refuse_another_robot(fitted: Recordings, recordings: Recordings) -> None:
@@ -90,7 +104,7 @@ def evaluate(
     predicted = predict_all(system, repaired, start=_starts(system, repaired, config))
     errors = {"model": errors_of(system, repaired, predicted, recordings), **baselines(repaired, system, recordings)}
     facts = {
-        name: {"error": e.mean, **{f"error_at_{h:g}s": e.at(h) for h in e.horizons}, "failed": int((~e.good).sum())}
+        name: {"error": e.mean, **{f"error_at_{h:g}s": e.at(h) for h in e.horizons}, "failed": e.failed}
         for name, e in errors.items()
     }
     write(folder / f"{split}.json", json.dumps(facts, indent=1))

@@ -23,7 +23,7 @@ from training.config import Config, Stage
 from training.data import Recordings, Window, WindowSampler, gather
 from training.fingerprints import fingerprints
 from training.gauss_newton import descended
-from training.looks import Looks
+from training.looks import Looks, failures_told, is_better
 from training.metrics import robust_loss
 from training.physics import PhysicsSystem
 from training.refusals import refuse_hopeless, refuse_unfitting
@@ -321,11 +321,13 @@ class Trainer:
     def _look(self) -> None:
         """Predict the held-out recordings, and keep the weights if they are the best so far."""
         errors, open_loop = self.looks.held_out_errors()
-        better = math.isfinite(errors.mean) and bool(open_loop.good.all()) and errors.mean < self.progress.best
-        if better:
-            self.progress.best, self.progress.looks_since = errors.mean, 0
+        if not self.progress.total and errors.failed and self.processes.writes:
+            tqdm.write(failures_told(errors, self.held_out.names))
+        if is_better(errors, self.progress):
+            self.progress.best_failed, self.progress.best = errors.rank
+            self.progress.looks_since = 0
             if self.processes.writes:
-                self._save_weights("best", error=errors.mean)
+                self._save_weights("best", error=self.progress.best)
         elif self.progress.total:
             self.progress.looks_since += 1
         trained = self.looks.trained_errors()
@@ -342,6 +344,8 @@ class Trainer:
         if math.isfinite(self.progress.best):
             tensors, _ = checkpoint.load(self.folder, "best")
             self._take(tensors)
+        elif self.processes.writes:
+            tqdm.write("warning: no look predicted a held-out recording: there are no best weights to go on from")
 
     # ---- checkpoints -------------------------------------------------------------------------------------------
 

@@ -52,6 +52,16 @@ class Errors:
         """Mean over everything that was seen, the figure of merit; infinite where a prediction of it is not finite."""
         return float(self.recordings.nanmean())
 
+    @property
+    def failed(self) -> int:
+        """How many recordings were not predicted to their end."""
+        return int((~self.good).sum())
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What tells the better of two: how many recordings failed, and the mean over the others."""
+        return self.failed, float(self.recordings[self.good].nanmean())
+
     def at(self, horizon: float) -> float:
         """Return the error [m] a time `horizon` [s], one of `horizons`, after the start."""
         return float(self.curve[round((horizon - self.first) / self.dt)])
