@@ -91,6 +91,27 @@ def test_numbers_of_other_languages_are_refused(tmp_path, cell):
         read(path)
 
 
+def test_inputs_are_the_columns_of_that_very_name(tmp_path):
+    """Tell P from p; refuse a name that no column has, and one that comes twice."""
+    rows = [f"{0.01 * k},0,0,0,{k},{10 * k}" for k in range(3)]
+
+    def written(*names: str) -> Path:
+        (tmp_path / "a.csv").write_text("\n".join([",".join(["Time", "X0", "y0", "z0", *names]), *rows]))
+        return tmp_path / "a.csv"
+
+    path = written("P", "p")
+    assert read(path, inputs=("p",)).inputs[0, :, 0].tolist() == [0, 10, 20]
+    assert read(path, inputs=("p", "P")).inputs[0, 1].tolist() == [10, 1]
+    with pytest.raises(InputError, match=r"a\.csv: no column 'q'; .*spelt as in the header; there are: Time, X0"):
+        read(path, inputs=("q",))
+    with pytest.raises(InputError, match="columns: 'p' comes twice"):
+        read(path, inputs=("p", "p"))
+    with pytest.raises(InputError, match=r"a\.csv: 2 columns named 'p'; expected one, as it is among the inputs"):
+        read(written("p", "p"), inputs=("p",))
+    with pytest.raises(InputError, match="no column 'p'"):
+        read(written("P", "Q"), inputs=("p",))
+
+
 # ---- folders
 
 

@@ -43,26 +43,37 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
     if not rows:
         raise InputError(f"{path}: empty; expected a header time,x0,y0,z0,x1,... and a row for each frame")
     named = [name.strip() for name in rows[0]]
-    header = [name if name in inputs else name.lower() for name in named]
-    lacking = [name for name in inputs if name not in header]
-    if lacking:
-        raise InputError(
-            f"{path}: no column {lacking[0]!r:.80}; expected it among the inputs; there are: {', '.join(named)}"
-        )
-    time_column, columns = _columns(header, path, inputs)
+    own = [_input(named, name, path) for name in inputs]
+    header = [name if column in own else name.lower() for column, name in enumerate(named)]
+    time_column, columns = _columns(header, path, own)
     cells = _cells(rows[1:], header, path)
     time = cells[:, time_column]
     if not np.isfinite(time).all():
         raise InputError(f"{path}: row {int(np.argmin(np.isfinite(time))) + 2}: no time; expected seconds in each row")
-    own = cells[:, [header.index(name) for name in inputs]] if inputs else None
-    return Single(path.name, cells[:, columns], time_step(time, str(path)), own, inputs, float(time[0]))
+    values = cells[:, own] if inputs else None
+    return Single(path.name, cells[:, columns], time_step(time, str(path)), values, inputs, float(time[0]))
 
 
-def _columns(header: list[str], path: Path, inputs: tuple[str, ...]) -> tuple[int, np.ndarray]:
-    """Return the column of the time and those of the nodes, (N, 3)."""
+def _input(named: list[str], name: str, path: Path) -> int:
+    """Return the column of an input, whose name is spelt as in the header, capitals and all."""
+    if name not in named:
+        raise InputError(
+            f"{path}: no column {name!r:.80}; expected it among the inputs, spelt as in the header; there are: "
+            f"{', '.join(named)}"
+        )
+    if named.count(name) > 1:
+        raise InputError(
+            f"{path}: {named.count(name)} columns named {name!r:.80}; expected one, as it is among the inputs: rename "
+            "the others"
+        )
+    return named.index(name)
+
+
+def _columns(header: list[str], path: Path, inputs: list[int]) -> tuple[int, np.ndarray]:
+    """Return the column of the time and those of the nodes, (N, 3), beside the columns of inputs."""
     places: dict[tuple[int, str], int] = {}
     for column, name in enumerate(header):
-        if name == "time" or name in inputs:
+        if name == "time" or column in inputs:
             continue
         match = COLUMN.fullmatch(name)
         if match is None and inputs:
