@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.training.readings import CLASSIC, CLOCK, FAULTLESS, jumped, nested, pickled, table
+from tests.training.readings import CLASSIC, CLOCK, FAULTLESS, archive, jumped, nested, pickled, table
 from tests.training.swinging import DT
 from torchdismech.errors import InputError
+from training.config import Data
 from training.data import read
 
 MARKERS = [f"marker_{node}_{axis}" for node in range(6) for axis in "xyz"]
@@ -196,6 +197,40 @@ def test_folders_without_recordings_are_refused(tmp_path):
         read(tmp_path / "cable", "test", dt=DT)
     with pytest.raises(InputError, match="no such folder; expected one for the split 'validation'"):
         read(tmp_path / "cable", "validation", dt=DT)
+
+
+def test_endings_may_be_in_capitals(tmp_path):
+    """Read a folder of a.csv and b.CSV, one of these alone, and a config of it, which has no splits."""
+    table(tmp_path / "a.csv")
+    upper = table(tmp_path / "b.CSV", FAULTLESS[1])
+    assert read(tmp_path).names == ("a.csv", "b.CSV")
+    assert read(upper).names == ("b.CSV",)
+    (tmp_path / "a.csv").unlink()
+    for path in (tmp_path, upper):
+        assert Data(path=str(path)).train is None
+    assert len(read(archive(tmp_path / "c.npz").rename(tmp_path / "c.NPZ"), "train")) == 2
+
+
+@pytest.mark.parametrize("name", ["b.npz", "b.H5"])
+def test_files_of_many_recordings_in_a_folder_are_refused(tmp_path, name):
+    """Say that they are not read, beside tables and without; they were passed over."""
+    (tmp_path / name).write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(InputError, match=rf"{name} holds many recordings; of a folder \.csv, .* files are read"):
+            read(tmp_path)
+        table(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("name", ["x1_mm", "Marker 1 x", "marker_1"])
+def test_columns_that_begin_like_markers_are_refused_beside_inputs(tmp_path, name):
+    """Refuse what may be a marker under another name; read it as an input; leave out what is neither."""
+    rows = [f"{0.01 * k},0,0,0,{k},{10 * k}" for k in range(3)]
+    (tmp_path / "a.csv").write_text("\n".join([f"time,x0,y0,z0,p,{name}", *rows]))
+    with pytest.raises(InputError, match=rf"a\.csv: unknown column '{name.lower()}'; expected .*: rename it"):
+        read(tmp_path / "a.csv", inputs=("p",))
+    assert read(tmp_path / "a.csv", inputs=("p", name)).inputs[0, 2].tolist() == [2, 20]
+    (tmp_path / "a.csv").write_text("\n".join(["time,x0,y0,z0,p,temperature", *rows]))
+    assert read(tmp_path / "a.csv", inputs=("p",)).columns == ("p",)
 
 
 def test_mixed_folders_are_refused(tmp_path):

@@ -19,6 +19,8 @@ __all__ = ["read_table"]
 
 # x0 or marker_0_x
 COLUMN = re.compile(r"(?P<axis>[xyz])(?P<node>[0-9]{1,6})|marker_(?P<marker>[0-9]{1,6})_(?P<of>[xyz])")
+# what begins as these do, and is none of them
+MISNAMED = re.compile(r"[xyz][0-9]|marker")
 BYTES_A_BYTE = 10  # of a file: each cell is an object of 60 bytes before it is a number
 
 
@@ -27,7 +29,8 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
 
     Parameters
     ----------
-    inputs : names of the columns that hold inputs; then others that hold no markers are left out.
+    inputs : names of the columns that hold inputs; then others are left out, but for those whose names begin
+        like markers.
 
     Raises
     ------
@@ -76,11 +79,11 @@ def _columns(header: list[str], path: Path, inputs: list[int]) -> tuple[int, np.
         if name == "time" or column in inputs:
             continue
         match = COLUMN.fullmatch(name)
-        if match is None and inputs:
+        if match is None and inputs and not MISNAMED.match(name):
             continue
         if match is None:
             raise InputError(
-                f"{path}: unknown column {name!r:.80}; expected time, x0, y0, z0, x1, ... or marker_0_x, ..."
+                f"{path}: unknown column {name!r:.80}; expected time, x0, y0, z0, x1, ... or marker_0_x, ...: rename it"
             )
         place = int(match["node"] or match["marker"] or 0), match["axis"] or match["of"]
         if place in places:
