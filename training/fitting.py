@@ -77,7 +77,7 @@ def fit(
         if processes.writes:
             print(*messages, sep="\n", end="\n" * bool(messages))
             write(folder / "config.json", config.model_dump_json(indent=1))
-            trainer.board = Board(folder, trainer.progress.total)
+            trainer.board = Board(folder, trainer.next_step if resume else None)
         try:
             errors = _trained(trainer, messages, until)
         finally:

@@ -89,6 +89,11 @@ class Trainer:
             self._bar = bar
             self._run(until)
 
+    @property
+    def next_step(self) -> int:
+        """Of TensorBoard: the number of batches done, where a look comes first, or that of the next batch."""
+        return self.progress.total if self._begins else self.progress.total + 1
+
     def _run(self, until: int | None) -> None:
         if self._begins:
             self.save()
