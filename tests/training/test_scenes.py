@@ -211,6 +211,10 @@ REFUSED = {
     "no such column": ({"drives": {"a": {"sets": "force", "columns": ["p"]}}}, "drives.a.columns: .*'p'.*data.inputs"),
     "nothing of that name": ({"drives": {"a": {"sets": "Tendon.tension"}}}, "drives.a.sets: no 'Tendon.tension'"),
     "no such element": ({"drives": {"a": {"sets": "force", "elements": [99]}}}, "drives.a.elements: .*got 99"),
+    "an element twice": (
+        {"drives": {"a": {"sets": "force", "elements": [2, 3, 2]}}},
+        "drives.a.elements: expected each number once, got 2 twice",
+    ),
     "a prior too long": (
         {"constants": {"b": {"tensors": ["bend_twist.EI1"], "per": "element", "spread": [0.1] * 5}}},
         "constants.b.spread: expected one number or 2, .*got 5",
