@@ -61,6 +61,9 @@ TEXT_FAULTS = {
     "unknown column": ("time,x0,y0,z0,force\n", "unknown column 'force'"),
     "short row": ("time,x0,y0,z0\n0,1,2,3\n0.01,1,2\n", "row 3 has 3 cells; expected 4"),
     "no number": ("time,x0,y0,z0\n0,1,2,3\n0.01,1,oops,3\n", "row 3, column y0: 'oops'"),
+    "short row after blank ones": ("\ntime,x0,y0,z0\n\n\n0,1,2,3\n\n0.01,1,2\n", "row 7 has 3 cells; expected 4"),
+    "no number after blank rows": ("time,x0,y0,z0\n\n\n0,1,oops,3\n", "row 4, column y0: 'oops'"),
+    "no time after blank rows": ("time,x0,y0,z0\n0,1,2,3\n\n,1,2,3\n", "row 4: no time"),
     "two frames": ("time,x0,y0,z0,x1,y1,z1\n0,1,1,1,2,2,2\n0.01,1,1,1,2,2,2\n", "2 frames; expected at least 3"),
     "infinite": ("time,x0,y0,z0,x1,y1,z1\n" + "".join(f"{t},1,inf,1,2,2,2\n" for t in range(3)), "is infinite"),
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -40,19 +41,22 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
     refuse_oversized(path, BYTES_A_BYTE * path.stat().st_size)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+            reader = csv.reader(file)
+            numbered = [(reader.line_num, row) for row in reader if row]  # as in the file, whose blank ones count
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a table of text: {error}; expected comma separated values") from error
+    rows = dict(numbered)
     if not rows:
         raise InputError(f"{path}: empty; expected a header time,x0,y0,z0,x1,... and a row for each frame")
-    named = [name.strip() for name in rows[0]]
+    named = [name.strip() for name in rows.pop(min(rows))]
     own = [_input(named, name, path) for name in inputs]
     header = [name if column in own else name.lower() for column, name in enumerate(named)]
     time_column, columns = _columns(header, path, own)
-    cells = _cells(rows[1:], header, path)
+    cells = _cells(rows, header, path)
     time = cells[:, time_column]
     if not np.isfinite(time).all():
-        raise InputError(f"{path}: row {int(np.argmin(np.isfinite(time))) + 2}: no time; expected seconds in each row")
+        row = list(rows)[int(np.argmin(np.isfinite(time)))]
+        raise InputError(f"{path}: row {row}: no time; expected seconds in each row")
     values = cells[:, own] if inputs else None
     return Single(path.name, cells[:, columns], time_step(time, str(path)), values, inputs, float(time[0]))
 
@@ -101,12 +105,12 @@ def _columns(header: list[str], path: Path, inputs: list[int]) -> tuple[int, np.
     return header.index("time"), columns
 
 
-def _cells(rows: list[list[str]], header: list[str], path: Path) -> np.ndarray:
-    """Return (rows, columns) float64, NaN where a cell is empty."""
+def _cells(rows: Mapping[int, list[str]], header: list[str], path: Path) -> np.ndarray:
+    """Return (rows, columns) float64, NaN where a cell is empty, of rows by their numbers in the file."""
     cells = np.full((len(rows), len(header)), np.nan)
-    for r, row in enumerate(rows):
+    for r, (number, row) in enumerate(rows.items()):
         if len(row) != len(header):
-            raise InputError(f"{path}: row {r + 2} has {len(row)} cells; expected {len(header)}, as in the header")
+            raise InputError(f"{path}: row {number} has {len(row)} cells; expected {len(header)}, as in the header")
         for c, text in enumerate(row):
             if not text.strip():
                 continue
@@ -114,7 +118,7 @@ def _cells(rows: list[list[str]], header: list[str], path: Path) -> np.ndarray:
                 cells[r, c] = _number(text.strip())
             except ValueError as error:
                 raise InputError(
-                    f"{path}: row {r + 2}, column {header[c]}: {text!r:.80}; expected a number or nothing"
+                    f"{path}: row {number}, column {header[c]}: {text!r:.80}; expected a number or nothing"
                 ) from error
     return cells
 
