@@ -140,7 +140,7 @@ class Trainer:
             stage=stage.name, loss=f"{1e3 * batch.loss:.2f}mm", best=f"{1e3 * progress.best:.2f}mm", refresh=False
         )
         if self.board is not None and progress.total % self.config.logging.every == 0:
-            speed = batch.windows * horizon / seconds
+            speed = batch.windows * horizon * self.system.substeps / seconds
             self.board.batch(progress, batch.loss, horizon, batch.iterations, batch.norms, batch.rates, speed)
             self.board.constants(progress.total, self.system.values())
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:

@@ -2,6 +2,8 @@
 
 import json
 import math
+from itertools import count
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torchdismech import InputError, Status
 from torchdismech.processes import ALONE, Processes
 from training import checkpoint
 from training.batches import horizon_at
+from training.board import Board
 from training.evaluation import refuse_without_best
 from training.looks import is_better
 from training.metrics import Errors
@@ -45,14 +48,14 @@ def test_patience_ends_a_stage_and_the_best_weights_stay(tmp_path):
     assert facts["error"] == fit.progress.best
 
 
-def failing(fit, monkeypatch, count: int) -> None:
-    """Let the prediction of the first `count` held-out recordings fail, whatever the weights are."""
+def failing(fit, monkeypatch, number: int) -> None:
+    """Let the prediction of the first `number` held-out recordings fail, whatever the weights are."""
     predict = fit.system.predict
 
     def predicted(window, *given):
         found = predict(window, *given)
         whole = window.frames == fit.held_out.frames  # batches are shorter
-        found.status[: count * whole] = int(Status.NOT_FINITE)
+        found.status[: number * whole] = int(Status.NOT_FINITE)
         return found
 
     monkeypatch.setattr(fit.system, "predict", predicted)
@@ -94,6 +97,16 @@ def test_run_without_best_weights_says_why(tmp_path, monkeypatch, capsys):
     assert "there are no best weights to go on from" in capsys.readouterr().out
     with pytest.raises(InputError, match="no best weights, as no look .* predicted one .*--stage one"):
         refuse_without_best(tmp_path, fit.config)
+
+
+def test_speed_counts_the_steps_between_frames(tmp_path, monkeypatch):
+    """Tell four windows of four frames of three steps each, in a batch of two seconds."""
+    clock = count(0.0, 2.0)
+    monkeypatch.setattr("training.loop.time.perf_counter", lambda: next(clock))
+    fit = trainer(tmp_path, set(), ALONE, iterations=1)
+    fit.system.substeps, fit.board = 3, MagicMock(spec=Board)
+    fit.run()
+    assert fit.board.batch.call_args.args[-1] == 4 * 4 * 3 / 2
 
 
 def test_horizons_take_equal_shares(tmp_path):
