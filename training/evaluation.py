@@ -68,9 +68,8 @@ def refuse_without_best(folder: Path, config: Config) -> None:
         stages = [stage.name for stage in config.stages if checkpoint.exists(folder, f"after-{stage.name}")]
         instead = f"take those after a stage, --stage {stages[-1]}" if stages else "go on with --resume"
         raise InputError(
-            f"{folder}: there are no best weights, as no look of the fit predicted one of the held-out recordings to "
-            f"its end with a finite error (or the fit ended before its first look): {instead}, or look at [robot] and "
-            "[simulation] in the config"
+            f"{folder}: it has no best weights, as no look at its held-out recordings had a finite error, or the fit "
+            f"ended before the first look: {instead}, or look at [robot] and [simulation] in the config"
         )
 
 

@@ -350,7 +350,7 @@ class Trainer:
             tensors, _ = checkpoint.load(self.folder, "best")
             self._take(tensors)
         elif self.processes.writes:
-            tqdm.write("warning: no look predicted a held-out recording: there are no best weights to go on from")
+            tqdm.write("warning: no look had a finite error: there are no best weights to go on from")
 
     # ---- checkpoints -------------------------------------------------------------------------------------------
 

@@ -59,8 +59,9 @@ class Errors:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """What tells the better of two: how many recordings failed, and the mean over the others."""
-        return self.failed, float(self.recordings[self.good].nanmean())
+        """What tells the better of two: how many recordings failed, and the mean over the others, if there are some."""
+        others = self.recordings[self.good] if bool(self.good.any()) else self.recordings
+        return self.failed, float(others.nanmean())
 
     def at(self, horizon: float) -> float:
         """Return the error [m] a time `horizon` [s], one of `horizons`, after the start."""

@@ -37,8 +37,8 @@ class Progress(Plain):
     Attributes
     ----------
     stage, iteration : which stage, and batches within it; total : batches over all stages.
-    best : error of the best weights on the held-out recordings that these predict to their end; best_failed : how many
-        they do not; looks_since : looks since these.
+    best : error of the best weights on the held-out recordings that these predict to their end, if there are such;
+        best_failed : how many they do not; looks_since : looks since these.
     skipped : batches that were not finite; unconverged : windows of which a step failed.
     seconds : spent on batches.
     """

@@ -48,14 +48,15 @@ def test_patience_ends_a_stage_and_the_best_weights_stay(tmp_path):
     assert facts["error"] == fit.progress.best
 
 
-def failing(fit, monkeypatch, number: int) -> None:
-    """Let the prediction of the first `number` held-out recordings fail, whatever the weights are."""
+def failing(fit, monkeypatch, number: int, how: float = 1.0) -> None:
+    """Let the prediction of the first `number` held-out recordings fail, and make it `how` times as large."""
     predict = fit.system.predict
 
     def predicted(window, *given):
         found = predict(window, *given)
         whole = window.frames == fit.held_out.frames  # batches are shorter
         found.status[: number * whole] = int(Status.NOT_FINITE)
+        found.positions[: number * whole] *= how
         return found
 
     monkeypatch.setattr(fit.system, "predict", predicted)
@@ -83,7 +84,8 @@ def test_fewer_failed_recordings_are_better_than_a_smaller_error():
     before = Progress(best=0.25, best_failed=1)
     assert is_better(errors(1.0, 0.5), before) and is_better(errors(9.0, 0.125, failed=1), before)
     assert not is_better(errors(0.0, 0.5, failed=1), before) and not is_better(errors(0.0, 0.0, 0.0, failed=2), before)
-    for none in (errors(0.1, 0.1, failed=2), errors(0.1, math.inf, failed=1)):
+    assert is_better(errors(0.1, 0.1, failed=2), Progress()) and not is_better(errors(0.1, 0.1, failed=2), before)
+    for none in (errors(0.1, math.inf, failed=2), errors(0.1, math.inf, failed=1)):
         assert not is_better(none, before) and not is_better(none, Progress())
     assert is_better(errors(9.0, 0.5, failed=1), Progress())
 
@@ -91,11 +93,11 @@ def test_fewer_failed_recordings_are_better_than_a_smaller_error():
 def test_run_without_best_weights_says_why(tmp_path, monkeypatch, capsys):
     """Say at the end of a stage that there are none; refuse to evaluate them and name what there is."""
     fit = trainer(tmp_path, set(), ALONE, iterations=2, check_every=2)
-    failing(fit, monkeypatch, 1)
+    failing(fit, monkeypatch, 1, math.nan)
     fit.run()
     assert not checkpoint.exists(tmp_path, "best")
     assert "there are no best weights to go on from" in capsys.readouterr().out
-    with pytest.raises(InputError, match="no best weights, as no look .* predicted one .*--stage one"):
+    with pytest.raises(InputError, match="it has no best weights, as no look at .* finite error, .*--stage one"):
         refuse_without_best(tmp_path, fit.config)
 
 
