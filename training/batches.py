@@ -58,8 +58,9 @@ def decay_at(stage: Stage, iteration: int) -> float:
 
 
 def noisy(window: Window, noise: Noise, system: System, seed: int, batch: int, own: slice) -> Window:
-    """Return a window with noise on the free nodes of its first two frames.
+    """Return a window with noise on the free nodes of the last two of the frames that are given, or of the only one.
 
+    Frames that are predicted stay as they are: they are what predictions are compared with.
     The noise of the whole batch follows from the seed; each process takes its part.
 
     Parameters
@@ -73,6 +74,10 @@ def noisy(window: Window, noise: Noise, system: System, seed: int, batch: int, o
     shift, velocity = everyones[:, own].to(x.device)
     free = torch.ones(x.shape[2], 1, dtype=x.dtype, device=x.device)
     free[system.gripped] = 0
-    second = x[:, 1] + noise.position * shift * free
-    first = x[:, 0] + (noise.position * shift - noise.velocity * system.dt * velocity) * free
-    return window.replace(positions=torch.cat([first[:, None], second[:, None], x[:, 2:]], dim=1))
+    last = system.given - 1
+    disturbed = x.clone()
+    disturbed[:, last] = x[:, last] + noise.position * shift * free
+    if last > 0:
+        moved = noise.position * shift - noise.velocity * system.dt * velocity
+        disturbed[:, last - 1] = x[:, last - 1] + moved * free
+    return window.replace(positions=disturbed)

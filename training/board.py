@@ -53,10 +53,10 @@ class Board:
     Parameters
     ----------
     folder : of the run.
-    since : number of batches done: a resumed run overwrites what came after.
+    since : first step that a resumed run writes again, and those after it: what stands there goes. None leaves all.
     """
 
-    def __init__(self, folder: Path, since: int = 0):
+    def __init__(self, folder: Path, since: int | None = None):
         from torch.utils.tensorboard import SummaryWriter
 
         self._hook, threading.excepthook = threading.excepthook, _said_once
@@ -64,7 +64,7 @@ class Board:
         self._baselines: dict[str, Errors] = {}
         self._looks = 0
         with writing(folder):
-            self._writer = SummaryWriter(str(folder), purge_step=since or None)
+            self._writer = SummaryWriter(str(folder), purge_step=since)
         self._beside: dict[str, SummaryWriter] = {}
 
     def _lines(self, name: str) -> SummaryWriter:
@@ -72,7 +72,7 @@ class Board:
         from torch.utils.tensorboard import SummaryWriter
 
         if name not in self._beside:
-            self._beside[name] = SummaryWriter(str(self.folder / name), purge_step=self._since or None)
+            self._beside[name] = SummaryWriter(str(self.folder / name), purge_step=self._since)
         return self._beside[name]
 
     @_writes
@@ -141,7 +141,7 @@ class Board:
             self._lines(f"baseline {name}").add_scalar("held_out/error", baseline.mean, step)
         for horizon in errors.horizons:
             add(f"held_out/error_at_{horizon:g}s", errors.at(horizon), step)
-        add("held_out/failed", int((~errors.good).sum()), step)
+        add("held_out/failed", errors.failed, step)
         if learned_share is not None:
             add("learned/force_over_elastic", learned_share, step)
         curves = {"model": errors, **self._baselines}

@@ -75,7 +75,7 @@ class Data(Table):
         if not isinstance(given, dict) or not isinstance(given.get("path"), str):
             return given
         named = [name for name in ("train", "eval") if given.get(name) is not None]
-        if not given["path"].endswith(WITHOUT_SPLITS):
+        if not given["path"].lower().endswith(WITHOUT_SPLITS):
             return given if named or not holds_recordings(given["path"]) else {**given, "train": None, "eval": None}
         if named:
             raise ValueError(f"{named[0]}: {given['path']} has no splits: leave train and eval out")

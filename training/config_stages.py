@@ -27,7 +27,7 @@ class Noise(Table):
 
     Attributes
     ----------
-    position, velocity : standard deviations of free nodes [m], [m/s].
+    position, velocity : standard deviations of free nodes [m], [m/s]; a velocity needs two given frames.
     """
 
     position: float = Field(0.0, ge=0, le=10)

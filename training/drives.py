@@ -57,6 +57,9 @@ class DriveMap(nn.Module):
         wrong = [k for k in self._elements if k >= size]
         if wrong:
             raise InputError(f"drives.{name}.elements: {drive.sets} has {size} numbers, counted from 0; got {wrong[0]}")
+        twice = [k for k in self._elements if self._elements.count(k) > 1]
+        if twice:
+            raise InputError(f"drives.{name}.elements: expected each number once, got {twice[0]} twice: leave one out")
         if not drive.relative and len(self._elements) < size:
             raise InputError(
                 f"drives.{name}: relative = false needs all {size} numbers of {drive.sets}: leave elements out"

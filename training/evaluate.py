@@ -31,7 +31,7 @@ def main(
     print(f"{'':10}{'mean [mm]':>12}" + "".join(f"{f'at {h:g} s':>12}" for h in horizons) + f"{'failed':>8}")
     for name, error in errors.items():
         cells = "".join(f"{1e3 * value:12.2f}" for value in (error.mean, *(error.at(h) for h in horizons)))
-        print(f"{name:10}{cells}{int((~error.good).sum()):8}")
+        print(f"{name:10}{cells}{error.failed:8}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from training.starts import fitted_starts
 from training.system import System
 from training.systems import build
 
-__all__ = ["evaluate", "trained_system"]
+__all__ = ["evaluate", "refuse_without_best", "trained_system"]
 
 ROUNDS = 5  # times those of a look: here starts begin from nothing
 
@@ -32,7 +32,9 @@ ROUNDS = 5  # times those of a look: here starts begin from nothing
 def trained_system(
     folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
 ) -> tuple[System, Recordings, Recordings]:
-    """Return the system of a run, and its evaluation recordings: repaired (to start from), and as measured.
+    """Return the system of a run, and its evaluation recordings: repaired (to start from), and what was measured.
+
+    Both are in metres and in order, repaired as `data.rules` says; only the first have their gaps and spikes filled.
 
     `weights` : "best", or "after-NAME" for those that the stage of that name ended with.
     """
@@ -46,6 +48,8 @@ def trained_system(
     recordings, _ = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
+    if weights == "best":
+        refuse_without_best(folder, config)
     tensors, facts = checkpoint.load(folder, weights)
     system.take(tensors, folder)
     if list(facts.get("recordings", {}).values()) != list({**fitted.digests(), **held_out.digests()}.values()):
@@ -54,7 +58,19 @@ def trained_system(
         )
     repaired, _ = recordings_of(config, config.data.eval)
     _refuse_another_robot(fitted, repaired)
+    system.refuse(repaired)
     return system, repaired, measured(config, config.data.eval)
+
+
+def refuse_without_best(folder: Path, config: Config) -> None:
+    """Refuse the folder of a run that has no best weights, and say why."""
+    if checkpoint.exists(folder, "last") and not checkpoint.exists(folder, "best"):
+        stages = [stage.name for stage in config.stages if checkpoint.exists(folder, f"after-{stage.name}")]
+        instead = f"take those after a stage, --stage {stages[-1]}" if stages else "go on with --resume"
+        raise InputError(
+            f"{folder}: it has no best weights, as no look at its held-out recordings had a finite error, or the fit "
+            f"ended before the first look: {instead}, or look at [robot] and [simulation] in the config"
+        )
 
 
 def _refuse_another_robot(fitted: Recordings, recordings: Recordings) -> None:
@@ -70,8 +86,9 @@ def evaluate(
 ) -> dict[str, Errors]:
     """Return the errors of a run's best weights (or of those after a stage) and of the baselines on the eval split.
 
-    Predictions start from the repaired recordings; errors are against what was measured, spikes and all, so that they
-    compare with those of others. Starts that are fitted are fitted to the first frames of each recording.
+    Predictions start from the repaired recordings; errors are against what was measured, in metres and in order but
+    spikes and all, so that they compare with those of others. Starts that are fitted are fitted to the first frames of
+    each recording.
 
     Writes them into the run's folder, under the name of the split and of the stage:
     .json, .csv and .png (error over horizon), and the event file.
@@ -86,7 +103,7 @@ def evaluate(
     predicted = predict_all(system, repaired, start=_starts(system, repaired, config))
     errors = {"model": errors_of(system, repaired, predicted, recordings), **baselines(repaired, system, recordings)}
     facts = {
-        name: {"error": e.mean, **{f"error_at_{h:g}s": e.at(h) for h in e.horizons}, "failed": int((~e.good).sum())}
+        name: {"error": e.mean, **{f"error_at_{h:g}s": e.at(h) for h in e.horizons}, "failed": e.failed}
         for name, e in errors.items()
     }
     write(folder / f"{split}.json", json.dumps(facts, indent=1))

@@ -25,11 +25,15 @@ __all__ = ["fit", "measured", "recordings_of"]
 
 def recordings_of(config: Config, split: str | None) -> tuple[data.Recordings, list[str]]:
     """Return the checked and repaired recordings of a split, and what was repaired."""
-    recordings = measured(config, split)
-    return data.prepared(recordings, config.data.rules, config.of_chain)
+    return data.prepared(_as_they_are(config, split), config.data.rules, config.of_chain)
 
 
 def measured(config: Config, split: str | None) -> data.Recordings:
+    """Return what predictions of a split are compared with: in metres and in order, but with all gaps and spikes."""
+    return data.in_order(_as_they_are(config, split), config.data.rules, config.of_chain)[0]
+
+
+def _as_they_are(config: Config, split: str | None) -> data.Recordings:
     """Return the recordings of a split as they are, cut into pieces where the config says so."""
     inputs = {"inputs": tuple(config.data.inputs)} if config.data.inputs else {}
     recordings = data.read(config.data.path, split, **inputs, **config.data.options)
@@ -62,6 +66,7 @@ def fit(
     recordings, messages = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
+    system.refuse(held_out)
     trainer = Trainer(config, system, fitted, held_out, folder, processes)
     messages += [f"warning: {warning}" for warning in (undetermined(config), unsettled(config, fitted)) if warning]
     if not config.data.held_out:
@@ -72,7 +77,7 @@ def fit(
         if processes.writes:
             print(*messages, sep="\n", end="\n" * bool(messages))
             write(folder / "config.json", config.model_dump_json(indent=1))
-            trainer.board = Board(folder, trainer.progress.total)
+            trainer.board = Board(folder, trainer.next_step if resume else None)
         try:
             errors = _trained(trainer, messages, until)
         finally:

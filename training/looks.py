@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 
 from torchdismech.processes import Processes
@@ -9,10 +12,13 @@ from training.config import Loss
 from training.data import Recordings, gather
 from training.metrics import Errors
 from training.predictions import OpenLoop, errors_of, predict_all
+from training.resuming import Progress
 from training.starts import Starts, fitted_starts
 from training.system import System
 
-__all__ = ["Looks"]
+__all__ = ["Looks", "failures_told", "is_better"]
+
+NAMED = 5  # recordings in one message
 
 
 class Looks:
@@ -76,3 +82,20 @@ class Looks:
         return self.system.learned_share(
             frames.replace(positions=open_loop.positions[:, middle - 2 : middle], history=places)
         )
+
+
+def is_better(errors: Errors, progress: Progress) -> bool:
+    """Return whether errors on held-out recordings are a fit's best: fewer failed, or as many with less error."""
+    if not math.isfinite(errors.rank[1]):
+        return False
+    return not math.isfinite(progress.best) or errors.rank < (progress.best_failed, progress.best)
+
+
+def failures_told(errors: Errors, names: Sequence[str]) -> str:
+    """Return a warning that names the held-out recordings that are not predicted to their end."""
+    failed = [names[k] for k in (~errors.good).nonzero().flatten().tolist()]
+    named = ", ".join(failed[:NAMED]) + (", ..." if len(failed) > NAMED else "")
+    return (
+        f"warning: {len(failed)} of {len(names)} held-out recordings are not predicted to their end: {named}; the best "
+        "weights are those with the fewest of these, and then with the least error on the others"
+    )

@@ -24,7 +24,7 @@ from training.config import Config, Stage
 from training.data import Recordings, Window, WindowSampler, gather
 from training.fingerprints import fingerprints
 from training.gauss_newton import descended
-from training.looks import Looks
+from training.looks import Looks, failures_told, is_better
 from training.physics import PhysicsSystem
 from training.refusals import refuse_hopeless, refuse_unfitting
 from training.residuals import Residual, numbers_of
@@ -89,6 +89,11 @@ class Trainer:
             self._bar = bar
             self._run(until)
 
+    @property
+    def next_step(self) -> int:
+        """Of TensorBoard: the number of batches done, where a look comes first, or that of the next batch."""
+        return self.progress.total if self._begins else self.progress.total + 1
+
     def _run(self, until: int | None) -> None:
         if self._begins:
             self.save()
@@ -136,7 +141,7 @@ class Trainer:
             stage=stage.name, loss=f"{1e3 * batch.loss:.2f}mm", best=f"{1e3 * progress.best:.2f}mm", refresh=False
         )
         if self.board is not None and progress.total % self.config.logging.every == 0:
-            speed = batch.windows * horizon / seconds
+            speed = batch.windows * horizon * self.system.substeps / seconds
             self.board.batch(progress, batch.loss, horizon, batch.iterations, batch.norms, batch.rates, speed)
             self.board.constants(progress.total, self.system.values())
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
@@ -266,11 +271,13 @@ class Trainer:
     def _look(self) -> None:
         """Predict the held-out recordings, and keep the weights if they are the best so far."""
         errors, open_loop = self.looks.held_out_errors()
-        better = math.isfinite(errors.mean) and bool(open_loop.good.all()) and errors.mean < self.progress.best
-        if better:
-            self.progress.best, self.progress.looks_since = errors.mean, 0
+        if not self.progress.total and errors.failed and self.processes.writes:
+            tqdm.write(failures_told(errors, self.held_out.names))
+        if is_better(errors, self.progress):
+            self.progress.best_failed, self.progress.best = errors.rank
+            self.progress.looks_since = 0
             if self.processes.writes:
-                self._save_weights("best", error=errors.mean)
+                self._save_weights("best", error=self.progress.best)
         elif self.progress.total:
             self.progress.looks_since += 1
         trained = self.looks.trained_errors()
@@ -287,6 +294,8 @@ class Trainer:
         if math.isfinite(self.progress.best):
             tensors, _ = checkpoint.load(self.folder, "best")
             self._take(tensors)
+        elif self.processes.writes:
+            tqdm.write("warning: no look had a finite error: there are no best weights to go on from")
 
     # ---- checkpoints -------------------------------------------------------------------------------------------
 

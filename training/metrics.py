@@ -23,7 +23,8 @@ class Errors:
     Attributes
     ----------
     curve : (T,) mean over recordings for each predicted frame that counts; NaN where no marker was seen.
-    recordings : (K,) mean over frames of each recording; NaN where no marker was seen in any that counts.
+    recordings : (K,) mean over frames of each recording; NaN where no marker was seen in any that counts. Both are
+        infinite where a prediction of what was seen is not finite.
     good : (K,) whether the recording was predicted to its end; others count with what came out.
     dt : time between frames [s].
     first : time of the first frame that counts [s] after the start.
@@ -48,8 +49,19 @@ class Errors:
 
     @property
     def mean(self) -> float:
-        """Mean over everything that was seen: the figure of merit."""
+        """Mean over everything that was seen, the figure of merit; infinite where a prediction of it is not finite."""
         return float(self.recordings.nanmean())
+
+    @property
+    def failed(self) -> int:
+        """How many recordings were not predicted to their end."""
+        return int((~self.good).sum())
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What tells the better of two: how many recordings failed, and the mean over the others, if there are some."""
+        others = self.recordings[self.good] if bool(self.good.any()) else self.recordings
+        return self.failed, float(others.nanmean())
 
     def at(self, horizon: float) -> float:
         """Return the error [m] a time `horizon` [s], one of `horizons`, after the start."""
@@ -65,7 +77,8 @@ class Errors:
         given = recordings.frames - predicted.shape[1]
         valid = recordings.valid[:, given:]
         error = (predicted - recordings.positions[:, given:]).abs().mean(-1)
-        error = torch.where(valid, error, 0.0)  # a repaired place may be anything, but not NaN
+        error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)  # a prediction that is none is no good one
+        error = torch.where(valid, error, 0.0)  # a repaired place may be anything
         curve = error.sum((0, 2)) / valid.sum((0, 2))
         good = torch.ones(len(recordings), dtype=torch.bool) if good is None else good
         mean = error.sum((1, 2)) / valid.sum((1, 2))

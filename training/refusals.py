@@ -10,7 +10,7 @@ from torchdismech import InputError, Status
 from torchdismech.memory import available_bytes, size_of
 from torchdismech.processes import Processes
 from training.batches import cut
-from training.config import Config, Stage
+from training.config import Config, Noise, Stage
 from training.data import Recordings
 from training.physics import PhysicsSystem
 from training.residuals import numbers_of
@@ -26,8 +26,7 @@ BYTES_A_NODE = 173  # and step that a backward pass goes through: see docs/gradi
 
 def refuse_unfitting(config: Config, system: System, recordings: Recordings, processes: Processes) -> None:
     """Refuse stages and noise that the system, the recordings that are trained on, or the machine cannot serve."""
-    if not system.measured and (config.noise.position or config.noise.velocity):
-        raise InputError("noise: it is added to measured starts, and these are not measured: leave it out")
+    _refuse_noise(config.noise, system)
     for stage in config.stages:
         longest = max(stage.horizon) + system.given
         if longest > recordings.frames:
@@ -37,6 +36,12 @@ def refuse_unfitting(config: Config, system: System, recordings: Recordings, pro
             )
         if "starts" in stage.train and not system.start_size:
             raise InputError(f"stage {stage.name!r} trains starts, and the system fits none")
+        frozen = [group for group in stage.train if group != "starts" and system.is_frozen(group)]
+        if frozen:
+            raise InputError(
+                f"stage {stage.name!r} trains {frozen[0]}, whose parameters all are frozen: expected one with "
+                "requires_grad=True"
+            )
         if stage.batch % processes.world:
             raise InputError(
                 f"stage {stage.name!r}: batch {stage.batch} does not divide among {processes.world} processes"
@@ -46,6 +51,17 @@ def refuse_unfitting(config: Config, system: System, recordings: Recordings, pro
             _refuse_oversized_equations(stage, system, recordings)
         else:
             _refuse_oversized(stage, system, recordings, processes)
+
+
+def _refuse_noise(noise: Noise, system: System) -> None:
+    """Refuse noise on starts that have nothing to be disturbed."""
+    if (noise.position or noise.velocity) and not (system.measured and system.given):
+        raise InputError("noise: it is added to measured starts, and these are not measured: leave it out")
+    if noise.velocity and system.given < 2:
+        raise InputError(
+            "noise.velocity: it is that between two given frames; expected a system with given = 2 or more, got "
+            f"{system.given}: leave it out, or take noise.position"
+        )
 
 
 def refuse_hopeless(progress: Progress, status: Tensor) -> None:

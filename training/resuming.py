@@ -37,7 +37,8 @@ class Progress(Plain):
     Attributes
     ----------
     stage, iteration : which stage, and batches within it; total : batches over all stages.
-    best : error of the best weights on the held-out recordings; looks_since : looks since these.
+    best : error of the best weights on the held-out recordings that these predict to their end, if there are such;
+        best_failed : how many they do not; looks_since : looks since these.
     skipped : batches that were not finite; unconverged : windows of which a step failed.
     seconds : spent on batches.
     """
@@ -46,6 +47,7 @@ class Progress(Plain):
     iteration: Count = 0
     total: Count = 0
     best: float = Field(math.inf, ge=0)
+    best_failed: Count = 0
     looks_since: Count = 0
     skipped: Count = 0
     unconverged: Count = 0

@@ -227,9 +227,9 @@ class HeldMotion:
         self._q, self._dt = q, dt
 
     def __call__(self, time: Tensor, model: Model) -> Control:
-        """Return where they are at the first of the times (B,), which are all the same."""
+        """Return where they are at the times (B,), which are all the same but for robots that stopped before."""
         q, last = self._q, self._q.shape[1] - 1
-        place = min(max(float(time[0]) / self._dt, 0.0), float(last))
+        place = min(max(float(time.max()) / self._dt, 0.0), float(last))  # a robot that failed keeps its time
         before = min(int(place + 1e-6), last)  # 1e-6: k * dt is off by rounding
         share, after = max(place - before, 0.0), q[:, min(before + 1, last)]
         return Control(clamped_q=q[:, before] if share < 1e-6 else q[:, before] + share * (after - q[:, before]))

@@ -19,6 +19,7 @@ from training.config import Config
 from training.config_scene import Markers, SceneRobot, Start
 from training.constants import AddedMass
 from training.data import Recordings, Window
+from training.data.tracks import longest_run
 from training.drives import DriveMap, LinearMap
 from training.markers import MarkerTable
 from training.physics import Observer, PhysicsSystem, Schedule, add_terms
@@ -86,6 +87,8 @@ class SceneSystem(PhysicsSystem):
         self._moved_clamps = any(t.startswith("clamp") for c in config.constants.values() for t in c.tensors)
         self._setup = _with_poses(setup, self._moved_clamps or any(d.drive.sets == "pose" for d in drives))
         self._grip(config.robot.gripped)
+        self._longest_gap = config.data.rules.max_gap
+        self.refuse(recordings)
         self._take_start(begin)
         _refuse_turning_clamps(config.markers, self._setup)
         self.edges, self.triangles = torch.as_tensor(model.rod_edges), torch.as_tensor(model.triangles)
@@ -101,6 +104,22 @@ class SceneSystem(PhysicsSystem):
                 raise InputError(f"robot.gripped: node {node} has no marker: who moves it is not known")
         self._gripped = nodes
         self.gripped = [self.markers.node_of.index(node) for node in nodes]
+
+    def refuse(self, recordings: Recordings) -> None:
+        """Refuse recordings in which a gripped marker is long not seen: nobody knows how it moved its node."""
+        for k, name in enumerate(recordings.names):
+            valid = recordings.valid[k]
+            seen = valid.any(1).nonzero().flatten().tolist()
+            ended = seen[-1] + 1 if seen else len(valid)  # shorter recordings are not seen from their ends on
+            for node, marker in zip(self._gripped, self.gripped, strict=True):
+                start, length = longest_run(~valid[:ended, marker].numpy())
+                if length > self._longest_gap or length == ended:
+                    raise InputError(
+                        f"{name}: the marker at gripped node {node} is not seen, or not believed, for {length} frames "
+                        f"from frame {start}: how it moves the node is not known; expected gaps of at most "
+                        f"{self._longest_gap}: leave this recording out, cut it there by data.pieces, or raise "
+                        "data.rules.max_gap"
+                    )
 
     def _take_start(self, begin: Start) -> None:
         """Take what the config says of starts; refuse what the robot cannot begin from."""
@@ -164,14 +183,17 @@ class SceneSystem(PhysicsSystem):
         return self._setup.schedule.ahead
 
     def control(self, window: Window, driven: Mapping[str, Tensor], time: Tensor) -> Control:
-        """Return what is set at the times (B,) [s]; inputs are linear in time between frames.
+        """Return what is set at the times (B,) [s], as long after the windows began in all robots that have not failed.
+
+        Inputs are linear in time between frames.
 
         Parameters
         ----------
         driven : what each drive sets at the frames (see `DriveMap.values`).
         """
         control = self._setup.schedule(time, self.model)
-        place = (float(time[0] - window.time[0]) / self.dt) if len(time) else 0.0
+        # a robot that failed keeps its time: the others are the latest
+        place = (float((time - window.time).max()) / self.dt) if len(time) else 0.0
         before = min(max(int(place + 1e-6), 0), window.frames - 1)  # 1e-6: k * dt is off by rounding
         share, after = max(place - before, 0.0), min(before + 1, window.frames - 1)
         share = 0.0 if share < 1e-6 else share

@@ -78,6 +78,7 @@ class System(nn.Module, ABC):
     n_nodes: int = 0
     edges: Tensor | None = None
     triangles: Tensor | None = None
+    _found_not_frozen: frozenset[str] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -93,7 +94,7 @@ class System(nn.Module, ABC):
 
     @abstractmethod
     def group(self, name: str) -> dict[str, nn.Parameter]:
-        """Return the parameters of a group by name."""
+        """Return the parameters of a group by name; those that are frozen (`requires_grad=False`) are not trained."""
 
     def learned_modules(self) -> dict[str, nn.Module]:
         """Return by name what has the parameters of the group "learned"; by default the system itself."""
@@ -116,6 +117,9 @@ class System(nn.Module, ABC):
         A window gets that of its first frame.
         """
         return {}
+
+    def refuse(self, recordings: Recordings) -> None:
+        """Refuse recordings that cannot be predicted, by name: those held out, too; by default none is."""
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return predictions (K, T - given, M, 3) without a model, by name: lines to beat.
@@ -183,10 +187,22 @@ class System(nn.Module, ABC):
         """Go on from what `evaluations` returned."""
 
     def train_only(self, groups) -> None:
-        """Let the parameters of these groups be trained and no others."""
+        """Let the parameters of these groups be trained and no others; those that were frozen stay so."""
+        free = self._not_frozen
         for name in GROUPS:
-            for parameter in self.group(name).values():
-                parameter.requires_grad_(name in groups)
+            for key, parameter in self.group(name).items():
+                parameter.requires_grad_(name in groups and f"{name}.{key}" in free)
+
+    def is_frozen(self, group: str) -> bool:
+        """Return whether all parameters of a group were frozen (`requires_grad=False`) when the system was made."""
+        return not any(f"{group}.{name}" in self._not_frozen for name in self.group(group))
+
+    @property
+    def _not_frozen(self) -> frozenset[str]:
+        """Parameters that are not frozen, by the names of checkpoints: as they were before anything was switched."""
+        if self._found_not_frozen is None:
+            self._found_not_frozen = frozenset(n for n, p in self.parameters_by_name().items() if p.requires_grad)
+        return self._found_not_frozen
 
 
 def _robots(module: nn.Module) -> list[Model]:

@@ -32,6 +32,22 @@ def cantilever(nodes: int = 8, more=(), **options):
     return rod_through(points, Circle(5e-3), material, loads).finalize(**options)
 
 
+def test_states_of_trained_masses_are_made_within_the_loop():
+    """Go backwards twice from states that are made anew or detached, and not from one that was made before the loop."""
+    model = cantilever(4)
+    trainable.scaled(model, ["mass"])
+    before = model.initial_state()
+
+    def twice(state) -> None:
+        for _ in range(2):
+            unroll(model, state(), ImplicitEuler(0.01), 2).positions.square().sum().backward()
+
+    twice(model.initial_state)
+    twice(lambda: before.detach())
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):  # as the pages say
+        twice(lambda: before)
+
+
 @pytest.mark.parametrize("checkpoint_every", [None, 10])
 @pytest.mark.slow
 def test_fifty_steps_against_differences(checkpoint_every):

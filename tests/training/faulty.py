@@ -51,14 +51,14 @@ class Sinking(System):
         return Prediction(positions, torch.zeros(len(x), dtype=torch.long), 0.0)
 
 
-def trainer(folder: Path, broken: set[int], processes, **stage) -> Trainer:
-    """Return a trainer of the sinking chain."""
+def trainer(folder: Path, broken: set[int], processes, held_out: float = 0.25, **stage) -> Trainer:
+    """Return a trainer of the sinking chain that holds out a share of four recordings."""
     stages = [{"name": "one", "train": ["learned"], "iterations": 8, "horizon": [4], "batch": 4, **stage}]
     config = Config.model_validate(
         {"name": "sinking", "physics": False, "data": {"path": "-"}, "robot": {"gripped": [0]}, "stages": stages}
     )
-    fitted, held_out = recordings(4).split(0.25, 0)
-    return Trainer(config, Sinking(fitted.dt, broken), fitted, held_out, folder, processes)
+    fitted, others = recordings(4).split(held_out, 0)
+    return Trainer(config, Sinking(fitted.dt, broken), fitted, others, folder, processes)
 
 
 def main(folder: str, crash: str = "") -> None:

@@ -31,6 +31,11 @@ def test_trajectories_are_read(tmp_path):
     assert found.dt == pytest.approx(DT, rel=1e-12)  # the mean of rounded differences
 
 
+def test_trajectories_keep_their_clock(tmp_path):
+    """Begin when the run was first written, which scenes with motions over time have to know."""
+    assert read(simulated(tmp_path / "run.h5", times=CLOCK + 3.0)).begins.tolist() == [3.0, 3.0, 3.0]
+
+
 def test_failed_robots_are_refused_or_left_out(tmp_path):
     """Refuse failed robots by number; leave them out, with a warning, when told to; refuse when none is left."""
     path = simulated(tmp_path / "run.h5", failed=[1])

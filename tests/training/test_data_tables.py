@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.training.readings import CLASSIC, CLOCK, FAULTLESS, jumped, nested, pickled, table
+from tests.training.readings import CLASSIC, CLOCK, FAULTLESS, archive, jumped, nested, pickled, table
 from tests.training.swinging import DT
 from torchdismech.errors import InputError
+from training.config import Data
 from training.data import read
 
 MARKERS = [f"marker_{node}_{axis}" for node in range(6) for axis in "xyz"]
@@ -60,6 +61,9 @@ TEXT_FAULTS = {
     "unknown column": ("time,x0,y0,z0,force\n", "unknown column 'force'"),
     "short row": ("time,x0,y0,z0\n0,1,2,3\n0.01,1,2\n", "row 3 has 3 cells; expected 4"),
     "no number": ("time,x0,y0,z0\n0,1,2,3\n0.01,1,oops,3\n", "row 3, column y0: 'oops'"),
+    "short row after blank ones": ("\ntime,x0,y0,z0\n\n\n0,1,2,3\n\n0.01,1,2\n", "row 7 has 3 cells; expected 4"),
+    "no number after blank rows": ("time,x0,y0,z0\n\n\n0,1,oops,3\n", "row 4, column y0: 'oops'"),
+    "no time after blank rows": ("time,x0,y0,z0\n0,1,2,3\n\n,1,2,3\n", "row 4: no time"),
     "two frames": ("time,x0,y0,z0,x1,y1,z1\n0,1,1,1,2,2,2\n0.01,1,1,1,2,2,2\n", "2 frames; expected at least 3"),
     "infinite": ("time,x0,y0,z0,x1,y1,z1\n" + "".join(f"{t},1,inf,1,2,2,2\n" for t in range(3)), "is infinite"),
 }
@@ -89,6 +93,27 @@ def test_numbers_of_other_languages_are_refused(tmp_path, cell):
     path.write_text(f"time,x0,y0,z0\n0,1,2,{cell}\n", encoding="utf-8")
     with pytest.raises(InputError, match="row 2, column z0: .*expected a number or nothing"):
         read(path)
+
+
+def test_inputs_are_the_columns_of_that_very_name(tmp_path):
+    """Tell P from p; refuse a name that no column has, and one that comes twice."""
+    rows = [f"{0.01 * k},0,0,0,{k},{10 * k}" for k in range(3)]
+
+    def written(*names: str) -> Path:
+        (tmp_path / "a.csv").write_text("\n".join([",".join(["Time", "X0", "y0", "z0", *names]), *rows]))
+        return tmp_path / "a.csv"
+
+    path = written("P", "p")
+    assert read(path, inputs=("p",)).inputs[0, :, 0].tolist() == [0, 10, 20]
+    assert read(path, inputs=("p", "P")).inputs[0, 1].tolist() == [10, 1]
+    with pytest.raises(InputError, match=r"a\.csv: no column 'q'; .*spelt as in the header; there are: Time, X0"):
+        read(path, inputs=("q",))
+    with pytest.raises(InputError, match="columns: 'p' comes twice"):
+        read(path, inputs=("p", "p"))
+    with pytest.raises(InputError, match=r"a\.csv: 2 columns named 'p'; expected one, as it is among the inputs"):
+        read(written("p", "p"), inputs=("p",))
+    with pytest.raises(InputError, match="no column 'p'"):
+        read(written("P", "Q"), inputs=("p",))
 
 
 # ---- folders
@@ -175,6 +200,40 @@ def test_folders_without_recordings_are_refused(tmp_path):
         read(tmp_path / "cable", "test", dt=DT)
     with pytest.raises(InputError, match="no such folder; expected one for the split 'validation'"):
         read(tmp_path / "cable", "validation", dt=DT)
+
+
+def test_endings_may_be_in_capitals(tmp_path):
+    """Read a folder of a.csv and b.CSV, one of these alone, and a config of it, which has no splits."""
+    table(tmp_path / "a.csv")
+    upper = table(tmp_path / "b.CSV", FAULTLESS[1])
+    assert read(tmp_path).names == ("a.csv", "b.CSV")
+    assert read(upper).names == ("b.CSV",)
+    (tmp_path / "a.csv").unlink()
+    for path in (tmp_path, upper):
+        assert Data(path=str(path)).train is None
+    assert len(read(archive(tmp_path / "c.npz").rename(tmp_path / "c.NPZ"), "train")) == 2
+
+
+@pytest.mark.parametrize("name", ["b.npz", "b.H5"])
+def test_files_of_many_recordings_in_a_folder_are_refused(tmp_path, name):
+    """Say that they are not read, beside tables and without; they were passed over."""
+    (tmp_path / name).write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(InputError, match=rf"{name} holds many recordings; of a folder \.csv, .* files are read"):
+            read(tmp_path)
+        table(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("name", ["x1_mm", "Marker 1 x", "marker_1"])
+def test_columns_that_begin_like_markers_are_refused_beside_inputs(tmp_path, name):
+    """Refuse what may be a marker under another name; read it as an input; leave out what is neither."""
+    rows = [f"{0.01 * k},0,0,0,{k},{10 * k}" for k in range(3)]
+    (tmp_path / "a.csv").write_text("\n".join([f"time,x0,y0,z0,p,{name}", *rows]))
+    with pytest.raises(InputError, match=rf"a\.csv: unknown column '{name.lower()}'; expected .*: rename it"):
+        read(tmp_path / "a.csv", inputs=("p",))
+    assert read(tmp_path / "a.csv", inputs=("p", name)).inputs[0, 2].tolist() == [2, 20]
+    (tmp_path / "a.csv").write_text("\n".join(["time,x0,y0,z0,p,temperature", *rows]))
+    assert read(tmp_path / "a.csv", inputs=("p",)).columns == ("p",)
 
 
 def test_mixed_folders_are_refused(tmp_path):

@@ -1,15 +1,24 @@
 """The training loop: batches that are not finite, early stops, several processes."""
 
 import json
+import math
+from itertools import count
+from unittest.mock import MagicMock
 
 import pytest
+import torch
 
 from tests.training.faulty import trainer
 from tests.training.test_fit import launch
-from torchdismech import InputError
+from torchdismech import InputError, Status
 from torchdismech.processes import ALONE, Processes
 from training import checkpoint
 from training.batches import horizon_at
+from training.board import Board
+from training.evaluation import refuse_without_best
+from training.looks import is_better
+from training.metrics import Errors
+from training.resuming import Progress
 
 
 def test_batch_that_is_not_finite_is_skipped_and_counted(tmp_path):
@@ -37,6 +46,69 @@ def test_patience_ends_a_stage_and_the_best_weights_stay(tmp_path):
     best, facts = checkpoint.load(tmp_path, "best")
     assert fit.system.speed.item() == float(best["learned.speed"])
     assert facts["error"] == fit.progress.best
+
+
+def failing(fit, monkeypatch, number: int, how: float = 1.0) -> None:
+    """Let the prediction of the first `number` held-out recordings fail, and make it `how` times as large."""
+    predict = fit.system.predict
+
+    def predicted(window, *given):
+        found = predict(window, *given)
+        whole = window.frames == fit.held_out.frames  # batches are shorter
+        found.status[: number * whole] = int(Status.NOT_FINITE)
+        found.positions[: number * whole] *= how
+        return found
+
+    monkeypatch.setattr(fit.system, "predict", predicted)
+
+
+def test_held_out_recording_that_always_fails_leaves_a_best(tmp_path, monkeypatch, capsys):
+    """Choose by the other one, and name the one that fails at the first look alone."""
+    fit = trainer(tmp_path, set(), ALONE, held_out=0.5, check_every=2)
+    failing(fit, monkeypatch, 1)
+    fit.run()
+    said = f"1 of 2 held-out recordings are not predicted to their end: {fit.held_out.names[0]};"
+    assert capsys.readouterr().out.count(said) == 1
+    errors, _ = fit.looks.held_out_errors()  # of the best weights, which the stage ended with
+    assert fit.progress.best_failed == 1
+    assert checkpoint.load(tmp_path, "best")[1]["error"] == fit.progress.best == float(errors.recordings[1])
+
+
+def test_fewer_failed_recordings_are_better_than_a_smaller_error():
+    """Compare numbers of failures first; take nothing that is not finite."""
+
+    def errors(*recordings: float, failed: int = 0) -> Errors:
+        good = torch.arange(len(recordings)) >= failed
+        return Errors(torch.tensor(recordings), torch.tensor(recordings, dtype=torch.float64), good, 0.01, 0.01)
+
+    before = Progress(best=0.25, best_failed=1)
+    assert is_better(errors(1.0, 0.5), before) and is_better(errors(9.0, 0.125, failed=1), before)
+    assert not is_better(errors(0.0, 0.5, failed=1), before) and not is_better(errors(0.0, 0.0, 0.0, failed=2), before)
+    assert is_better(errors(0.1, 0.1, failed=2), Progress()) and not is_better(errors(0.1, 0.1, failed=2), before)
+    for none in (errors(0.1, math.inf, failed=2), errors(0.1, math.inf, failed=1)):
+        assert not is_better(none, before) and not is_better(none, Progress())
+    assert is_better(errors(9.0, 0.5, failed=1), Progress())
+
+
+def test_run_without_best_weights_says_why(tmp_path, monkeypatch, capsys):
+    """Say at the end of a stage that there are none; refuse to evaluate them and name what there is."""
+    fit = trainer(tmp_path, set(), ALONE, iterations=2, check_every=2)
+    failing(fit, monkeypatch, 1, math.nan)
+    fit.run()
+    assert not checkpoint.exists(tmp_path, "best")
+    assert "there are no best weights to go on from" in capsys.readouterr().out
+    with pytest.raises(InputError, match="it has no best weights, as no look at .* finite error, .*--stage one"):
+        refuse_without_best(tmp_path, fit.config)
+
+
+def test_speed_counts_the_steps_between_frames(tmp_path, monkeypatch):
+    """Tell four windows of four frames of three steps each, in a batch of two seconds."""
+    clock = count(0.0, 2.0)
+    monkeypatch.setattr("training.loop.time.perf_counter", lambda: next(clock))
+    fit = trainer(tmp_path, set(), ALONE, iterations=1)
+    fit.system.substeps, fit.board = 3, MagicMock(spec=Board)
+    fit.run()
+    assert fit.board.batch.call_args.args[-1] == 4 * 4 * 3 / 2
 
 
 def test_horizons_take_equal_shares(tmp_path):

@@ -51,3 +51,16 @@ def test_recordings_without_anything_that_counts_have_no_error():
     errors = Errors.of(predicted, whole, skipped=20)
     assert errors.mean == pytest.approx(0.01) and errors.recordings[1].isnan()
     assert Errors.of(predicted, whole).mean == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_predictions_that_are_not_finite_make_the_mean_infinite(value):
+    """Count a prediction that is none; it was left out, so that the mean was better than without it."""
+    whole = recordings(2)
+    predicted = whole.positions[:, 2:] + 0.01
+    predicted[1, 30, 2, 0] = value
+    errors = Errors.of(predicted, whole)
+    assert errors.mean == torch.inf and errors.recordings.isinf().tolist() == [False, True]
+    assert errors.curve.isinf().nonzero().flatten().tolist() == [30]
+    whole.valid[1, 32, 2] = False  # two frames are given
+    assert Errors.of(predicted, whole).mean == pytest.approx(0.01)

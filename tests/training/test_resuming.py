@@ -11,10 +11,12 @@ from tests.training.swinging import DT, swinging_chain
 from torchdismech import InputError
 from torchdismech.processes import ALONE
 from training import checkpoint
+from training.board import Board
 from training.config import Config
 from training.files import only_writer
-from training.fitting import fit
+from training.fitting import fit, recordings_of
 from training.loop import Trainer
+from training.systems import build
 
 
 class Killed(Exception):
@@ -61,6 +63,39 @@ def test_fit_killed_before_its_first_batch_is_done_goes_on(tmp_path, monkeypatch
     assert resumed.mean == whole.mean
     found = weights(tmp_path / "killed")
     assert all(torch.equal(found[name], value) for name, value in weights(tmp_path / "whole").items())
+
+
+def steps(folder, tag: str) -> list[int]:
+    """Return the steps at which TensorBoard shows a number of a run."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    return [event.step for event in EventAccumulator(str(folder)).Reload().Scalars(tag)]
+
+
+def stopped(folder, batches: int) -> None:
+    """Stop a fit after some batches without what comes at its end, as Ctrl-C does."""
+    quick = config(folder)
+    recordings, _ = recordings_of(quick, "train")
+    fitted, held_out = recordings.split(quick.data.held_out, quick.seed)
+    board = Board(folder / "run")
+    trainer = Trainer(quick, build(quick, fitted), fitted, held_out, folder / "run", board=board)
+    try:
+        trainer.run(batches)
+    finally:
+        board.close()
+
+
+@pytest.mark.parametrize("batches", [0, 4])
+def test_board_of_a_run_that_goes_on_has_each_look_once(tmp_path, monkeypatch, batches):
+    """Keep what was written up to the checkpoint, and write nothing twice."""
+    monkeypatch.setattr(Board, "pictures", lambda *_: None)  # they take their time, and so do figures
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.add_figure", lambda *_: None)
+    (tmp_path / "run").mkdir()
+    stopped(tmp_path, batches)
+    fit(config(tmp_path), tmp_path / "run", resume=True)
+    assert steps(tmp_path / "run", "held_out/error") == [0, 2, 4, 6]
+    assert steps(tmp_path / "run" / "trained on", "held_out/error") == [0, 2, 4, 6]
+    assert steps(tmp_path / "run", "train/loss") == [1, 2, 3, 4, 5, 6]
 
 
 def test_another_config_is_refused_by_its_fields(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.training.simulated import DT, GRIPPED, LENGTHS, TREE, gripped_motion
-from torchdismech import Control, InputError, Static, trainable
+from torchdismech import Control, ImplicitEuler, InputError, Static, trainable, unroll
 from training.config import Robot
 from training.robot import builder_of, held_edges, held_motion, start, turns
 from training.trees import Tree
@@ -47,6 +47,24 @@ def test_held_directions_are_those_of_gripped_edges():
         expected = torch.lerp(along[:, before], along[:, before + int(share > 0)], share)
         torch.testing.assert_close(own, expected)
     assert torch.equal(state.held_tangents, along[:, 1])
+
+
+@pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
+def test_robot_that_fails_leaves_the_motion_of_others_alone():
+    """Tear the first of two rods apart: the grips of the second one go on as recorded, as they do alone."""
+    motion = gripped_motion(1, 52)[:, 40:].repeat(2, 1, 1, 1)
+    motion[0, 6:, -1, 0] = 1e200  # whose square is infinite
+
+    def predicted(motion):
+        model, state, schedule = begun(Robot(gripped=GRIPPED), TREE, motion)
+        return unroll(model, state, ImplicitEuler(DT), motion.shape[1] - 2, schedule)
+
+    both, alone = predicted(motion), predicted(motion[1:])
+    assert (both.status != 0).tolist() == [True, False] and bool((alone.status == 0).all())
+    grips = both.positions[:, 1][:, GRIPPED]
+    assert torch.allclose(grips, motion[1, 1:, GRIPPED], atol=1e-12)  # rounding
+    # Newton's method ends at its tolerance, whose steps another row may change in the last bits
+    assert torch.allclose(both.positions[:, 1], alone.positions[:, 0], atol=1e-9)
 
 
 def test_strands_that_rub_keep_a_bend():

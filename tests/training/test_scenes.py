@@ -12,6 +12,7 @@ from torchdismech.io.scene import load_scene
 from training.config import Config
 from training.config_scene import Markers
 from training.data import read
+from training.fitting import fit, recordings_of
 from training.markers import MarkerTable
 from training.systems import unsettled
 
@@ -134,6 +135,56 @@ def test_gripped_nodes_move_as_recorded(folder):
         system_of(folder, robot=robot | {"gripped": [2]})
 
 
+def test_gripped_markers_have_to_be_seen(folder):
+    """Refuse gaps that nobody allowed, in recordings trained on and in others; what ended before is no gap."""
+    robot = {"scene": str(folder / "beam.toml"), "gripped": [0, 1]}
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "rules": {"max_gap": 2}}
+    whole = np.load(folder / "beam.npz")["train"]
+
+    def write(*gone):
+        positions = whole.copy()
+        for place in gone:
+            positions[place] = np.nan
+        np.savez(folder / "beam.npz", train=positions, dt=DT)
+
+    write((1, slice(1, 3), 0), (2, slice(3, None)))
+    system = system_of(folder, robot=robot, data=data)
+    write((1, slice(1, 4), 0))
+    with pytest.raises(InputError, match=r"train/1: the marker at gripped node 0 is not seen.* 3 frames from frame 1"):
+        system_of(folder, robot=robot, data=data)
+    write((2, slice(None), 1))
+    config = Config.model_validate(tables(folder, robot=robot, data=data))
+    recordings, messages = recordings_of(config, "train")
+    assert messages == ["beam.npz:train/2: node 1 not seen in any frame: it does not count"]
+    with pytest.raises(InputError, match=r"train/2: .* node 1 is not seen.* 6 frames from frame 0: .*at most 2"):
+        system.refuse(recordings)
+    seed = next(s for s in range(99) if recordings.split(0.4, s)[1].names == ("beam.npz:train/2",))
+    with pytest.raises(InputError, match="train/2: the marker at gripped node 1"):
+        fit(config.model_copy(update={"seed": seed}), folder / "run")
+    system_of(folder, robot=robot | {"gripped": [0]}, data=data)
+
+
+@pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
+def test_robot_that_fails_leaves_drives_and_grips_of_others_alone(folder):
+    """Tear the first of two beams apart: inputs and grips of the second one go on as recorded, as they do alone."""
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
+    robot = {"scene": str(folder / "beam.toml"), "gripped": [0]}
+    system = system_of(folder, data=data, robot=robot, drives={"tip": {"sets": "force", "elements": [11], "gain": 1.0}})
+    window = window_of(folder, frames=6, inputs=("pull",))
+    positions, inputs = window.positions.clone(), 1e-4 * torch.arange(6.0, dtype=torch.float64).expand(3, 6)[..., None]
+    positions[:, :, 0, 1] += 1e-3 * torch.arange(6)
+    inputs = inputs.clone()
+    inputs[0, 2:] = 1e12
+    window = window.replace(positions=positions, inputs=inputs)
+    rows = slice(1, 2)
+    parts = {name: getattr(window, name)[rows] for name in ("positions", "valid", "inputs", "time")}
+    both, alone = system.predict(window), system.predict(window.replace(**parts))
+    assert not bool(both.good[0]) and bool(both.good[1:].all() & alone.good.all())
+    assert torch.allclose(both.positions[1, :, 0], positions[1, 1:, 0], atol=1e-12)  # rounding
+    # Newton's method ends at its tolerance, whose steps another row may change in the last bits
+    assert torch.allclose(both.positions[1], alone.positions[0], atol=1e-9)
+
+
 def test_offsets_of_tendons_are_trained_one_by_one(folder):
     """With per = "element" each coordinate of each point of a route has a number of its own."""
     scene = folder / "beam.toml"
@@ -160,6 +211,10 @@ REFUSED = {
     "no such column": ({"drives": {"a": {"sets": "force", "columns": ["p"]}}}, "drives.a.columns: .*'p'.*data.inputs"),
     "nothing of that name": ({"drives": {"a": {"sets": "Tendon.tension"}}}, "drives.a.sets: no 'Tendon.tension'"),
     "no such element": ({"drives": {"a": {"sets": "force", "elements": [99]}}}, "drives.a.elements: .*got 99"),
+    "an element twice": (
+        {"drives": {"a": {"sets": "force", "elements": [2, 3, 2]}}},
+        "drives.a.elements: expected each number once, got 2 twice",
+    ),
     "a prior too long": (
         {"constants": {"b": {"tensors": ["bend_twist.EI1"], "per": "element", "spread": [0.1] * 5}}},
         "constants.b.spread: expected one number or 2, .*got 5",

@@ -1,5 +1,6 @@
 """Modules that keep more than their parameters, and that do something else while they are trained."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from tests.training.beams import tables
 from tests.training.faulty import Sinking
 from tests.training.swinging import recordings
-from torchdismech import Circle, Material, RobotBuilder, straight
+from torchdismech import Circle, InputError, Material, RobotBuilder, straight
 from training import checkpoint
 from training.config import Config
 from training.evaluation import evaluate, trained_system
@@ -101,3 +102,51 @@ def test_systems_are_in_train_mode_in_batches_alone(tmp_path):
     assert not system.training
     tensors, _ = checkpoint.load(tmp_path, "best")
     assert tensors.keys() == {"learned.speed", "buffer/system.height"}
+
+
+class PartlyFrozen(Sinking):
+    """What sinks by a speed that is known and one that is found."""
+
+    def __init__(self, dt: float):
+        super().__init__(dt, set())
+        self.known = torch.nn.Parameter(torch.tensor(0.1, dtype=torch.float64), requires_grad=False)
+
+    def group(self, name):
+        """Return both as learned."""
+        return {"speed": self.speed, "known": self.known} if name == "learned" else {}
+
+    def predict(self, window, checkpoint_every=None):
+        """Return what the class above does, and what the known speed adds."""
+        found = super().predict(window)
+        sunk = self.known * self.dt * torch.arange(1, window.frames - 1)[:, None, None]
+        return dataclasses.replace(found, positions=found.positions - sunk)
+
+
+def sinking(folder, system) -> Trainer:
+    """Return a fit of two stages by Adam of what sinks."""
+    stage = {"train": ["learned"], "iterations": 2, "horizon": [4], "batch": 4}
+    stages = [{"name": name, **stage} for name in ("one", "two")]
+    tables = {"name": "frozen", "physics": False, "data": {"path": "-"}, "robot": {"gripped": [0]}, "stages": stages}
+    return Trainer(Config.model_validate(tables), system, *recordings(4).split(0.25, 0), folder)
+
+
+def test_frozen_parameters_stay_as_they_are(tmp_path):
+    """Train the others, in each stage and in a run that goes on; keep frozen ones in checkpoints."""
+    system = PartlyFrozen(recordings(4).dt)
+    sinking(tmp_path, system).run(until=3)
+    assert system.speed.item() != 0 and system.known.item() == 0.1
+    again = PartlyFrozen(system.dt)
+    resumed = sinking(tmp_path, again)
+    resumed.resume()
+    resumed.run()
+    assert resumed.progress.total == 4
+    assert again.known.item() == float(checkpoint.load(tmp_path, "last")[0]["learned.known"]) == 0.1
+    assert [p.requires_grad for p in again.group("learned").values()] == [True, False]
+
+
+def test_stages_of_frozen_parameters_alone_are_refused(tmp_path):
+    """Say that there is nothing to train, and what would be."""
+    system = PartlyFrozen(recordings(4).dt)
+    system.speed.requires_grad_(False)
+    with pytest.raises(InputError, match="stage 'one' trains learned, whose parameters all are frozen: expected one"):
+        sinking(tmp_path, system)

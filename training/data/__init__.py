@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdismech.errors import InputError
-from training.data.checks import Rules, prepared
+from training.data.checks import Rules, in_order, prepared
 from training.data.npz import read_npz
 from training.data.pickles import read_pickle
 from training.data.recordings import Recordings
@@ -30,6 +30,7 @@ __all__ = [
     "Windows",
     "gather",
     "holds_recordings",
+    "in_order",
     "prepared",
     "read",
     "windows",
@@ -68,17 +69,18 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
     if os.path.isdir(path):  # False, too, where a name is too long to be one
         return _read_folder(path, split, options)
     refuse_what_is_no_file(path)
-    if path.suffix in READERS:
-        reader = READERS[path.suffix]
+    kind = path.suffix.lower()
+    if kind in READERS:
+        reader = READERS[kind]
         if split is not None:
             if "split" not in inspect.signature(reader).parameters:
-                raise InputError(f"{path}: a {path.suffix} file has no splits, got {split!r}: leave split out")
+                raise InputError(f"{path}: a {kind} file has no splits, got {split!r}: leave split out")
             options["split"] = split
         return _called(reader, path, options)
-    if path.suffix in SINGLE_READERS:
+    if kind in SINGLE_READERS:
         if split is not None:
-            raise InputError(f"{path}: a {path.suffix} file has no splits, got {split!r}: leave split out")
-        return stacked([_called(SINGLE_READERS[path.suffix], path, options)])
+            raise InputError(f"{path}: a {kind} file has no splits, got {split!r}: leave split out")
+        return stacked([_called(SINGLE_READERS[kind], path, options)])
     kinds = ", ".join([*READERS, *SINGLE_READERS])
     raise InputError(f"{path}: unknown kind of file; expected a folder or one of {kinds}")
 
@@ -86,7 +88,7 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
 def holds_recordings(path: str) -> bool:
     """Return whether a path is a folder with recordings in itself, of one file each, so that it needs no splits."""
     try:
-        return os.path.isdir(path) and any(os.path.splitext(name)[1] in SINGLE_READERS for name in os.listdir(path))
+        return os.path.isdir(path) and any(os.path.splitext(n)[1].lower() in SINGLE_READERS for n in os.listdir(path))
     except (OSError, ValueError):  # it is refused by name where it is read
         return False
 
@@ -99,20 +101,31 @@ def _read_folder(folder: Path, split: str | None, options: dict[str, Any]) -> Re
     if not os.path.isdir(inside):
         raise InputError(f"{inside}: no such folder; expected one for the split {split!r}")
     try:
-        files = sorted((file for file in inside.iterdir() if file.suffix in SINGLE_READERS), key=_natural)
+        everything = sorted(inside.iterdir(), key=_natural)
     except OSError as error:
         raise InputError(f"{inside}: cannot be read: {error.strerror or error}") from error
+    files = [file for file in everything if file.suffix.lower() in SINGLE_READERS]
+    _refuse_files_of_many(inside, [f for f in everything if f.suffix.lower() in READERS and not f.is_dir()])
     if not files:
-        below = ", ".join(sorted(entry.name for entry in inside.iterdir() if entry.is_dir()))
+        below = ", ".join(sorted(entry.name for entry in everything if entry.is_dir()))
         hint = f": name a split among its folders {below}" if below and split is None else ""
         raise InputError(f"{inside}: no recordings; expected {', '.join(SINGLE_READERS)} files{hint}")
-    readers = {SINGLE_READERS[file.suffix] for file in files}
+    readers = {SINGLE_READERS[file.suffix.lower()] for file in files}
     if len(readers) > 1:
         raise InputError(f"{inside}: tables and pickles side by side; expected one kind: keep them in two folders")
     reader = readers.pop()
     for file in files:
         refuse_what_is_no_file(file)
     return stacked([_called(reader, file, options) for file in files], **lengths)
+
+
+def _refuse_files_of_many(folder: Path, files: list[Path]) -> None:
+    """Refuse files in a folder that hold recordings, but many each: nobody would see that they are left out."""
+    if files:
+        raise InputError(
+            f"{folder}: {files[0].name} holds many recordings; of a folder {', '.join(SINGLE_READERS)} files are read, "
+            "of one recording each: give the path of that file, or keep it elsewhere"
+        )
 
 
 def _natural(file: Path) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from training.data import order as chain
 from training.data.recordings import Recordings
 from training.data.tracks import believable, filled, longest_run
 
-__all__ = ["Rules", "prepared"]
+__all__ = ["Rules", "in_order", "prepared"]
 
 UNIT_SCALES = ("refuse", "repair")
 ORDERS = ("refuse", "repair", "trust")
@@ -78,6 +78,22 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
     InputError
         A recording breaks a rule in a way that is not, or cannot be, repaired.
     """
+    arranged, messages = in_order(recordings, rules, of_chain)
+    rules = rules if of_chain else dataclasses.replace(rules, max_gap=recordings.frames)
+    positions, valid = arranged.positions.numpy(), arranged.valid.numpy()
+    for k, name in enumerate(recordings.names):
+        messages += _fill(positions[k], valid[k], recordings.dt, rules, name)
+        if of_chain and not recordings.branched:
+            _refuse_wandering_edges(positions[k], rules, name)
+    return arranged, messages
+
+
+def in_order(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
+    """Return recordings in metres and in the order of the chain, with all gaps and spikes, and what was repaired.
+
+    So they are what predictions can be compared with: all that was measured, and no place that was not. Arguments and
+    errors are those of `prepared`.
+    """
     if rules.nodes is not None and recordings.nodes != rules.nodes:
         raise InputError(
             f"{recordings.names[0]}: {recordings.nodes} nodes; expected {rules.nodes}: check the file, or set "
@@ -88,21 +104,15 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
     messages: list[str] = []
     if of_chain and recordings.nodes < 2:
         raise InputError(f"{recordings.names[0]}: {recordings.nodes} nodes; expected a chain of at least two")
-    rules = rules if of_chain else dataclasses.replace(rules, max_gap=recordings.frames)
     for k, name in enumerate(recordings.names):
         if of_chain:
             _refuse_long_gaps(positions[k], rules, name)
         elif not valid[k].any():
             raise InputError(f"{name}: no marker was seen in any frame: leave this recording out")
         messages += _scale(positions[k], rules, name)
-    in_order = of_chain and not recordings.branched
-    if in_order:
+    if of_chain and not recordings.branched:
         _refuse_short_edges(positions, recordings.names)
         messages += _order(positions, valid, rules, recordings.names)
-    for k, name in enumerate(recordings.names):
-        messages += _fill(positions[k], valid[k], recordings.dt, rules, name)
-        if in_order:
-            _refuse_wandering_edges(positions[k], rules, name)
     done = dataclasses.replace(recordings, positions=torch.from_numpy(positions), valid=torch.from_numpy(valid))
     return done, messages
 
@@ -284,12 +294,15 @@ def _fill(positions: np.ndarray, valid: np.ndarray, dt: float, rules: Rules, nam
     for node in np.flatnonzero(~kept.all(0)).tolist():
         positions[:, node] = filled(positions[:, node], kept[:, node])
     valid &= kept
-    held = int((~kept).sum() - _between(kept).sum())
-    ends = f"; {held} of all repaired, at the start or the end, hold the nearest place" if held else ""
+    never = ~kept.any(0)
+    gaps, spikes, held = ~seen & ~never, seen & ~kept, ~kept & ~never & ~_between(kept)
+    ends = f"; {int(held.sum())} of all repaired, at the start or the end, hold the nearest place" if held.any() else ""
     messages = []
-    if not seen.all():
-        messages.append(f"{name}: {_counted(~seen)} not seen, filled along the line between neighbours in time{ends}")
-    spikes = seen & ~kept
+    if never.any():
+        nodes = _listed(np.flatnonzero(never).tolist())
+        messages.append(f"{name}: node {nodes} not seen in any frame: it does not count")
+    if gaps.any():
+        messages.append(f"{name}: {_counted(gaps)} not seen, filled along the line between neighbours in time{ends}")
     if spikes.any():
         speed = f"{_counted(spikes)} faster than {rules.despike_speed:g} m/s"
         messages.append(f"{name}: {speed}, put on the line between neighbours in time{ends}")
@@ -321,9 +334,11 @@ def _between(kept: np.ndarray) -> np.ndarray:
 
 
 def _counted(marked: np.ndarray) -> str:
-    nodes = np.flatnonzero(marked.any(0)).tolist()
-    named = ", ".join(map(str, nodes[:8])) + (", ..." if len(nodes) > 8 else "")
-    return f"{int(marked.sum())} node-frames (node {named})"
+    return f"{int(marked.sum())} node-frames (node {_listed(np.flatnonzero(marked.any(0)).tolist())})"
+
+
+def _listed(nodes: list[int]) -> str:
+    return ", ".join(map(str, nodes[:8])) + (", ..." if len(nodes) > 8 else "")
 
 
 def _refuse_wandering_edges(positions: np.ndarray, rules: Rules, name: str) -> None:

@@ -87,6 +87,9 @@ class Recordings:
             reached.add(end)
 
     def _check_inputs(self) -> None:
+        twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
+        if twice:
+            raise InputError(f"columns: {twice[0]!r:.80} comes twice; expected inputs of different names: rename one")
         expected = (*self.positions.shape[:2], len(self.columns))
         if tuple(self.inputs.shape) != expected or self.inputs.dtype != torch.float64:
             raise InputError(

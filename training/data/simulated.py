@@ -36,5 +36,6 @@ def read_trajectory(path: Path, drop_failed: bool = False) -> Recordings:
         warnings.warn(f"{path}: robot {named} left out: steps failed", stacklevel=2)
     kept = (~failed).nonzero().flatten()
     positions = trajectory.positions[:, kept].transpose(0, 1).to(torch.float64).numpy()
-    dt = time_step(trajectory.time.numpy().astype(np.float64), str(path))
-    return recordings_of(positions, dt, [f"{path.name}:robot {row}" for row in kept.tolist()])
+    time = trajectory.time.numpy().astype(np.float64)
+    names, begins = [f"{path.name}:robot {row}" for row in kept.tolist()], [float(time[0])] * len(kept)
+    return recordings_of(positions, time_step(time, str(path)), names, begins=begins)

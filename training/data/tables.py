@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ __all__ = ["read_table"]
 
 # x0 or marker_0_x
 COLUMN = re.compile(r"(?P<axis>[xyz])(?P<node>[0-9]{1,6})|marker_(?P<marker>[0-9]{1,6})_(?P<of>[xyz])")
+# what begins as these do, and is none of them
+MISNAMED = re.compile(r"[xyz][0-9]|marker")
 BYTES_A_BYTE = 10  # of a file: each cell is an object of 60 bytes before it is a number
 
 
@@ -27,7 +30,8 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
 
     Parameters
     ----------
-    inputs : names of the columns that hold inputs; then others that hold no markers are left out.
+    inputs : names of the columns that hold inputs; then others are left out, but for those whose names begin
+        like markers.
 
     Raises
     ------
@@ -37,39 +41,53 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
     refuse_oversized(path, BYTES_A_BYTE * path.stat().st_size)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+            reader = csv.reader(file)
+            numbered = [(reader.line_num, row) for row in reader if row]  # as in the file, whose blank ones count
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a table of text: {error}; expected comma separated values") from error
+    rows = dict(numbered)
     if not rows:
         raise InputError(f"{path}: empty; expected a header time,x0,y0,z0,x1,... and a row for each frame")
-    named = [name.strip() for name in rows[0]]
-    header = [name if name in inputs else name.lower() for name in named]
-    lacking = [name for name in inputs if name not in header]
-    if lacking:
-        raise InputError(
-            f"{path}: no column {lacking[0]!r:.80}; expected it among the inputs; there are: {', '.join(named)}"
-        )
-    time_column, columns = _columns(header, path, inputs)
-    cells = _cells(rows[1:], header, path)
+    named = [name.strip() for name in rows.pop(min(rows))]
+    own = [_input(named, name, path) for name in inputs]
+    header = [name if column in own else name.lower() for column, name in enumerate(named)]
+    time_column, columns = _columns(header, path, own)
+    cells = _cells(rows, header, path)
     time = cells[:, time_column]
     if not np.isfinite(time).all():
-        raise InputError(f"{path}: row {int(np.argmin(np.isfinite(time))) + 2}: no time; expected seconds in each row")
-    own = cells[:, [header.index(name) for name in inputs]] if inputs else None
-    return Single(path.name, cells[:, columns], time_step(time, str(path)), own, inputs, float(time[0]))
+        row = list(rows)[int(np.argmin(np.isfinite(time)))]
+        raise InputError(f"{path}: row {row}: no time; expected seconds in each row")
+    values = cells[:, own] if inputs else None
+    return Single(path.name, cells[:, columns], time_step(time, str(path)), values, inputs, float(time[0]))
 
 
-def _columns(header: list[str], path: Path, inputs: tuple[str, ...]) -> tuple[int, np.ndarray]:
-    """Return the column of the time and those of the nodes, (N, 3)."""
+def _input(named: list[str], name: str, path: Path) -> int:
+    """Return the column of an input, whose name is spelt as in the header, capitals and all."""
+    if name not in named:
+        raise InputError(
+            f"{path}: no column {name!r:.80}; expected it among the inputs, spelt as in the header; there are: "
+            f"{', '.join(named)}"
+        )
+    if named.count(name) > 1:
+        raise InputError(
+            f"{path}: {named.count(name)} columns named {name!r:.80}; expected one, as it is among the inputs: rename "
+            "the others"
+        )
+    return named.index(name)
+
+
+def _columns(header: list[str], path: Path, inputs: list[int]) -> tuple[int, np.ndarray]:
+    """Return the column of the time and those of the nodes, (N, 3), beside the columns of inputs."""
     places: dict[tuple[int, str], int] = {}
     for column, name in enumerate(header):
-        if name == "time" or name in inputs:
+        if name == "time" or column in inputs:
             continue
         match = COLUMN.fullmatch(name)
-        if match is None and inputs:
+        if match is None and inputs and not MISNAMED.match(name):
             continue
         if match is None:
             raise InputError(
-                f"{path}: unknown column {name!r:.80}; expected time, x0, y0, z0, x1, ... or marker_0_x, ..."
+                f"{path}: unknown column {name!r:.80}; expected time, x0, y0, z0, x1, ... or marker_0_x, ...: rename it"
             )
         place = int(match["node"] or match["marker"] or 0), match["axis"] or match["of"]
         if place in places:
@@ -87,12 +105,12 @@ def _columns(header: list[str], path: Path, inputs: tuple[str, ...]) -> tuple[in
     return header.index("time"), columns
 
 
-def _cells(rows: list[list[str]], header: list[str], path: Path) -> np.ndarray:
-    """Return (rows, columns) float64, NaN where a cell is empty."""
+def _cells(rows: Mapping[int, list[str]], header: list[str], path: Path) -> np.ndarray:
+    """Return (rows, columns) float64, NaN where a cell is empty, of rows by their numbers in the file."""
     cells = np.full((len(rows), len(header)), np.nan)
-    for r, row in enumerate(rows):
+    for r, (number, row) in enumerate(rows.items()):
         if len(row) != len(header):
-            raise InputError(f"{path}: row {r + 2} has {len(row)} cells; expected {len(header)}, as in the header")
+            raise InputError(f"{path}: row {number} has {len(row)} cells; expected {len(header)}, as in the header")
         for c, text in enumerate(row):
             if not text.strip():
                 continue
@@ -100,7 +118,7 @@ def _cells(rows: list[list[str]], header: list[str], path: Path) -> np.ndarray:
                 cells[r, c] = _number(text.strip())
             except ValueError as error:
                 raise InputError(
-                    f"{path}: row {r + 2}, column {header[c]}: {text!r:.80}; expected a number or nothing"
+                    f"{path}: row {number}, column {header[c]}: {text!r:.80}; expected a number or nothing"
                 ) from error
     return cells
 

@@ -60,7 +60,7 @@ def believable(track: np.ndarray, reach: float, max_gap: int) -> np.ndarray | No
 def filled(track: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Return (T, 3) with frames not kept put on the line between their kept neighbours; at an end the last is held.
 
-    Of a track with no frame kept all are zero.
+    Of a track with no frame kept all are zero: no place at all, which nothing may be read from.
     """
     if not kept.any():
         return np.zeros_like(track)
