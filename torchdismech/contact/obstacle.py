@@ -126,6 +126,11 @@ class Obstacle(Force):
         """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
         return torch.where(self._passing, FAR, distance - self.points.radius)
 
+    @property
+    def touches(self) -> Tensor:
+        """Which points (P,) touch it; the others pass through it."""
+        return ~self._passing
+
     def relative(self, state: State) -> tuple[Tensor, Tensor]:
         """Return positions and velocities (B, P, 3) of the points as the moving obstacle sees them."""
         points, velocities = self.points.of(state.positions), self.points.of(state.node_velocities)
