@@ -257,7 +257,8 @@ class _Delassus:
 
         Overlap; distance under load; of friction, how far the surfaces slid against what a load on the cone does. A
         load counts as the length that it moves its own contact by. Where contacts were held (B,) that is not known, and
-        any load counts as large: those that bear one may neither be apart nor slide.
+        any load counts as large: those that bear one may neither be apart nor slide. Contacts of clamped nodes do not
+        count: no load keeps these out.
         """
         constraints = self.constraints
         gap = constraints.at(q, constraints.time).gap
@@ -270,7 +271,8 @@ class _Delassus:
         if bool((constraints.friction > 0).any()):
             off = self._off_friction(constraints.slide(q), stays)
             worst = torch.where(constraints.load[:, 0] > 0, torch.maximum(worst, off), worst)
-        return constraints.largest(worst)
+        moves = constraints.moved_by(self.equations.model.free, self.contacts)
+        return constraints.largest(torch.where(moves, worst, 0.0))
 
     def _off_friction(self, slide: Tensor, stays: Tensor) -> Tensor:
         """Return by how much (S,) [m] contacts break the law of friction, which slide by (S, 2) [m].
