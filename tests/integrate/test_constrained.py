@@ -352,3 +352,19 @@ def test_clamped_nodes_in_an_obstacle_are_left_there(integrator, depth, mu):
     assert int(info.iterations) == int(expected.iterations)
     assert float(info.contact["penetration"]) == pytest.approx(depth, rel=1e-6)
     assert float(expected.contact["penetration"]) < 1e-8
+
+
+def test_how_far_contacts_are_looked_for_is_each_robots_own():
+    """Look for constraints as far from a thin robot as it does alone, whatever radii others of its batch have."""
+    radii, found = torch.tensor([[1e-3], [8e-3], [2e-3]], dtype=torch.float64), []
+    for rows in ([0, 1, 2], [0], [1], [2]):
+        builder = RobotBuilder()
+        line = straight((0, 0, 0.1), (0.2, 0, 0.1), 11)
+        builder.add_rod(line, Circle(1e-3), Material(1e6, 1100.0), contact_radius=radii[rows])
+        builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Complementarity()))
+        model, euler = builder.finalize(), ImplicitEuler(1e-3)
+        state, running = model.initial_state(len(rows)), torch.ones(len(rows), dtype=torch.bool)
+        found.append(ContactCandidates(StepProblem(model, euler, state, Control(), euler.dt, running)).slack)
+    assert torch.equal(found[0], torch.cat(found[1:]))
+    # they do not move, so it is the mean of equal radii, to rounding
+    torch.testing.assert_close(found[0], radii[:, 0], rtol=1e-15, atol=0)
