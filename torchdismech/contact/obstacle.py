@@ -39,7 +39,9 @@ class Obstacle(Force):
     ----------
     shape : what it looks like at displacement zero.
     response, friction : the law between the surfaces.
-    path : how it moves; at rest by default.
+    path : how it moves; at rest by default. A place that is set from step to step otherwise, such as by
+        `Control(values={"floor.point": ...})`, is a jump: friction does not feel it, and what it leaps over is not
+        told.
     name : what reports call it.
     nodes : indices of the nodes that touch it, or a bool mask (N,); None: all. The others pass through it, as do edges
         and triangles that have one of them.
