@@ -30,7 +30,7 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.constant_curvature import PneumaticArm
-from torchdismech.contact import Friction, Penalty, Sphere
+from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, Sphere
 from torchdismech.elastic import LinearElastic, Maxwell, NeoHookean
 
 MATERIAL = Material(1e6, 1000.0)
@@ -143,6 +143,10 @@ REFUSED = {
     "load out of plane": (
         lambda: rod(planar=True, loads=[forces.LineLoad((0, 1.0, 0), edges=[1])]),
         "planar: LineLoad.load is along y",
+    ),
+    "wall along the plane": (
+        lambda: rod(planar=True, loads=[Obstacle(HalfSpace((0, -1, 0), (0, 2, 1e-15)), Penalty(10.0, 1e-3))]),
+        "planar: Obstacle.shape.normal is along y",
     ),
     "magnetisation out of plane": (
         lambda: rod(planar=True, loads=[magnetics.Magnetic((0, 1e4, 0), magnetics.Rotating(0.01, 1.0))]),

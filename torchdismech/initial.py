@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
+from torchdismech.contact.beginning import closed_gap
+from torchdismech.contact.model import ContactModel
 from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.frames import signed_angle, unit
@@ -179,14 +181,14 @@ def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, o
     return number
 
 
-def refuse_closed_gaps(force: Tensor, n_nodes: int) -> None:
-    """Refuse a start at which a barrier's force (B, n) on a node is infinite."""
-    finite = torch.isfinite(force[:, : 3 * n_nodes])
-    if not bool(finite.all()):
-        robot, dof = (~finite).nonzero()[0].tolist()
+def refuse_closed_gaps(contact: ContactModel, state: State) -> None:
+    """Refuse a start at which a surface touches a barrier, or is so close to it that only rounding tells them apart."""
+    found = closed_gap(contact, state)
+    if found is not None:
         raise InputError(
-            f"robot {robot}, node {dof // 3}: a surface touches it or is in it, and contact by Barrier needs a gap "
-            "there from the start; move it away, or take Penalty"
+            f"robot {found.robot}, {found.where}: the gap to {found.of} is {found.gap:.3g} m, and contact by Barrier "
+            f"needs a gap there from the start, of more than {found.least:.3g} m (a millionth of its tolerance, and "
+            f"what coordinates in {state.q.dtype} can tell); move it away, or take Penalty"
         )
 
 

@@ -368,9 +368,9 @@ class Model(nn.Module):
         """Return the state with the acceleration that the forces give its free dofs there."""
         control = control or Control()
         with self.turn, self.compilation.paused(), self._checked_values(state, control).in_place():
-            force = self._by_parts(self._force_at, state, control)["force"]
             if self.contact.needs_feasible_iterates:
-                refuse_closed_gaps(force, self.body.n_nodes)
+                refuse_closed_gaps(self.contact, state)
+            force = self._by_parts(self._force_at, state, control)["force"]
             acceleration = self.mechanics.inertia.solved(force, self.unknowns)
         return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
 

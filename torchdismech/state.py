@@ -225,6 +225,8 @@ class Control:
     values : what stands in this step in place of the model's own constants, by their names in `model.places` (which
         `trainable.constants(model)` gives, too): for each a tensor with a row for each robot; of constants that are
         one number (B, 1), or () for all robots. For example {"Pressure.pressure": (B, 1)}. No tables over time.
+        Places of obstacles jump when they are set anew: friction and what passes through see the motion of a
+        `contact.Path` alone.
     """
 
     natural_curvature: Tensor | None = None

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import trimesh
 
 from torchdismech import (
     Circle,
@@ -17,7 +18,18 @@ from torchdismech import (
     rollout,
     straight,
 )
-from torchdismech.contact import Barrier, Box, Capsule, Friction, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
+from torchdismech.contact import (
+    Barrier,
+    Box,
+    Capsule,
+    Friction,
+    HalfSpace,
+    Mesh,
+    Obstacle,
+    Penalty,
+    SelfContact,
+    Sphere,
+)
 from torchdismech.contact.pair_sums import of_pairs
 from torchdismech.contact.passing import NEARNESS, pairs_passed, passed_obstacle
 from torchdismech.geometry.crossing import closest_crossing
@@ -224,6 +236,72 @@ def test_ways_along_obstacles():
     assert passed_obstacle(model.obstacles[0], *moved(model, start, end)).tolist() == [True] * 3
     floor = over(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(1e4, 1e-4))
     assert not passed_obstacle(floor.obstacles[0], *moved(floor, start, end)).any()
+
+
+def angle(thickness: float = 2e-3) -> Mesh:
+    """Return an L of two thin plates, 10 cm wide: the box around it is as thick as they are wide."""
+    t = thickness
+    outline = [(0, 0), (0.1, 0), (0.1, t), (t, t), (t, 0.1), (0, 0.1)]
+    vertices = [(x, y, z) for z in (-0.05, 0.05) for x, y in outline]
+    top = [(6, 7, 8), (6, 8, 9), (6, 9, 10), (6, 10, 11)]
+    sides = [(k, j, j + 6, k + 6) for k, j in zip(range(6), (1, 2, 3, 4, 5, 0), strict=True)]
+    caps = top + [(a - 6, c - 6, b - 6) for a, b, c in top]
+    return Mesh(vertices, caps + [f for a, b, c, d in sides for f in ((a, b, c), (a, c, d))])
+
+
+def test_ways_through_walls():
+    """Find ways through either plate of an L, along which nothing is as deep as the box around it; not those beside."""
+    model = over(angle(), Penalty(1e4, 1e-4))
+    obstacle, rng, count = model.obstacles[0], np.random.default_rng(1), 100
+    places = rng.uniform((0.02, 0, -0.04), (0.09, 2e-3, 0.04), (count, 3))
+    ways = rng.uniform(-1, 1, (count, 3)) * (0.1, 0, 0.1) + (0, 1, 0)
+    before, behind = (rng.uniform(0.012, 0.1, (count, 1)) for _ in range(2))  # more than the radius of 5 mm, tilted
+    start, end = places - before * ways, places + behind * ways
+    for turned in (slice(None), [1, 0, 2]):  # the L is its own mirror image
+        assert passed_obstacle(obstacle, *moved(model, start[:, turned], end[:, turned])).all()
+        assert passed_obstacle(obstacle, *moved(model, end[:, turned], start[:, turned])).all()
+        along = np.stack([start[:, turned], start[:, turned] + [0, 0, 0.3]])
+        assert not passed_obstacle(obstacle, *moved(model, *along)).any()
+        assert not passed_obstacle(obstacle, *moved(model, start[:, turned], 2 * start[:, turned] - places)).any()
+    short = places + (RADIUS - 1e-4) * np.array([0.0, 1.0, 0.0])  # overlaps at its end, before the wall
+    short[:, 1] += 2e-3 - places[:, 1]
+    assert not passed_obstacle(obstacle, *moved(model, end, short)).any()
+
+
+def test_what_cuts_off_an_edge_does_not_pass():
+    """Let ways cut off the edge of a thick body, as points do that slide over it; not those through its middle."""
+    box = trimesh.creation.box((0.1, 0.1, 0.1))
+    model = over(Mesh(box.vertices, box.faces), Penalty(1e4, 1e-4))
+    heights = torch.tensor([0.02, 0.0, -0.03], dtype=torch.float64)
+    start = torch.stack([0 * heights, 0 * heights - 0.07, heights], 1)
+    end = start[:, [0, 2, 1]] * torch.tensor([1.0, -1.0, -1.0])  # mirrored in the diagonal of the two faces
+    # they are 5, 15 and 30 mm deep on the diagonal; a quarter of the thickness is 25 mm
+    assert passed_obstacle(model.obstacles[0], *moved(model, start, end)).tolist() == [False, False, True]
+
+
+def test_other_nodes_pass_through_walls():
+    """Let those nodes through that do not touch the mesh."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((-0.1, 0, 0.05), (0.1, 0, 0.05), 5), Circle(RADIUS), Material(1e7, 1000.0))
+    builder.add_contact(Obstacle(angle(), Penalty(1e4, 1e-4), nodes=[1, 2, 3, 4]))
+    model = builder.finalize()
+    ends = (torch.tensor([[0.05, y, 0.0]], dtype=torch.float64) for y in (0.02, -0.02))
+    assert not passed_obstacle(model.obstacles[0], *moved(model, *ends)).any()
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+def test_nodes_shot_at_a_thin_wall(response):
+    """Never let a node get through the wall of a mesh in silence."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0.03, 0.012, 0), (0.09, 0.012, 0), 5), Circle(RADIUS), Material(1e7, 1000.0))
+    builder.add_contact(Obstacle(angle(), RESPONSES[response]()))
+    model = builder.finalize()
+    velocity = model.initial_state(batch=4).velocity
+    velocity[:, 1:15:3] = torch.tensor([[-0.1], [-6.0], [-20.0], [-80.0]], dtype=torch.float64)
+    state = model.initial_state(batch=4, velocity=velocity)
+    after, info = ImplicitEuler(5e-3).step(model, state)
+    assert bool((after.positions[..., 1] > 2e-3).all())
+    assert info.status.tolist() == [Status.CONVERGED] + [Status.PASSED_THROUGH] * 3
 
 
 def test_a_robot_that_is_nowhere():

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from tests import shells
-from torchdismech import Circle, Material, Model, RobotBuilder, helix, straight
+from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, helix, rollout, straight
 from torchdismech.contact import Penalty, SelfContact
-from torchdismech.contact.neighbours import near_nodes
+from torchdismech.contact.neighbours import NearNodes
 from torchdismech.contact.self_contact import KERNELS
 from torchdismech.errors import InputError
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.values import per_robot
 
 TOLERANCE = 2e-3
 RADII = torch.tensor([[1e-3], [4e-3], [8e-3]], dtype=torch.float64)
@@ -192,17 +193,62 @@ def test_near_nodes_are_those_of_a_walk():
     positions = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0.1, 1, 0], [0, 0, 0.5], [0.4, 0.1, 0]], dtype=float)
     links = np.array([[0, 1], [1, 2], [2, 3], [0, 5]])
     lengths = np.linalg.norm(positions[links[:, 0]] - positions[links[:, 1]], axis=1)
+
+    def near(reach):
+        return set(map(tuple, NearNodes(positions, links, lengths, np.array([reach])).pairs.tolist()))
+
     # 3 is 1 from 0, but 2.9 along the edges, more than twice the reach; 4 hangs on nothing; 5 is .4 from 0
-    assert set(map(tuple, near_nodes(positions, links, lengths, 1.2).tolist())) == {
-        (0, 1),
-        (1, 2),
-        (2, 3),
-        (0, 5),
-        (1, 5),
-    }
-    assert len(near_nodes(positions, links, lengths, 0.3)) == 0
+    assert near(1.2) == {(0, 1), (1, 2), (2, 3), (0, 5), (1, 5)}
+    assert near(0.3) == set()
     # surfaces that just touch do not overlap
-    assert (0, 1) not in set(map(tuple, near_nodes(positions, links, lengths, 1.0).tolist()))
+    assert (0, 1) not in near(1.0)
+
+
+def hairpins(radii, tolerances) -> Model:
+    """Return rods folded on themselves, with a contact radius and a tolerance of its own for each robot."""
+    arc, leg = np.linspace(0, np.pi, 8)[1:-1], np.linspace(0, 4e-3, 6)
+    bend = np.stack([4e-3 + 2.2e-3 * np.sin(arc), 2.2e-3 * (1 - np.cos(arc)), 0 * arc], axis=1)
+    legs = [np.stack([leg, np.full(6, y), 0 * leg], axis=1) for y in (0.0, 4.4e-3)]
+    builder = RobotBuilder()
+    rows = torch.tensor(radii, dtype=torch.float64)[:, None], torch.tensor(tolerances, dtype=torch.float64)[:, None]
+    line = np.concatenate([legs[0], bend, legs[1][::-1]])
+    builder.add_rod(line, Circle(5e-4), Material(1e6, 1000.0), contact_radius=rows[0])
+    builder.add_contact(SelfContact(Penalty(100.0, rows[1])))
+    return builder.finalize()
+
+
+@pytest.mark.parametrize("tolerances", [[2e-4] * 4, [2e-4, 1e-3, 2e-4, 3e-3]])
+def test_neighbours_of_each_robot(tolerances):
+    """Leave out in each robot of a batch the pairs that it leaves out alone, however thick the others are."""
+    radii = [5e-4, 4e-3, 5e-4, 1e-3]
+    model, counts = hairpins(radii, tolerances), set()
+    assert model.self_contacts[0]._near_edges.where.shape[0] == 4
+    close = 0.2 * model.nodes[None].expand(4, -1, -1)  # all edges are within the reach of each other
+    still = torch.zeros(4, dtype=torch.float64)
+    found = listed(model.self_contacts.pairs(close, close, still).tables[0], 0)
+    for i, (radius, tolerance) in enumerate(zip(radii, tolerances, strict=True)):
+        alone = hairpins([radius], [tolerance]).self_contacts
+        assert found[i] == listed(alone.pairs(close[i : i + 1], close[i : i + 1], still[:1]).tables[0], 0)[0]
+        counts.add(len(found[i]))
+    assert len(counts) > 2 - (tolerances[0] == tolerances[1])  # they differ
+    with per_robot(model).taken(torch.tensor([3, 1])).in_place():  # of a part of the batch, too
+        part = listed(model.self_contacts.pairs(close[:2], close[:2], still[:2]).tables[0], 0)
+    assert part == [found[3], found[1]]
+
+
+def test_a_thin_rod_beside_a_thick_one_steps_as_alone():
+    """Take the same steps: a rod whose leg is pressed onto the other one, in a batch with a thick rod."""
+    ends = []
+    for radii in ([5e-4], [5e-4, 4e-3]):
+        model = hairpins(radii, [2e-4] * len(radii))
+        state = model.initial_state()
+        force = torch.zeros_like(state.q)
+        force[:, 1], force[:, 3 * (model.body.n_nodes - 1) + 1] = 0.01, -0.01
+        run = rollout(model, state, ImplicitEuler(dt=1e-3), steps=60, schedule=lambda t, m, f=force: Control(force=f))
+        assert int(run.status[-1, 0]) == 0 and int(run.contact["active"][-1, 0]) > 0
+        ends.append(run.positions[-1, 0])
+    # loops for one robot and for two sum in other orders: rounding, of which 60 steps in contact make no more than this
+    assert (ends[0] - ends[1]).abs().max() < 1e-9
 
 
 def test_neighbours_as_given():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight, trainable
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, straight, trainable, unroll
 from torchdismech.contact import (
     Barrier,
     Complementarity,
@@ -136,6 +136,21 @@ def test_gradient_by_trained_contact(law, names):
         assert abs(difference) > 1e-4
         # differences err by the step squared, 1e-8 of the third derivative, and by rounding over the step
         assert ours.item() == pytest.approx(difference, rel=1e-5)
+
+
+@pytest.mark.parametrize("centre_line", ["straight", "smooth"])
+def test_gradient_of_contact_that_is_near_and_does_not_touch(centre_line):
+    """Give zero by a law whose pairs are looked at, as they are near, and of which none touches."""
+    builder = RobotBuilder()
+    rod, soft = Circle(2e-3), Material(1e6, 1100.0)
+    builder.add_rod(straight((-0.05, 0, 0.02), (0.05, 0, 0.02), nodes=6), rod, soft)
+    builder.add_rod(straight((0.003, -0.05, 0.0246), (0.003, 0.05, 0.0246), nodes=6), rod, soft)
+    builder.add_contact(SelfContact(Penalty(200.0, 5e-4), Friction(0.3, 1e-2), centre_line=centre_line))
+    model = builder.finalize()
+    trained = trainable.scaled(model, ["self_contact.stiffness", "self_contact.friction"])
+    run = unroll(model, model.initial_state(), ImplicitEuler(dt=2e-3), 3)
+    run.positions[-1].sum().backward()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in trained.parameters())
 
 
 def test_one_factor_of_friction_for_each_robot():

@@ -97,6 +97,16 @@ def test_all_ways_to_read(robots):
     same_gradients(function, [*(leaf.requires_grad_() for leaf in leaves), rows], robots)
 
 
+def test_no_spring_at_all():
+    """Give zeros where no spring is there, also by a number that all springs share: a contact near nothing."""
+    robots = 3
+    leaves = [random(0, robots), random(1, 1), torch.tensor(0.7, dtype=torch.float64), random(4, 0, 1)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    found = by_loops(lambda x, one, number, some: [x * one * number + some[1]], leaves, 0, robots)
+    for gradient_of, leaf in zip(torch.autograd.grad(found.sum(), leaves), leaves, strict=True):
+        assert gradient_of.shape == leaf.shape and not gradient_of.any()
+
+
 def test_only_what_is_asked_for():
     """Leave out tensors that no gradient is wanted by, also where the values do not depend on one that is."""
     a, b = random(SPRINGS, 3).requires_grad_(), random(SPRINGS, 3)

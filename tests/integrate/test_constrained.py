@@ -14,9 +14,11 @@ from torchdismech import (
     Material,
     Newmark,
     RobotBuilder,
+    Static,
     Status,
     forces,
     meshes,
+    straight,
 )
 from torchdismech.contact import Capsule, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
 from torchdismech.contact.response import CONTACT_METHODS
@@ -322,3 +324,47 @@ def test_gradients_of_reactions():
     (gradient,) = torch.autograd.grad(reaction(), acceleration)
     # rounding of forces, 1e-11 N over the step
     assert float(gradient[..., 2]) == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-5)
+
+
+@pytest.mark.parametrize("mu", [None, 0.3])
+@pytest.mark.parametrize("depth", [1e-7, 1e-3])
+@pytest.mark.parametrize("integrator", [ImplicitEuler(2e-3), Static()], ids=["step", "static"])
+def test_clamped_nodes_in_an_obstacle_are_left_there(integrator, depth, mu):
+    """Solve steps of a rod whose clamped nodes overlap a floor, which no load can change; report how deep they are."""
+    if mu is not None and isinstance(integrator, Static):
+        pytest.skip("equilibria feel no friction")
+    found = []
+    for nodes in (None, range(2, 11)):
+        builder = RobotBuilder()
+        line = straight((0, 0, 2e-3), (0.2, 0, 2e-3), 11)
+        line[:2, 2] -= depth
+        builder.add_rod(line, Circle(2e-3), Material(1e6, 1100.0))
+        builder.clamp([0, 1])
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+        friction = None if mu is None else Friction(mu)
+        builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Complementarity(), friction, nodes=nodes))
+        model = builder.finalize()
+        state, info = integrator.step(model, model.initial_state(), throw=True)
+        found.append((state, info))
+    (state, info), (other, expected) = found
+    # both solve the same equations, each with a residual of 1e-12 N or so and gaps within 1e-8 m
+    assert (state.q - other.q).abs().max() < 2e-8
+    assert int(info.iterations) == int(expected.iterations)
+    assert float(info.contact["penetration"]) == pytest.approx(depth, rel=1e-6)
+    assert float(expected.contact["penetration"]) < 1e-8
+
+
+def test_how_far_contacts_are_looked_for_is_each_robots_own():
+    """Look for constraints as far from a thin robot as it does alone, whatever radii others of its batch have."""
+    radii, found = torch.tensor([[1e-3], [8e-3], [2e-3]], dtype=torch.float64), []
+    for rows in ([0, 1, 2], [0], [1], [2]):
+        builder = RobotBuilder()
+        line = straight((0, 0, 0.1), (0.2, 0, 0.1), 11)
+        builder.add_rod(line, Circle(1e-3), Material(1e6, 1100.0), contact_radius=radii[rows])
+        builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Complementarity()))
+        model, euler = builder.finalize(), ImplicitEuler(1e-3)
+        state, running = model.initial_state(len(rows)), torch.ones(len(rows), dtype=torch.bool)
+        found.append(ContactCandidates(StepProblem(model, euler, state, Control(), euler.dt, running)).slack)
+    assert torch.equal(found[0], torch.cat(found[1:]))
+    # they do not move, so it is the mean of equal radii, to rounding
+    torch.testing.assert_close(found[0], radii[:, 0], rtol=1e-15, atol=0)

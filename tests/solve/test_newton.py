@@ -189,6 +189,32 @@ def test_noise_excuses_no_row_that_did_not_move():
     assert result.status[0] == Status.CONVERGED and result.x[0, 1] == 0.0
 
 
+def test_noise_of_a_barrier_is_that_at_the_root():
+    """Do not hold a root to the noise of a first iterate at which the matrix is far larger; excuse the noise there is.
+
+    Rows: a force 1/d against one of 1, at x = 1000 + d, which begins at d = 1e-9: the noise there is 2 x 2.2e-16 x 1000
+    x 1e18, 4e5 times the forces at the root; and one whose other unknown is rounded to 6e-14, so that 1e7 times that,
+    6e-7, is all that its residual can be told by.
+    """
+    off, zero = torch.tensor([0.0, 1e-8], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    equations = Equations(
+        lambda x: torch.stack([1 - 1 / (x[:, 0] - 1000), 1e7 * (x[:, 1] - 1000 / 3) + off], 1),
+        lambda x: [(x[:, 0] - 1000) ** -2, zero, zero + 1e7],
+    )
+    start = torch.tensor([[1000 + 1e-9, 300.0], [1000.5, 300.0]], dtype=torch.float64)
+    stopped = solved(equations, start, max_iterations=100)
+    assert stopped.status[0] == Status.CONVERGED and stopped.residual[0] > 1e4  # what a matrix with bounds would do
+    inertia, running = torch.full((2, 1), 1e-3, dtype=torch.float64), torch.ones(2, dtype=torch.bool)
+    ones, asked = torch.ones(2, dtype=torch.float64), torch.full((2,), 1e-12, dtype=torch.float64)
+    options = NewtonOptions(linear.make("dense", PATTERN), ones, asked, 100, unbounded=True)
+    for result in (newton(equations, start, options), relaxed_newton(equations, start, options, inertia, running)):
+        assert result.status.tolist() == [Status.CONVERGED] * 2
+        assert (result.residual <= result.tolerance).all()
+        # noise there: 2 x 2.2e-16 x 1000 x 1 beside 2 x 2.2e-16 x 333 x 1e7
+        assert (result.tolerance <= 1.6e-6).all() and result.residual[1] > 1e-12
+        assert (result.x - torch.tensor([[1001.0, 1000 / 3]], dtype=torch.float64)).abs().max() < 2e-6
+
+
 def test_halving_does_not_factor_again():
     """Factor once for each new iterate, however often its step is halved."""
     solver, counts = linear.make("dense", PATTERN), []

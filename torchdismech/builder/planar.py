@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
+from torchdismech.contact import HalfSpace, Obstacle
 from torchdismech.elastic import Energy, Inelastic
 from torchdismech.errors import InputError
 from torchdismech.forces import Buoyancy, Force, Gravity, LineLoad, PointForce, PointMoment
@@ -18,7 +19,10 @@ __all__ = ["refuse_moments_out_of_plane", "refuse_out_of_plane", "refuse_stiffne
 
 
 def refuse_out_of_plane(forces: Sequence[Force]) -> None:
-    """Refuse loads along y, straight out of the plane, and magnetisations that are: they would do nothing."""
+    """Refuse loads along y, straight out of the plane, magnetisations that are, and half-spaces that push along it.
+
+    They would do nothing.
+    """
     for force in forces:
         for name, vectors in _vectors_of(force):
             largest = vectors.abs().amax(-2)
@@ -40,6 +44,8 @@ def _vectors_of(force: Force) -> Iterator[tuple[str, Tensor]]:
         yield "force", force.force.detach().unsqueeze(-2)
     elif isinstance(force, LineLoad):
         yield "load", force.load.detach().unsqueeze(-2)
+    elif isinstance(force, Obstacle) and isinstance(force.shape, HalfSpace):
+        yield "shape.normal", force.shape.normal.detach().unsqueeze(-2)
     elif isinstance(force, Magnetic) and force.field.uniform:  # others pull, by all parts of a magnetisation
         yield "magnetisation", force.magnetisation.detach()
         if isinstance(force.field, Constant):

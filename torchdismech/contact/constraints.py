@@ -181,6 +181,11 @@ class ConstraintSet:
         slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, 4, 3)
         return torch.cat([normal.unsqueeze(1), slide], dim=1).flatten(2)
 
+    def moved_by(self, free: Tensor, contacts: Contacts) -> Tensor:
+        """Return the contacts (S,) whose gap changes with some of the dofs that are free (n,): not those of clamps."""
+        moving = (contacts.normal != 0).unsqueeze(1) & (contacts.weights != 0).unsqueeze(2)  # (S, 4, 3)
+        return (moving.flatten(1) & free[self.dofs]).any(1)
+
     def motions_of(self, arms: Tensor, vector: Tensor) -> Tensor:
         """Return (S, k): arms (S, k, 12) times a vector (B, n)."""
         return (arms @ vector[self.robot.unsqueeze(1), self.dofs].unsqueeze(2)).squeeze(2)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.contact.nearest import NearestTriangle
 from torchdismech.contact.shapes import Shape, polar, rounding, square
+from torchdismech.contact.walls import through_walls
 from torchdismech.errors import InputError
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
@@ -46,6 +47,7 @@ class Mesh(Shape):
     The search of the nearest triangle looks at few of them, see `contact.nearest`.
     """
 
+    walled = True
     vertices: Tensor
     triangles: Tensor
     pseudonormals: Tensor
@@ -94,6 +96,10 @@ class Mesh(Shape):
         distance = torch.where(on_face, (from_start * pseudonormal).sum(-1), sign * length)
         normal = torch.where(on_face[..., None], pseudonormal, sign[..., None] * direction)
         return distance, normal, curvature
+
+    def passed(self, start: Tensor, end: Tensor, distances: tuple[Tensor, Tensor]) -> Tensor:
+        """Return which points get through a wall, however thin, see `walls.through_walls`."""
+        return through_walls(self, start, end, distances)
 
     @property
     def depth(self) -> Tensor:

@@ -39,7 +39,9 @@ class Obstacle(Force):
     ----------
     shape : what it looks like at displacement zero.
     response, friction : the law between the surfaces.
-    path : how it moves; at rest by default.
+    path : how it moves; at rest by default. A place that is set from step to step otherwise, such as by
+        `Control(values={"floor.point": ...})`, is a jump: friction does not feel it, and what it leaps over is not
+        told.
     name : what reports call it.
     nodes : indices of the nodes that touch it, or a bool mask (N,); None: all. The others pass through it, as do edges
         and triangles that have one of them.
@@ -125,6 +127,11 @@ class Obstacle(Force):
     def clearance(self, distance: Tensor) -> Tensor:
         """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
         return torch.where(self._passing, FAR, distance - self.points.radius)
+
+    @property
+    def touches(self) -> Tensor:
+        """Which points (P,) touch it; the others pass through it."""
+        return ~self._passing
 
     def relative(self, state: State) -> tuple[Tensor, Tensor]:
         """Return positions and velocities (B, P, 3) of the points as the moving obstacle sees them."""

@@ -106,7 +106,8 @@ def obstacles_suspected(obstacles: Sequence[Obstacle], before: State, after: Sta
     found = torch.zeros_like(before.time, dtype=torch.bool)
     for obstacle in obstacles:
         if not obstacle.shape.endless:
-            found = found | _Way.of(obstacle, before, after).ahead.any(1)
+            way = _Way.of(obstacle, before, after)
+            found = found | (way.ahead | way.crosses).any(1)
         if obstacle.law.response.feasible_only:
             found = found | (obstacle.gap(after.q, after.time) <= 0).any(1)
     return found
@@ -121,7 +122,7 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
     """
     if obstacle.shape.endless:
         return torch.zeros_like(before.time, dtype=torch.bool)
-    x0, x1, way, through, ahead = _Way.of(obstacle, before, after)
+    x0, x1, way, through, ahead, crosses, distances = _Way.of(obstacle, before, after)
     depth = obstacle.shape.depth
     passed, share = ahead & torch.isinf(way), torch.zeros_like(way)  # nobody can follow a way that long
     ahead = ahead & ~passed
@@ -132,6 +133,9 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
         passed = passed | (ahead & (gap < through))
         share = share + torch.where(ahead, torch.maximum(gap - through, STRIDE * depth) / way, 0.0)
         ahead = ahead & ~passed & (share < 1)
+    if bool(crosses.any()):
+        ends = (distances[0][crosses], distances[1][crosses])
+        passed = passed.masked_scatter(crosses, passed[crosses] | obstacle.shape.passed(x0[crosses], x1[crosses], ends))
     return (passed | ahead).any(1)
 
 
@@ -142,6 +146,8 @@ class _Way(NamedTuple):
     ----------
     through : gap (B, P) below which a point on its way counts as inside.
     ahead : (B, P) points that may have got there.
+    crosses : (B, P) points that may have crossed the surface there and back, of a shape that has thin walls.
+    distances : (B, P) of the points from the surface, at both ends.
     """
 
     x0: Tensor
@@ -149,12 +155,22 @@ class _Way(NamedTuple):
     way: Tensor
     through: Tensor
     ahead: Tensor
+    crosses: Tensor
+    distances: tuple[Tensor, Tensor]
 
     @classmethod
     def of(cls, obstacle: Obstacle, before: State, after: State) -> _Way:
         """Return the ways of the points between two states, as the obstacle sees them."""
         (x0, _), (x1, _) = obstacle.relative(before), obstacle.relative(after)
-        d0, d1 = (obstacle.clearance(obstacle.shape.distance(x)) for x in (x0, x1))
+        distances = obstacle.shape.distance(x0), obstacle.shape.distance(x1)
+        d0, d1 = (obstacle.clearance(distance) for distance in distances)
         depth, way = obstacle.shape.depth, torch.linalg.vector_norm(x1 - x0, dim=-1)
         ahead = way >= d0.clamp_min(0) + d1.clamp_min(0) + depth
-        return cls(x0, x1, way, torch.minimum(d0, d1).clamp_max(0) - DIP * depth, ahead)
+        through = torch.minimum(d0, d1).clamp_max(0) - DIP * depth
+        if obstacle.shape.walled:
+            crosses = (
+                obstacle.touches & (way >= distances[0].abs() + distances[1].abs()) & (way > 0) & (way < torch.inf)
+            )
+        else:
+            crosses = torch.zeros_like(ahead)
+        return cls(x0, x1, way, through, ahead, crosses, distances)

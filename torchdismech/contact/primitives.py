@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.broad_phase import overlapping
+from torchdismech.contact.neighbours import Neighbours
 from torchdismech.contact.pair_loops import FIRST, Kernel, vectors
 from torchdismech.contact.pair_sums import of_pairs
 from torchdismech.contact.pairs import Listed
@@ -106,7 +107,7 @@ def met(
     low: Tensor,
     high: Tensor,
     more: tuple[Tensor, Tensor],
-    excluded: Tensor,
+    excluded: Neighbours,
     ruled: Tensor,
 ) -> Met:
     """Return the pairs whose boxes overlap while the nodes stay in boxes (B, N, 3).
@@ -114,12 +115,14 @@ def met(
     Parameters
     ----------
     more : by how much boxes of the first and of the second set are larger than what is in them [m].
-    excluded : keys of pairs that never touch, see `broad_phase.adjacent`.
+    excluded : pairs that never touch.
     ruled : (K, K) whether pairs of two kinds of primitives count.
     """
     boxes = first.boxes(low, high, more[0])
     others: tuple = (None, None) if second is first else second.boxes(low, high, more[1])
-    robot, i, j = overlapping(*boxes, others[0], others[1], excluded)
+    robot, i, j = overlapping(*boxes, others[0], others[1], excluded.keys)
+    if (apart := excluded.touching(robot, i * len(second.nodes) + j)) is not None:
+        robot, i, j = (of[apart] for of in (robot, i, j))
     if len(ruled) > 1:
         kept = ruled[first.kind[i], second.kind[j]].nonzero().squeeze(1)
         robot, i, j = (of.index_select(0, kept) for of in (robot, i, j))

@@ -18,7 +18,7 @@ from torchdismech.body import Body, side_by_side
 from torchdismech.contact.broad_phase import adjacent
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
-from torchdismech.contact.neighbours import near_nodes
+from torchdismech.contact.neighbours import NearNodes, Neighbours
 from torchdismech.contact.pair_loops import KNOWN, Kernel, PairLoops
 from torchdismech.contact.pair_sums import PairSums
 from torchdismech.contact.pairs import PairTable, Touching, touching
@@ -119,8 +119,8 @@ class SelfContact(nn.Module):
 
     body: Body
     own: Tensor
-    _near_edges: Tensor
-    _near_triangles: Tensor
+    _near_edges: Neighbours
+    _near_triangles: Neighbours
 
     def __init__(
         self,
@@ -184,17 +184,26 @@ class SelfContact(nn.Module):
         self.points = Primitives(points, body.node_contact_radius(), share.nodes, of_nodes)
         self.triangles = Primitives(body.triangles, body.face_contact_radius, share.triangles, of_triangles)
         self.lines = CentreLines(body, of_edges) if self.centre_line == "smooth" else None
-        near = (self._near_nodes(), 1) if self.ring is None else (body.links, self.ring)
-        links, corners, sides = body.links[of_edges], points[of_nodes], body.triangles[of_triangles]
-        self.register_buffer("_near_edges", adjacent(links, None, *near), persistent=False)
-        self.register_buffer("_near_triangles", adjacent(corners, sides, *near), persistent=False)
+        sides: tuple[np.ndarray, ...] = (points[of_nodes], body.triangles[of_triangles])
+        self._near_edges, self._near_triangles = self._neighbours((body.links[of_edges],), sides)
 
-    def _near_nodes(self) -> np.ndarray:
-        """Return the pairs of nodes (P, 2) on one body whose surfaces overlap as built, in any robot."""
+    def _neighbours(self, *sets: tuple[np.ndarray, ...]) -> list[Neighbours]:
+        """Return the neighbours within each set of primitives, or between two, by their nodes (M, k)."""
+        if self.ring is not None:
+            links = self.body.links
+            keys = [adjacent(each[0], each[1] if len(each) > 1 else None, links, self.ring) for each in sets]
+            return [Neighbours.of_all(of) for of in keys]
+        near = self._near_nodes()
+        return [near.neighbours(*each) for each in sets]
+
+    def _near_nodes(self) -> NearNodes:
+        """Return the nodes on one body whose surfaces overlap as built, robot by robot."""
         lengths = side_by_side(self.body.edge_length, self.body.shell_edge_length)
         shortest = lengths.reshape(-1, lengths.shape[-1]).amin(0).detach().cpu().numpy()
-        reach = float(2 * self.points.radius.max() + self.law.response.tolerance.max())
-        return near_nodes(self.body.nodes.detach().cpu().numpy(), self.body.links, shortest, reach)
+        radius = self.points.radius
+        widest = radius.reshape(-1, radius.shape[-1]).amax(1)
+        reach = (2 * widest + self.law.response.tolerance.reshape(-1)).detach().cpu().numpy()
+        return NearNodes(self.body.nodes.detach().cpu().numpy(), self.body.links, shortest, reach)
 
     # ---- broad phase -------------------------------------------------------------------------------------------
 

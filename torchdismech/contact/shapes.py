@@ -32,6 +32,7 @@ class Shape(nn.Module):
 
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
     endless = False  # whether it has no other side, so that nothing gets through it
+    walled = False  # whether some places are much thinner than `depth` says; then `passed` looks at what gets through
 
     def distance(self, points: Tensor) -> Tensor:
         """Return the signed distances (B, N) [m] of the points (B, N, 3), negative inside."""
@@ -51,6 +52,13 @@ class Shape(nn.Module):
         curvature : (B, N, 3, 3) Hessian of the distance [1/m].
         """
         raise TypeError(f"{type(self).__name__} has to define distance_and_derivatives(points)")
+
+    def passed(self, start: Tensor, end: Tensor, distances: tuple[Tensor, Tensor]) -> Tensor:
+        """Return which points (K,) get through, going straight from `start` to `end` (K, 3), at distances (K,) [m].
+
+        For shapes that are `walled`: points whose way is longer than both distances together.
+        """
+        raise TypeError(f"{type(self).__name__} is walled, so it has to define passed(start, end, distances)")
 
     @property
     def depth(self) -> Tensor:

@@ -206,6 +206,8 @@ class Pullback:
 
 def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> None:
     """Add what springs and robots found (S, B) to the gradient by a tensor, which they read in this way."""
+    if not value.numel():
+        return  # where there is no spring there is nothing to sum
     springs, robots = value.shape
     if springs > 1 and (how.spring is None or rows is None and gradient.shape[how.spring] == 1):
         value = _summed_springs(value)

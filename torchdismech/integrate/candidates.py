@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -77,12 +78,14 @@ class ContactCandidates:
         """Return the distance (1,) or (B,) [m] within which things are looked at, beside what their motion adds.
 
         Potentials need no more than their tolerance. Constraints see a contact before it bears a load: from the mean
-        contact radius of its points on. One distance serves all of them, that of the contact whose points are largest.
+        contact radius of its points on, robot by robot. One distance serves all of them, that of the contact whose
+        points are largest.
         """
         own = self.contact.self_contacts
         if self.contact.constrained:
             radii = [contact.points.radius for contact in (*self.contact.obstacles, *own) if contact.constrained]
-            return torch.stack([radius.mean() for radius in radii if radius.numel()]).amax().reshape(1)
+            means = [radius.reshape(-1, radius.shape[-1]).mean(1) for radius in radii if radius.numel()]
+            return reduce(torch.maximum, means)
         room = torch.zeros(1, device=self.end.device)
         for contact in own:
             room = torch.maximum(room, contact.law.response.tolerance.reshape(-1))

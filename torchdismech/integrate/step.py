@@ -87,7 +87,12 @@ def _root(
 def newton_options(problem: StepProblem, equations: StepEquations, weight: Tensor, tolerance: Tensor) -> NewtonOptions:
     """Return how the roots of a step are searched for."""
     return NewtonOptions(
-        equations.solver(), weight, tolerance, problem.method.max_iterations, problem.method.line_search
+        equations.solver(),
+        weight,
+        tolerance,
+        problem.method.max_iterations,
+        problem.method.line_search,
+        unbounded=problem.model.contact.needs_feasible_iterates,
     )
 
 

@@ -77,8 +77,9 @@ class Progress(NamedTuple):
 def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
     """Return a search at its first iterate, and the tolerance (B,) of its later iterates; arguments as for `newton`.
 
-    Later iterates are solved at the tolerance, or at the rounding noise if that is larger. The first iterate has to
-    meet the tolerance itself, because Newton's method has not improved it yet.
+    Later iterates are solved at the tolerance, or at the rounding noise if that is larger; where the matrix is
+    `unbounded`, searches look at the noise once they cannot get on. The first iterate has to meet the tolerance itself,
+    because Newton's method has not improved it yet.
     """
     first = _first_trial(system, x, options)
     assert first.values is not None and first.noise is not None
@@ -97,7 +98,7 @@ def _begun(first: Iterate, noise: Tensor, options: NewtonOptions, running: Tenso
         status = torch.where(running, status, int(Status.CONVERGED))
     status = judged(status, first.norm, options.tolerance)
     at = Progress(first.x, first.residual, first.values, first.norm, status, torch.zeros_like(status))
-    return at, torch.maximum(options.tolerance, noise)
+    return at, options.tolerance if options.unbounded else torch.maximum(options.tolerance, noise)
 
 
 def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
@@ -265,6 +266,7 @@ class _LineSearch(DividingSearch):
         at = self.at.rows(rows)
         progress = Progress(at.x, at.residual, at.values, at.norm, self.status[rows], self.iterations[rows])
         part = _LineSearch(system, progress, self.options.rows(rows, system.solver()))
+        part.tolerance = self.tolerance[rows]
         part.solved, part.direction, part.repairs = self.solved[rows], self.direction[rows], self.repairs
         part.fraction = None if self.fraction is None else self.fraction[rows]
         part.indefinite = None if self.indefinite is None else self.indefinite[rows]
@@ -354,11 +356,13 @@ class _LineSearch(DividingSearch):
         fraction = torch.ones_like(trial.norm) if self.fraction is None else self.fraction
         indefinite = torch.zeros_like(good) if self.indefinite is None else self.indefinite
         going = active & self.solved
+        if self.options.unbounded:
+            good = good | self._within_noise(trial, going & ~good)
         if by_norm:
             good = good | (going & ~indefinite & self._nearer(trial, fraction))
         self.at = self.at.merged(trial, good)
         # only rows that moved: noise excuses an iterate that Newton's method improved
-        status = torch.where(good, judged(self.status, self.at.norm, self.options.tolerance), self.status)
+        status = torch.where(good, judged(self.status, self.at.norm, self.tolerance), self.status)
         refused, failed = active & ~self.solved, going & ~good
         self.fraction = torch.where(good, 1.0, torch.where(failed, SHORTENED * fraction, fraction))
         out = failed & (self.fraction < (self.options.shortest if by_norm else SHORTEST_DESCENT))
@@ -373,6 +377,17 @@ class _LineSearch(DividingSearch):
             [running.any(), (running & (good | refused)).any(), lost.any()]
         ).tolist()
         return more
+
+    def _within_noise(self, trial: Iterate, rows: Tensor) -> Tensor:
+        """Return which rows (B,) of some are at the rounding noise after a step, which raises their tolerance to it.
+
+        The noise is that here or there, whichever is smaller.
+        """
+        here = self.options.noise(self.at.x, self.at.values)
+        noise = torch.minimum(here, self.options.noise(trial.x, trial.values))
+        found = rows & (trial.norm <= noise)
+        self.tolerance = torch.where(found, torch.maximum(noise, self.tolerance), self.tolerance)
+        return found
 
     def _descended(self, trial: Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
         """Return the rows (B,) whose potential fell; `reduced` are those whose residual norm did."""

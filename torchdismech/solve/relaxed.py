@@ -14,7 +14,6 @@ from torchdismech.solve.search import (
     Root,
     System,
     judged,
-    rounding_noise,
 )
 
 __all__ = ["relaxed_newton"]
@@ -43,8 +42,7 @@ class _RelaxedSearch(DividingSearch):
 
     def __init__(self, system: System, options: NewtonOptions, inertia: Tensor, at: Iterate, status: Tensor):
         self.system, self.options, self.inertia, self.at, self.status = system, options, inertia, at, status
-        noise = rounding_noise(at.x, at.values, options.diagonal, options.weight)
-        self.tolerance = torch.maximum(options.tolerance, noise)
+        self.tolerance = options.at_noise(at.x, at.values).tolerance
         self.iterations = torch.zeros_like(status)
         self.relaxation = torch.ones_like(at.norm)
 
@@ -78,6 +76,8 @@ class _RelaxedSearch(DividingSearch):
         self.relaxation = torch.where(active, self.relaxation * change, self.relaxation)
         self.at = at.merged(trial, good)
         self.iterations = self.iterations + active
+        if self.options.unbounded:
+            self.tolerance = self.options.at_noise(self.at.x, self.at.values).tolerance
         status = judged(self.status, self.at.norm, self.tolerance)
         spent = (status == RUNNING) & (self.iterations >= self.options.max_iterations)
         self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)

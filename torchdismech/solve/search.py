@@ -87,6 +87,9 @@ class NewtonOptions:
     max_iterations : Newton steps, at most.
     line_search : False takes every Newton step whole.
     shortest : part of a step below which a line search gives up; from 1 on it does where a whole step is no good one.
+    unbounded : whether the matrix may be larger by any factor where a search begins than at the root, as that of a
+        barrier. Then the rounding noise counts that is at the iterates where a search cannot get on, and not that of
+        the first.
     """
 
     solver: Any
@@ -95,6 +98,7 @@ class NewtonOptions:
     max_iterations: int
     line_search: bool = True
     shortest: float = SHORTEST
+    unbounded: bool = False
 
     def rows(self, rows: Tensor, solver: Any) -> NewtonOptions:
         """Return these for some rows (R,) of the batch, with the solver for so many."""
@@ -103,6 +107,14 @@ class NewtonOptions:
     def with_tolerance(self, tolerance: Tensor) -> NewtonOptions:
         """Return these with another tolerance (B,)."""
         return dataclasses.replace(self, tolerance=tolerance)
+
+    def at_noise(self, x: Tensor, values: Tensor) -> NewtonOptions:
+        """Return these with a tolerance that is not below the rounding noise at x (B, m), of a matrix (nnz, B)."""
+        return self.with_tolerance(torch.maximum(self.tolerance, self.noise(x, values)))
+
+    def noise(self, x: Tensor, values: Tensor) -> Tensor:
+        """Return the rounding noise (B,) at x (B, m), of a matrix (nnz, B)."""
+        return rounding_noise(x, values, self.diagonal, self.weight)
 
     @property
     def diagonal(self) -> Tensor:

@@ -18,7 +18,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.held import held_contacts, misdirected, on_cone
 from torchdismech.solve.complementarity import solve_contact
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
-from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search, rounding_noise
+from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search
 
 __all__ = ["ConstrainedSearch", "KKTConditions", "constrained_newton"]
 
@@ -55,12 +55,16 @@ class ConstrainedSearch(Search):
         load = self.constraints.load
         self.constraints.load = torch.where(running[self.constraints.robot].unsqueeze(1), 0.0, load)
         self.at = Iterate.of(equations, x, options)
-        noise = rounding_noise(x, self.at.values, options.diagonal, options.weight)
-        self.tolerance = torch.maximum(options.tolerance, noise)
-        self.options = options.with_tolerance(self.tolerance)
+        self._asked = options
+        self._allow_noise()
         self.violation = torch.full_like(self.at.norm, torch.inf)
         self.status = self._judged(torch.where(running, RUNNING, int(Status.CONVERGED)))
         self.iterations = torch.zeros_like(self.status)
+
+    def _allow_noise(self) -> None:
+        """Let the tolerance be that which is asked for, or the rounding noise at the iterate if that is larger."""
+        self.options = self._asked.at_noise(self.at.x, self.at.values)
+        self.tolerance = self.options.tolerance
 
     def round(self) -> bool:
         """Take a step; return whether some row still runs."""
@@ -68,6 +72,8 @@ class ConstrainedSearch(Search):
         self.at, violation, outcome = self._step(self.at, active)
         self.violation = torch.where(active, violation, self.violation)
         self.iterations = self.iterations + active
+        if self.options.unbounded:
+            self._allow_noise()
         status = self._judged(torch.where(active & (outcome != RUNNING), outcome, self.status))
         spent = (status == RUNNING) & (self.iterations >= self.options.max_iterations)
         self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
@@ -251,7 +257,8 @@ class _Delassus:
 
         Overlap; distance under load; of friction, how far the surfaces slid against what a load on the cone does. A
         load counts as the length that it moves its own contact by. Where contacts were held (B,) that is not known, and
-        any load counts as large: those that bear one may neither be apart nor slide.
+        any load counts as large: those that bear one may neither be apart nor slide. Contacts of clamped nodes do not
+        count: no load keeps these out.
         """
         constraints = self.constraints
         gap = constraints.at(q, constraints.time).gap
@@ -264,7 +271,8 @@ class _Delassus:
         if bool((constraints.friction > 0).any()):
             off = self._off_friction(constraints.slide(q), stays)
             worst = torch.where(constraints.load[:, 0] > 0, torch.maximum(worst, off), worst)
-        return constraints.largest(worst)
+        moves = constraints.moved_by(self.equations.model.free, self.contacts)
+        return constraints.largest(torch.where(moves, worst, 0.0))
 
     def _off_friction(self, slide: Tensor, stays: Tensor) -> Tensor:
         """Return by how much (S,) [m] contacts break the law of friction, which slide by (S, 2) [m].

@@ -110,6 +110,7 @@ class _Descending(ConstrainedSearch):
         return found
 
     def _overlap(self, x: Tensor) -> Tensor:
-        """Return the sum (B,) of all overlaps [m]."""
-        gap = self.equations.contacts_at(x).gap
-        return self.constraints.sum((-gap).clamp_min(0))
+        """Return the sum (B,) of all overlaps [m] but those that clamps hold."""
+        contacts = self.equations.contacts_at(x)
+        moves = self.constraints.moved_by(self.equations.model.free, contacts)
+        return self.constraints.sum(torch.where(moves, -contacts.gap, 0.0).clamp_min(0))

@@ -97,6 +97,8 @@ class _PrimalDual(DividingSearch):
         solved = active & factor.ok
         step = torch.where(solved[:, None], step, 0.0)
         x, residual, values, *self.friction = self.system.compiled(moved)(self.system, at.x, step, *self.friction)
+        if self.options.unbounded:
+            self.tolerance = self.options.at_noise(at.x, at.values).tolerance
         rows = (at.norm, self.tolerance, self.limit, self.status, self.iterations, factor.ok)
         found = self.system.compiled(judged_step)(self.system, residual, self.options.weight, self._most, *rows)
         norm, self.limit, self.status, self.iterations, going_on = found
