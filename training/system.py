@@ -194,8 +194,9 @@ class System(nn.Module, ABC):
                 parameter.requires_grad_(name in groups and f"{name}.{key}" in free)
 
     def is_frozen(self, group: str) -> bool:
-        """Return whether all parameters of a group were frozen (`requires_grad=False`) when the system was made."""
-        return not any(f"{group}.{name}" in self._not_frozen for name in self.group(group))
+        """Return whether a group has parameters, and all were frozen (`requires_grad=False`) when the system was made."""
+        names = self.group(group)
+        return bool(names) and not any(f"{group}.{name}" in self._not_frozen for name in names)
 
     @property
     def _not_frozen(self) -> frozenset[str]:
