@@ -194,7 +194,7 @@ class System(nn.Module, ABC):
                 parameter.requires_grad_(name in groups and f"{name}.{key}" in free)
 
     def is_frozen(self, group: str) -> bool:
-        """Return whether a group has parameters, and all were frozen (`requires_grad=False`) when the system was made."""
+        """Return whether a group has parameters, all of which were frozen when the system was made."""
         names = self.group(group)
         return bool(names) and not any(f"{group}.{name}" in self._not_frozen for name in names)
 
