@@ -80,7 +80,7 @@ CHANGES: dict[str, Callable[[Model], object]] = {
 def test_a_change_is_seen(change):
     """See what is another object, or a tensor somewhere else; each snapshot is of one moment."""
     model = rod()
-    snapshot = Snapshot(model, "_seen")
+    snapshot = Snapshot(model, "_snapshot")
     assert snapshot.shows(model)
     CHANGES[change](model)
     assert not snapshot.shows(model)
@@ -89,16 +89,16 @@ def test_a_change_is_seen(change):
 def test_numbers_are_not_seen():
     """Leave alone that numbers within a tensor change, and where the snapshot itself is kept."""
     model = rod()
-    snapshot = model.seen()
+    snapshot = model.snapshot()
     model.forces[0].acceleration.detach().mul_(2)
-    assert model.seen() is snapshot
+    assert model.snapshot() is snapshot
 
 
 def test_constants_that_were_changed_in_place_are_named():
     """Tell by its name which constant was changed in place; what a parametrization is made of is none of them."""
     model = rod()
     factor = trainable.scaled(model, ["bend_twist.EI1"])
-    snapshot = model.seen()
+    snapshot = model.snapshot()
     versions = snapshot.versions()
     with torch.no_grad():
         factor.log_factor.add_(1.0)
@@ -113,11 +113,11 @@ def test_steps_leave_a_model_as_it_is():
     model = rod()
     integrator, state = ImplicitEuler(1e-3), model.initial_state()
     state, _ = integrator.step(model, state)
-    snapshot = model.seen()
+    snapshot = model.snapshot()
     for _ in range(30):
         state, _ = integrator.step(model, state)
     assert model.recordings[0].recording is not None
-    assert model.seen() is snapshot
+    assert model.snapshot() is snapshot
 
 
 def test_hooks_are_called_in_each_step():
@@ -150,19 +150,19 @@ def test_copies_begin_anew():
     import copy
 
     model = rod()
-    model.seen()
-    assert copy.deepcopy(model)._seen is None
+    model.snapshot()
+    assert copy.deepcopy(model)._snapshot is None
 
 
 def test_what_is_trained_is_known():
     """Know of gradients and parametrizations, from which steps find out what they have to look for."""
     model = rod()
-    assert not model.seen().requires_gradients and not model.seen().parametrized
+    assert not model.snapshot().requires_gradients and not model.snapshot().parametrized
     model.forces[0].acceleration.requires_grad_()
-    assert model.seen().requires_gradients and not model.seen().parametrized
+    assert model.snapshot().requires_gradients and not model.snapshot().parametrized
     model = rod()
     trainable.scaled(model, ["bend_twist.EI1"])
-    assert model.seen().requires_gradients and model.seen().parametrized
+    assert model.snapshot().requires_gradients and model.snapshot().parametrized
 
 
 class Drag(Force):

@@ -62,7 +62,7 @@ from torchdismech.values import Place, Values, first_for, per_robot
 
 __all__ = ["Model"]
 
-OF_THIS_OBJECT = ("recordings", "turn", "_seen", "_recorded_energies")  # attributes that copies do not take along
+OF_THIS_OBJECT = ("recordings", "turn", "_snapshot", "_recorded_energies")  # attributes that copies do not take along
 TRIED = "hooks were tried"  # among what fits a model
 
 
@@ -145,7 +145,7 @@ class Model(nn.Module):
         self.recordings: list[Any] = []  # see `integrate.recorded.recording`
         self._recorded_energies = RecordedEnergies(self.mechanics)
         self.turn = threading.RLock()  # of threads: evaluations may put numbers in the model's places
-        self._seen: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in self.__dict__.items() if name not in OF_THIS_OBJECT}
@@ -255,28 +255,28 @@ class Model(nn.Module):
         try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], self.batch)
         self._tried_in = self._modes()
 
-    def try_hooks_in_other_modes(self, seen: Snapshot) -> None:
+    def try_hooks_in_other_modes(self, snapshot: Snapshot) -> None:
         """Try users' forces and energies again if modules are in other modes of training than when they were tried.
 
-        Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `seen` is what the model
+        Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `snapshot` is what the model
         holds.
         """
-        if TRIED not in seen.fitting:
+        if TRIED not in snapshot.fitting:
             now = self._modes()
             if any(now.get(name, mode) != mode for name, mode in self._tried_in.items()):
                 self._try_hooks()
-            seen.fitting.add(TRIED)
+            snapshot.fitting.add(TRIED)
 
     def _modes(self) -> dict[str, bool]:
         """Return which modules of forces and terms are trained, not evaluated, by their names."""
         owners = {"forces": self.forces, "terms": self.terms}
         return {name: m.training for of, owner in owners.items() for name, m in owner.named_modules(prefix=of)}  # type: ignore[attr-defined]
 
-    def seen(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Return what the model holds: the same object as before unless something has changed since."""
-        if self._seen is None or not self._seen.shows(self):
-            self._seen = Snapshot(self, "_seen")
-        return self._seen
+        if self._snapshot is None or not self._snapshot.shows(self):
+            self._snapshot = Snapshot(self, "_snapshot")
+        return self._snapshot
 
     # ---- its numbers -------------------------------------------------------------------------------------------
 
@@ -404,9 +404,9 @@ class Model(nn.Module):
         self.check_batch(state, control)
         return self.mechanics.start(state, control, elapsed, pairs or self.contact.touching(state.q))
 
-    def _checked_values(self, state: State, control: Control, seen: Snapshot | None = None) -> Values:
+    def _checked_values(self, state: State, control: Control, snapshot: Snapshot | None = None) -> Values:
         """Return the values that a control sets; refuse a state or control that does not fit."""
-        self.check_batch(state, control, seen)
+        self.check_batch(state, control, snapshot)
         return self.values_of(control)
 
     def _force_at(self, state: State, control: Control) -> dict[str, Tensor]:
@@ -425,8 +425,8 @@ class Model(nn.Module):
         They can be differentiated by the state, the control and the model's tensors.
         """
         control = control or Control()
-        with self.turn, self._checked_values(state, control, seen := self.seen()).in_place():
-            found = None if control.values else self._recorded_energies.found(state, control, seen)
+        with self.turn, self._checked_values(state, control, snapshot := self.snapshot()).in_place():
+            found = None if control.values else self._recorded_energies.found(state, control, snapshot)
             return self._by_parts(self._energies, state, control) if found is None else self._with_pairs(found, state)
 
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
@@ -465,16 +465,16 @@ class Model(nn.Module):
         """
         return internal_variables(self.terms, state)
 
-    def check_batch(self, state: State, control: Control, seen: Snapshot | None = None) -> None:
-        """Refuse states and controls that do not belong to this model; `seen` is what it holds, if that is known."""
+    def check_batch(self, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
+        """Refuse states and controls that do not belong to this model; `snapshot` is what it holds, if known."""
         if not isinstance(control, Control):
             raise InputError(f"control: expected a Control, got {type(control).__name__}")
-        fitting = set() if seen is None else seen.fitting
+        fitting = set() if snapshot is None else snapshot.fitting
         kind = state.kind
         if kind not in fitting:
             self._check_state(state)
             fitting.add(kind)
-        self.check_control(control, state.batch, seen)
+        self.check_control(control, state.batch, snapshot)
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
@@ -483,10 +483,10 @@ class Model(nn.Module):
         refuse_other_dtype("Model: dtype", self.dtype)
         check_state(state, self.body, self.terms, self.batch)
 
-    def check_control(self, control: Control, batch: int, seen: Snapshot | None = None) -> None:
-        """Refuse a control that does not fit `batch` robots; `seen` is what the model holds, if that is known."""
+    def check_control(self, control: Control, batch: int, snapshot: Snapshot | None = None) -> None:
+        """Refuse a control that does not fit `batch` robots; `snapshot` is what the model holds, if that is known."""
         self._refuse_twist_in_plane(control, batch)  # before its shape is looked at
-        kind, fitting = (batch, *control.kind), set() if seen is None else seen.fitting
+        kind, fitting = (batch, *control.kind), set() if snapshot is None else snapshot.fitting
         if kind not in fitting:
             shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
             control.check(shapes, self.dtype, self.device)

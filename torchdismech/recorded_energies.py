@@ -38,22 +38,22 @@ class RecordedEnergies:
 
     def __init__(self, mechanics: Mechanics):
         self._mechanics = mechanics
-        self._seen: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
         self._own = False  # whether all that is evaluated is the library's own code
         self._asked: dict[Hashable, int] = {}
         self._tapes: dict[Hashable, _Tape | None] = {}  # None: it cannot be recorded
 
-    def found(self, state: State, control: Control, seen: Snapshot) -> dict[str, Tensor] | None:
+    def found(self, state: State, control: Control, snapshot: Snapshot) -> dict[str, Tensor] | None:
         """Return the energies, each (B,) [J], by name; None where torch has to find them.
 
         Parameters
         ----------
-        seen : the model's snapshot; no values of a control stand in the model.
+        snapshot : the model's snapshot; no values of a control stand in the model.
         """
         controls = control.tensors()
         given = [*state.fields(), *controls.values()]
-        self._forget_other_models(seen)
-        if not self._may_be_recorded(given, seen):
+        self._forget_other_models(snapshot)
+        if not self._may_be_recorded(given, snapshot):
             return None
         kind = (state.kind, *((name, value.shape) for name, value in controls.items()))
         if kind not in self._tapes:
@@ -64,21 +64,21 @@ class RecordedEnergies:
         tape = self._tapes[kind]
         return None if tape is None else tape.found(given)
 
-    def _forget_other_models(self, seen: Snapshot) -> None:
+    def _forget_other_models(self, snapshot: Snapshot) -> None:
         """Let recordings go of a model that is another one now."""
-        if seen is self._seen:
+        if snapshot is self._snapshot:
             return
         evaluated = [*self._mechanics.terms, *(f for f in self._mechanics.forces if isinstance(f, Obstacle))]
         self._own = all(is_own(module) for owner in evaluated for module in owner.modules())
-        self._seen, self._asked, self._tapes = seen, {}, {}
+        self._snapshot, self._asked, self._tapes = snapshot, {}, {}
 
-    def _may_be_recorded(self, given: Sequence[Tensor], seen: Snapshot) -> bool:
+    def _may_be_recorded(self, given: Sequence[Tensor], snapshot: Snapshot) -> bool:
         """Return whether a recording may serve: for numbers on a CPU, of which no gradients are taken."""
-        differentiated = torch.is_grad_enabled() and seen.requires_gradients
+        differentiated = torch.is_grad_enabled() and snapshot.requires_gradients
         q = given[0]
         return (
             self._own
-            and not (differentiated or seen.parametrized or seen.hooked)
+            and not (differentiated or snapshot.parametrized or snapshot.hooked)
             and q.is_cpu
             and q.numel() <= LARGEST
             and fits(*given)

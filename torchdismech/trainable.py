@@ -142,14 +142,14 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
     return shift
 
 
-def refuse_negative(model: AnyModel, seen: Snapshot | None = None) -> None:
+def refuse_negative(model: AnyModel, snapshot: Snapshot | None = None) -> None:
     """Refuse trained constants that are below zero and must not be; looks at those that changed since it last did.
 
     Parameters
     ----------
-    seen : what the model holds, if that is known.
+    snapshot : what the model holds, if that is known.
     """
-    if seen is not None and KEEPS_SIGNS in seen.fitting:
+    if snapshot is not None and KEEPS_SIGNS in snapshot.fitting:
         return
     if model not in _positive:
         _positive[model] = [(label, ref(module), name) for label, module, name in _not_negative(model)]
@@ -172,8 +172,8 @@ def refuse_negative(model: AnyModel, seen: Snapshot | None = None) -> None:
                     f'trainable.scaled(model, ["{label}"]) trains a factor, which keeps it positive'
                 )
             looked_at[label] = version
-    if seen is not None and keeps_signs:
-        seen.fitting.add(KEEPS_SIGNS)
+    if snapshot is not None and keeps_signs:
+        snapshot.fitting.add(KEEPS_SIGNS)
 
 
 def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:

@@ -38,21 +38,21 @@ INSTEAD = (
 LOST = (Status.NOT_FINITE, Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
 NOTHING_HIDDEN = "no hidden tensors"  # among what fits a model
 
-_seen: WeakSet[Model] = WeakSet()
+_looked_at: WeakSet[Model] = WeakSet()
 
 
-def refuse_hidden_tensors(model: Model, state: State, control: Control, seen: Snapshot) -> None:
+def refuse_hidden_tensors(model: Model, state: State, control: Control, snapshot: Snapshot) -> None:
     """Refuse hooks that use tensors which require gradients and are not the model's.
 
-    Looks at a model once, and once more where an attribute that has changed since holds such a tensor. `seen` is what
-    the model holds.
+    Looks at a model once, and once more where an attribute that has changed since holds such a tensor. `snapshot` is
+    what the model holds.
     """
-    if not model.has_user_hooks or NOTHING_HIDDEN in seen.fitting:
+    if not model.has_user_hooks or NOTHING_HIDDEN in snapshot.fitting:
         return
-    if model not in _seen or any(unregistered(model)):
+    if model not in _looked_at or any(unregistered(model)):
         _look_for_hidden_tensors(model, state, control)
-        _seen.add(model)
-    seen.fitting.add(NOTHING_HIDDEN)
+        _looked_at.add(model)
+    snapshot.fitting.add(NOTHING_HIDDEN)
 
 
 def _look_for_hidden_tensors(model: Model, state: State, control: Control) -> None:

@@ -211,11 +211,11 @@ class Solver(ABC):
         """Return the control that `schedule` sets for the step from `state`."""
         return schedule(state.time + self._step_length, model)
 
-    def check(self, model: Model, state: State, control: Control, seen: Snapshot | None = None) -> None:
+    def check(self, model: Model, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
         """Refuse what cannot be stepped, by name."""
-        model.check_batch(state, control, seen)
-        if seen is None or seen.parametrized or seen.requires_gradients:  # else nothing is trained
-            refuse_negative(model, seen)
+        model.check_batch(state, control, snapshot)
+        if snapshot is None or snapshot.parametrized or snapshot.requires_gradients:  # else nothing is trained
+            refuse_negative(model, snapshot)
         if model.contact.constrained and not self.takes_constraints:
             raise InputError(
                 f"contact by Complementarity goes with ImplicitEuler and Static, got {type(self).__name__}: a "
@@ -242,18 +242,18 @@ class Solver(ABC):
         state: State,
         control: Control | None,
         running: Tensor | None = None,
-        seen: Snapshot | None = None,
+        snapshot: Snapshot | None = None,
     ) -> StepProblem:
         """Return the problem of a step from a state; refuse what cannot be stepped.
 
         Values that the control sets are the problem's and do not stand in the model yet.
         """
         control, running = control or Control(), running_robots(state, running)
-        self.check(model, state, control, seen)
+        self.check(model, state, control, snapshot)
         started = self.scheme.started(state, self._step_length)
         alone = posed(model.body, started, control.without_values())
         values = model.values_of(control)
-        return StepProblem(model, self, started, alone, self._step_length, running, values, seen=seen)
+        return StepProblem(model, self, started, alone, self._step_length, running, values, snapshot=snapshot)
 
     def _checked_step(
         self,
@@ -265,11 +265,11 @@ class Solver(ABC):
         later: Sequence[Control] = (),
     ) -> tuple[State, StepInfo]:
         """Check the input and take the step. If controls of later steps are given, recorded steps take those, too."""
-        seen = model.seen()
-        problem = self._problem(model, state, control, running, seen)
+        snapshot = model.snapshot()
+        problem = self._problem(model, state, control, running, snapshot)
         if model.has_user_hooks:
             with apart_from_checkpoints():
-                model.try_hooks_in_other_modes(seen)
+                model.try_hooks_in_other_modes(snapshot)
         problem = problem.replace(following=self._following(problem, control, later))
         acting = problem.control.replace(values=control.values)
         with problem.values.in_place():
@@ -297,8 +297,8 @@ class Solver(ABC):
         """
         model, state, problem = problem.model, problem.state, problem.with_plane()
         if torch.is_grad_enabled():
-            assert problem.seen is not None
-            refuse_hidden_tensors(model, state, acting, problem.seen)
+            assert problem.snapshot is not None
+            refuse_hidden_tensors(model, state, acting, problem.snapshot)
         size = chunk_size(model, state.batch, self)
         self._compile_if_long(model, size, state.q)
         return model.compilation.guarded(lambda: self._advanced(problem, size))
@@ -390,7 +390,7 @@ class Integrator(Solver):
             return None  # a checkpoint takes all once more, when courses may be other ones
         with model.turn:
             refuse_transforms(model, state, control)
-            problem = self._problem(model, state, control, seen=model.seen())
+            problem = self._problem(model, state, control, snapshot=model.snapshot())
             problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
             problem = problem.with_plane()  # by which recordings are found
             most = most_in_a_course(problem.state)

@@ -67,7 +67,7 @@ class StepProblem:
     following : the controls of steps that are to be taken after this one, where a recording takes them; else this one
         is taken alone, as where autograd records.
     recorded : gives the equations in place of the problem itself, where their functions are recorded.
-    seen : what the model holds but for `values`, as it was looked at for this step.
+    snapshot : what the model holds but for `values`, as it was looked at for this step.
     plane : how the robots lie in their plane, in this step and those that follow, where that is known.
     """
 
@@ -82,7 +82,7 @@ class StepProblem:
     divisible: bool = False
     following: Sequence[Control] = ()
     recorded: Recorded | None = None
-    seen: Snapshot | None = None
+    snapshot: Snapshot | None = None
     plane: Plane | None = None
 
     def replace(self, **changes) -> StepProblem:
@@ -100,13 +100,14 @@ class StepProblem:
         """Return the model's tensors that parametrizations make, as they are now; torch.compile makes them itself."""
         if self.model.compilation.active:
             return Values()
-        return evaluated(every_module(self.model) if self.seen is None else self.seen.parametrized)
+        return evaluated(every_module(self.model) if self.snapshot is None else self.snapshot.parametrized)
 
     def trained(self) -> Values:
         """Return the model's own tensors that require gradients, while those that are `made` stand in it."""
-        if self.seen is None or self.values or self.model.compilation.active:  # tensors stand elsewhere, or others do
+        # values stand in the model, or torch.compile makes tensors itself
+        if self.snapshot is None or self.values or self.model.compilation.active:
             return requiring_gradients(every_module(self.model))
-        return self.seen.trained
+        return self.snapshot.trained
 
     @property
     def elapsed(self) -> float | Tensor | None:

@@ -61,7 +61,7 @@ class Form:
     parts : of the batch, as they were solved.
     candidates, recorded_as : of the one part that this is of; see `SolvedPart`.
     fitting : the kind of steps that the model is known to fit still.
-    seen, versions : the model when the step was taken, and its constants then; see `Snapshot.versions`.
+    snapshot, versions : the model when the step was taken, and its constants then; see `Snapshot.versions`.
     unchanged : whether the model is known to be still as it was seen.
     mechanics, load : in place of the model's, without the external forces that do not change within the step, and the
         sum (B, n) of these; None where they are found as ever.
@@ -82,7 +82,7 @@ class Form:
     recorded_as: StepKind | None = None
     parts: Sequence[SolvedPart] = ()
     fitting: StepKind | None = None
-    seen: Snapshot | None = None
+    snapshot: Snapshot | None = None
     versions: list[int] = field(default_factory=list)
     unchanged: bool = False
     mechanics: Mechanics | None = None

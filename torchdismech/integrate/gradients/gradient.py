@@ -103,11 +103,11 @@ def taken_apart(
     form, given = None, problem
     if recording and any(tensor.requires_grad for tensor in tensors):
         form = Form.of(problem, values)
-        if problem.seen is not None:
-            form.seen, form.versions = problem.seen, problem.seen.versions()
+        if problem.snapshot is not None:
+            form.snapshot, form.versions = problem.snapshot, problem.snapshot.versions()
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = form.problem([tensor.detach() for tensor in tensors])
-        given = given.replace(seen=problem.seen, plane=problem.plane, divisible=problem.divisible)
+        given = given.replace(snapshot=problem.snapshot, plane=problem.plane, divisible=problem.divisible)
     return form, tensors, given.replace(values=held.detached()) if held else given
 
 

@@ -58,12 +58,12 @@ def _refuse_lost_places(form: Form) -> None:
 
 def _refuse_changed_constants(form: Form) -> None:
     """Refuse a model whose constants were changed or exchanged since the step: its equations were others."""
-    seen = form.seen
-    if seen is None:
+    snapshot = form.snapshot
+    if snapshot is None:
         return
-    changed, how = seen.changed_since(form.versions), "changed in place"
+    changed, how = snapshot.changed_since(form.versions), "changed in place"
     if not changed:
-        form.unchanged, changed = _found_in_this_pass(form, seen)
+        form.unchanged, changed = _found_in_this_pass(form, snapshot)
         how = "exchanged"
     if changed:
         raise RuntimeError(
@@ -72,12 +72,12 @@ def _refuse_changed_constants(form: Form) -> None:
         )
 
 
-def _found_in_this_pass(form: Form, seen: Snapshot) -> tuple[bool, list[str]]:
+def _found_in_this_pass(form: Form, snapshot: Snapshot) -> tuple[bool, list[str]]:
     """Return whether the model is as it was in a step, and what was exchanged; one look does for a backward pass."""
     now = torch._C._current_graph_task_id()
     before = _looked_at.get(form.model)
-    if before is None or before[:2] != (now, seen):
-        shown = seen.shows(form.model)
-        before = (now, seen, shown, [] if shown else seen.exchanged(form.places.tensors))
+    if before is None or before[:2] != (now, snapshot):
+        shown = snapshot.shows(form.model)
+        before = (now, snapshot, shown, [] if shown else snapshot.exchanged(form.places.tensors))
         _looked_at[form.model] = before
     return before[2:]

@@ -63,10 +63,10 @@ def recorded_gradients(
         return None
     problem = form.problem(leaves)
     if form.fitting is not kind:
-        seen = form.seen if form.unchanged else None
+        snapshot = form.snapshot if form.unchanged else None
         values = form.places.with_tensors(leaves[form.n_own :])
         # whatever the plane is, gradients are as in space
-        standing = problem.replace(values=values, seen=seen, plane=kind.plane)
+        standing = problem.replace(values=values, snapshot=snapshot, plane=kind.plane)
         if not kind.fits(standing) or any(map(kind.captures, form.places.tensors)):
             return None
         form.fitting = kind if kind.all_forces else None  # loads that users write may change the model

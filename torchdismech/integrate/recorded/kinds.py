@@ -72,7 +72,7 @@ class StepKind:
         self._step = self._traits_of_step(problem)
         # of the model, when it was last found to be of this kind; the tensors in the movable places, where no values
         # stood in it; and in which places values stood, with their shapes and dtypes
-        self._seen: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
         self._standing: list[Tensor] = []
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
         # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
@@ -122,7 +122,7 @@ class StepKind:
 
     def _sees_the_same(self, problem: StepProblem) -> bool:
         """Return whether the model is unchanged since it last matched this kind, apart from values that stand in it."""
-        if self._seen is None or problem.seen is not self._seen:
+        if self._snapshot is None or problem.snapshot is not self._snapshot:
             return False
         given = problem.values.tensors
         return self._known.get(tuple(given)) == _shaped(given.values())
@@ -130,10 +130,10 @@ class StepKind:
     def _know(self, problem: StepProblem) -> None:
         """Keep that a model, as it was seen, is of this kind, with values in these places: whatever their numbers."""
         given = problem.values.tensors
-        if problem.seen is None or self.of_users or any(map(self.captures, given)):
+        if problem.snapshot is None or self.of_users or any(map(self.captures, given)):
             return
-        if problem.seen is not self._seen:
-            self._seen, self._standing, self._known = problem.seen, [], {}
+        if problem.snapshot is not self._snapshot:
+            self._snapshot, self._standing, self._known = problem.snapshot, [], {}
         if not given:
             self._standing = self._moved()
         self._known[tuple(given)] = _shaped(given.values())

@@ -57,7 +57,7 @@ def kind_of(problem: StepProblem) -> StepKind | None:
     """Return the kind of a step, from those kept with the model; None where no step like it is recorded."""
     if problem.state.q.is_cpu and (watched() or not fits(problem.state.q)):
         return None  # somebody looks at what torch does, or transforms it
-    if (problem.seen is not None and problem.seen.hooked) or torch.nn.modules.module._has_any_global_hook():
+    if (problem.snapshot is not None and problem.snapshot.hooked) or torch.nn.modules.module._has_any_global_hook():
         return None  # a recording would not call what is to be called with a module
     kinds: list[StepKind] = problem.model.recordings
     if kinds and kinds[0].fits(problem):
