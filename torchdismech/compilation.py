@@ -108,7 +108,7 @@ class Compilation:
             return bool(self._compiled) and (rows, like.device, like.dtype) in self._compiled
         return self.setting
 
-    def form(self, function: F, rows: int, like: Tensor) -> F:
+    def compiled(self, function: F, rows: int, like: Tensor) -> F:
         """Return the function as it is to run for so many robots: as it is, or compiled as a whole."""
         # what is being traced is compiled with what called it
         if torch.compiler.is_compiling() or self._paused or not self.runs_compiled(rows, like):

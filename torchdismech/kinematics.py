@@ -54,7 +54,7 @@ class Frames(nn.Module):
 
     def moved(self, state: State, q: Tensor) -> State:
         """Return the state at q (B, n), its frames transported there; all else unchanged."""
-        carried = self.compilation.form(Frames.carried, q.shape[0], q)
+        carried = self.compilation.compiled(Frames.carried, q.shape[0], q)
         tangent, director, twist = carried(self, q, state.tangent, state.director, state.reference_twist)
         return state.replace(q=q, director=director, tangent=tangent, reference_twist=twist)
 
@@ -79,7 +79,7 @@ class Frames(nn.Module):
         ----------
         kept : (B,) 1 for robots whose edges keep them, 0 for others, which get q + step; None: all do.
         """
-        move = self.compilation.form(LengthPreservingMove.forward, q.shape[0], q)
+        move = self.compilation.compiled(LengthPreservingMove.forward, q.shape[0], q)
         return move(self._length_preserving, q, step, kept)
 
     def folded(self, state: State, q: Tensor) -> Tensor:

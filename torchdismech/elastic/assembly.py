@@ -121,7 +121,7 @@ class Assembly(nn.Module):
         if loops(q):
             return self.scatter_force(self._found(q, constants, with_hessians=False)[0])
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
-        gradients = self.compilation.form(Assembly._gradients, q.shape[1], q)
+        gradients = self.compilation.compiled(Assembly._gradients, q.shape[1], q)
         found = [gradients(self, q, constants, closed)] if closed else []
         found += [self._gradients(q, constants, [k]) for k in others]
         return self.scatter_force(_joined(found, q))
@@ -132,7 +132,7 @@ class Assembly(nn.Module):
             first, second = self._found(q, constants, with_hessians=True)
             return self.scatter_force(first), self.scatter_stiffness(second)
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
-        both = self.compilation.form(Assembly._gradients_and_hessians, q.shape[1], q)
+        both = self.compilation.compiled(Assembly._gradients_and_hessians, q.shape[1], q)
         found = [both(self, q, constants, closed)] if closed else []
         found += [self._gradients_and_hessians(q, constants, [k]) for k in others]
         gradients, hessians = ([pair[k] for pair in found] for k in range(2))
@@ -143,7 +143,7 @@ class Assembly(nn.Module):
         term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
         if found is not None:
             return dict(zip(term.stencil.strains, found.unflatten(0, (-1, term.stencil.count)), strict=True))
-        evaluated = self.compilation.form(_strains, q.shape[1], q) if term.closed_form else _strains
+        evaluated = self.compilation.compiled(_strains, q.shape[1], q) if term.closed_form else _strains
         return dict(zip(term.stencil.strains, evaluated(term, q, constants), strict=True))
 
     def energies(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:

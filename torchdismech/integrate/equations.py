@@ -100,7 +100,7 @@ class StepEquations:
         """
         if not self.closed:
             return function
-        return self.model.compilation.form(function, self.base.shape[0], self.base)
+        return self.model.compilation.compiled(function, self.base.shape[0], self.base)
 
     @contextmanager
     def with_slips(self, factor: Tensor) -> Iterator[None]:

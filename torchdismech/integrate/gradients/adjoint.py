@@ -25,7 +25,7 @@ from torchdismech.solve.newton import matrix_values
 from torchdismech.state import Control, State, tensor_fields
 from torchdismech.values import Values
 
-__all__ = ["Adjoint", "Form", "Gradients", "SolvedPart", "gradients_at_root"]
+__all__ = ["Adjoint", "StepRecipe", "Gradients", "SolvedPart", "gradients_at_root"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
@@ -49,7 +49,7 @@ class SolvedPart:
 
 
 @dataclass
-class Form:
+class StepRecipe:
     """A step without the tensors that it depends on, which autograd keeps: of its state, of its control, of the model.
 
     Attributes
@@ -89,8 +89,8 @@ class Form:
     load: Tensor | None = None
 
     @classmethod
-    def of(cls, problem: StepProblem, values: Values) -> Form:
-        """Return the form of a step that depends on these values of the model."""
+    def of(cls, problem: StepProblem, values: Values) -> StepRecipe:
+        """Return the recipe of a step that depends on these values of the model."""
         controls = tuple(problem.control.tensors())
         state = problem.state
         rest = (problem.running, type(state), tensor_fields(state), state.n_held, controls)
@@ -116,8 +116,8 @@ class Form:
         """Return the dimension of the robots in each tensor that the step depends on; None where it is for all."""
         return [0] * self.n_own + self.axes_of_values
 
-    def of_part(self, solved: SolvedPart, fitting: StepKind | None) -> Form:
-        """Return the form of the step of one part, of which it is known which kind the model fits."""
+    def of_part(self, solved: SolvedPart, fitting: StepKind | None) -> StepRecipe:
+        """Return the recipe of the step of one part, of which it is known which kind the model fits."""
         return dataclasses.replace(
             self,
             running=solved.part.counting(self.running),
@@ -126,7 +126,7 @@ class Form:
             fitting=fitting,
         )
 
-    def detached(self) -> Form:
+    def detached(self) -> StepRecipe:
         """Return the same with loads that are given as numbers alone."""
         return self if self.load is None else dataclasses.replace(self, load=self.load.detach())
 
@@ -148,7 +148,7 @@ class Form:
 
 
 def gradients_at_root(
-    form: Form,
+    recipe: StepRecipe,
     leaves: Sequence[Tensor],
     donor: Tensor | None,
     q: Tensor,
@@ -168,11 +168,11 @@ def gradients_at_root(
     gradients : by the fields of the state after the step.
     solved : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
     """
-    model = form.model
+    model = recipe.model
     weight = 1.0 if donor is None else accepted[:, None].to(q.dtype)
     x = model.unknowns.picked(q)
     with torch.enable_grad():
-        equations = form.equations(leaves, donor)
+        equations = recipe.equations(leaves, donor)
         equations.prepare()  # here, where autograd records
         root = x.requires_grad_()
         after = equations.state_after(equations.full(root))
@@ -184,7 +184,7 @@ def gradients_at_root(
     inspected = model.has_user_hooks and solved is None
     x = x.detach().requires_grad_(inspected and equations.constraints is None)
     with _derivatives_by_unknowns(equations, x.requires_grad):
-        fixed, residual, values = _linearised(form, equations, leaves, donor, x)
+        fixed, residual, values = _linearised(recipe, equations, leaves, donor, x)
     if inspected:
         with torch.enable_grad():
             refuse_unregistered(model, residual, [x, *leaves], lambda: equations.residual(x))
@@ -221,7 +221,7 @@ def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> Abstract
 
 
 def _linearised(
-    form: Form, equations: StepEquations, leaves: Sequence[Tensor], donor: Tensor | None, x: Tensor
+    recipe: StepRecipe, equations: StepEquations, leaves: Sequence[Tensor], donor: Tensor | None, x: Tensor
 ) -> tuple[StepEquations, Tensor, Tensor]:
     """Return the equations for `multipliers`, their residual at x as autograd records it, and their matrix there."""
     compiled = equations.model.compilation.active
@@ -232,7 +232,7 @@ def _linearised(
     fixed = equations
     # constraints keep what they find of the equations; compiled steps are of tensors without gradients
     if equations.constraints is not None or (compiled and equations.closed):
-        fixed = form.detached().equations([t.detach() for t in leaves], donor)
+        fixed = recipe.detached().equations([t.detach() for t in leaves], donor)
         fixed.prepare()
     values = matrix_values(fixed, x.detach(), fixed.solver(), fixed.model.unknowns.residual_weight())
     with torch.enable_grad():

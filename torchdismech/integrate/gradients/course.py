@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.chunks import Part, parts_of
-from torchdismech.integrate.gradients.adjoint import Form, Gradients, SolvedPart
+from torchdismech.integrate.gradients.adjoint import Gradients, SolvedPart, StepRecipe
 from torchdismech.integrate.gradients.gradient import (
     held_values,
     of_part,
@@ -30,7 +30,7 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedSteps
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of
-from torchdismech.integrate.recorded.step import Keep, RecordedStep
+from torchdismech.integrate.recorded.step import OnStep, RecordedStep
 from torchdismech.state import Control, State, tensor_fields
 
 __all__ = ["Course", "course_of", "goes_on"]
@@ -95,8 +95,8 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     controls = [problem.control, *problem.following]
     made = problem.made()  # once
     with made.in_place():
-        form, tensors, given = taken_apart(problem, made, parts)
-        given, kept = given.replace(following=problem.following), _Kept(given.state, len(controls))
+        recipe, tensors, given = taken_apart(problem, made, parts)
+        given, kept = given.replace(following=problem.following), _CourseStates(given.state, len(controls))
         with torch.no_grad(), apart_from_checkpoints():
             _, _, solved = solved_in_parts(given, parts, kept)
     count = kept.most
@@ -105,16 +105,16 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     fields = [field[: count + 1] for field in kept.fields]
     q, velocity = (fields[kept.names.index(name)][1:] for name in ("q", "velocity"))
     last = [field[-1].clone() for field in fields]
-    if form is not None:
-        form.parts = solved
-        depends = [*tensors[: form.n_state], *tensors[form.n_own :]]
-        q, velocity, *last = _Course.apply(form, fields, controls[:count], *depends)
+    if recipe is not None:
+        recipe.parts = solved
+        depends = [*tensors[: recipe.n_state], *tensors[recipe.n_own :]]
+        q, velocity, *last = _Course.apply(recipe, fields, controls[:count], *depends)
     assert kept.infos is not None
     infos = kept.infos.with_tensors([tensor[:count] for tensor in kept.infos.tensors()])
     return Course(q, velocity, given.state.with_fields(last), controls[:count], fields, infos)
 
 
-class _Kept:
+class _CourseStates:
     """The states before some steps and after each of them, up to one that some robot fails, and how these went.
 
     Parameters
@@ -141,7 +141,7 @@ class _Kept:
         """How many steps are worth taking: as many as those robots took that took the fewest."""
         return min(self._counts.values(), default=self._steps)
 
-    def of_part(self, part: Part) -> Keep:
+    def of_part(self, part: Part) -> OnStep:
         """Return what keeps the states of some robots after a step of a number, from 0 on."""
         own = [_steps_of(part, field)[1:] for field in self.fields]
         self._counts[part.number] = 0
@@ -172,36 +172,36 @@ class _Course(torch.autograd.Function):
     """The states after each of some steps, which are taken already, as a function of all that they depend on."""
 
     @staticmethod
-    def forward(ctx, form: Form, kept: list[Tensor], controls: list[Control], *tensors: Tensor):  # noqa: D102
-        ctx.form = form
+    def forward(ctx, recipe: StepRecipe, kept: list[Tensor], controls: list[Control], *tensors: Tensor):  # noqa: D102
+        ctx.recipe = recipe
         ctx.save_for_backward(*tensors, *kept, *(t for control in controls for t in control.tensors().values()))
         ctx.set_materialize_grads(False)
-        q, velocity = (kept[form.fields.index(name)][1:] for name in ("q", "velocity"))
+        q, velocity = (kept[recipe.fields.index(name)][1:] for name in ("q", "velocity"))
         last = [field[-1].clone() for field in kept]
-        ctx.mark_non_differentiable(last[form.time_index])
+        ctx.mark_non_differentiable(last[recipe.time_index])
         return q, velocity, *last
 
     @staticmethod
     def backward(ctx, *gradients: Tensor | None):  # noqa: D102
         refuse_other_gradients(gradients)
-        form: Form = ctx.form
-        with form.model.turn:
-            return None, None, None, *_Course._by_tensors(ctx, form, gradients)
+        recipe: StepRecipe = ctx.recipe
+        with recipe.model.turn:
+            return None, None, None, *_Course._by_tensors(ctx, recipe, gradients)
 
     @staticmethod
-    def _by_tensors(ctx, form: Form, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def _by_tensors(ctx, recipe: StepRecipe, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Return the gradients by the state before the steps and the model's tensors."""
-        refuse_changed_model(form)
-        saved, count = ctx.saved_tensors, form.n_state
-        given = len(form.axes_of_values) + count
+        refuse_changed_model(recipe)
+        saved, count = ctx.saved_tensors, recipe.n_state
+        given = len(recipe.axes_of_values) + count
         tensors, kept, controls = saved[:given], saved[given : given + count], saved[given + count :]
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
-        axes = [*[0] * count, *form.axes_of_values]
+        axes = [*[0] * count, *recipe.axes_of_values]
         by_q, by_velocity, *by_last = gradients
         sums, fitting = Sums(needed, axes), None
-        for solved in form.parts:
+        for solved in recipe.parts:
             part = solved.part
-            steps = _StepsOfPart(form, solved, fitting, kept, controls, needed[count:])
+            steps = _StepsOfPart(recipe, solved, fitting, kept, controls, needed[count:])
             by_steps = {
                 name: _counting(part, gradient, 1)
                 for name, gradient in (("q", by_q), ("velocity", by_velocity))
@@ -229,7 +229,7 @@ class _StepsOfPart:
 
     Parameters
     ----------
-    form : of each step, of all robots.
+    recipe : of each step, of all robots.
     solved : the robots, and how they were stepped.
     fitting : the kind of steps that the model is known to fit.
     kept : the states' fields (T + 1, B, ...) of all robots.
@@ -239,20 +239,20 @@ class _StepsOfPart:
 
     def __init__(
         self,
-        form: Form,
+        recipe: StepRecipe,
         solved: SolvedPart,
         fitting: StepKind | None,
         kept: Sequence[Tensor],
         controls: Sequence[Tensor],
         values: Needed,
     ):
-        part, each = solved.part, len(form.controls)
-        self._form = form.of_part(solved, fitting)
+        part, each = solved.part, len(recipe.controls)
+        self._form = recipe.of_part(solved, fitting)
         self._states = [part.of(field, 1).unbind(0) for field in kept]
         own = [part.of(tensor) for tensor in controls]
         self._controls = [own[each * k : each * (k + 1)] for k in range(len(kept[0]) - 1)]
         self._values: Needed = [
-            (part.of(t, axis), need) for (t, need), axis in zip(values, form.axes_of_values, strict=True)
+            (part.of(t, axis), need) for (t, need), axis in zip(values, recipe.axes_of_values, strict=True)
         ]
         self._zeros = [torch.zeros_like(steps[0]) for steps in self._states]
         self._recorded: RecordedSteps | None = None
@@ -272,32 +272,32 @@ class _StepsOfPart:
         by_steps : gradients (T, B, n) by "q" and "velocity" after each step; those that are left out are zero.
         gradients : by the fields of the state after the last.
         """
-        form = self._form
+        recipe = self._form
         totals: list[Tensor | None] = [None for _, need in self._values if need]
-        added = [(form.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
+        added = [(recipe.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
         for number in reversed(range(len(self._controls))):
             for place, of_steps in added:
                 gradients[place] = gradients[place] + of_steps[number]
             found = self._of_step(number, gradients)
-            by_state, by_values = found[: form.n_state - 1], found[form.n_state - 1 :]
+            by_state, by_values = found[: recipe.n_state - 1], found[recipe.n_state - 1 :]
             gradients = self._of_fields(by_state)
             totals = [_added(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
         return gradients, totals
 
     def _of_step(self, number: int, gradients: list[Tensor]) -> Gradients:
         """Return the gradients of a step by the state before it, but its time, and by the values that need one."""
-        form, control = self._form, self._controls[number]
-        state, q = [steps[number] for steps in self._states], self._states[form.fields.index("q")][number + 1]
-        needed: Needed = [(tensor, k != form.time_index) for k, tensor in enumerate(state)]
+        recipe, control = self._form, self._controls[number]
+        state, q = [steps[number] for steps in self._states], self._states[recipe.fields.index("q")][number + 1]
+        needed: Needed = [(tensor, k != recipe.time_index) for k, tensor in enumerate(state)]
         needed += [(tensor, False) for tensor in control]
         if self._recorded is None:
-            self._recorded = RecordedSteps.of(form, form.fitting, [*needed, *self._values])
+            self._recorded = RecordedSteps.of(recipe, recipe.fitting, [*needed, *self._values])
         found = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
         if found is None:
             if self._recorded is not None:  # it has written to what it gave of the step after
                 gradients = self._recorded.given_gradients()
             every = torch.ones(len(q), dtype=torch.bool)
-            found = solved_gradients(form, [*needed, *self._values], q, every, True, gradients)
+            found = solved_gradients(recipe, [*needed, *self._values], q, every, True, gradients)
         return found
 
     def _of_fields(self, by_state: Sequence[Tensor | None]) -> list[Tensor]:

@@ -26,7 +26,7 @@ from torchdismech.errors import Status
 from torchdismech.fused import differentiated
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.chunks import Part, Whole, of_parts, parts_of
-from torchdismech.integrate.gradients.adjoint import Form, Gradients, SolvedPart, gradients_at_root
+from torchdismech.integrate.gradients.adjoint import Gradients, SolvedPart, StepRecipe, gradients_at_root
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
@@ -35,7 +35,7 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedParts, recorded_gradients
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of, recording_of
-from torchdismech.integrate.recorded.step import Keep, RecordedStep
+from torchdismech.integrate.recorded.step import OnStep, RecordedStep
 from torchdismech.integrate.step import solved_step
 from torchdismech.state import Control, State
 from torchdismech.values import Values, per_robot, where_rows
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-class Kept(Protocol):
+class StateStore(Protocol):
     """Takes the states after each of several steps."""
 
     @property
@@ -58,7 +58,7 @@ class Kept(Protocol):
         """How many steps are worth taking: as many as those robots took that took the fewest."""
         ...
 
-    def of_part(self, part: Part) -> Keep:
+    def of_part(self, part: Part) -> OnStep:
         """Return what takes those of some robots."""
         ...
 
@@ -77,18 +77,18 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     parts = parts_of(problem.state.batch, problem.state.batch if size is None else size)
     made = problem.made()  # once
     with made.in_place():
-        form, tensors, given = taken_apart(problem, made, parts)
+        recipe, tensors, given = taken_apart(problem, made, parts)
         with torch.no_grad(), apart_from_checkpoints():
             after, info, solved = solved_in_parts(given, parts)
-    if form is not None:
-        form.parts = solved
-        after = after.with_fields(_Gradient.apply(form, after.fields(), given.running & info.converged, *tensors))
+    if recipe is not None:
+        recipe.parts = solved
+        after = after.with_fields(_Gradient.apply(recipe, after.fields(), given.running & info.converged, *tensors))
     return after, info
 
 
 def taken_apart(
     problem: StepProblem, made: Values, parts: Sequence[Part]
-) -> tuple[Form | None, list[Tensor], StepProblem]:
+) -> tuple[StepRecipe | None, list[Tensor], StepProblem]:
     """Return what autograd must remember of a step, all tensors that it depends on, and the step without gradients.
 
     The first is None if autograd does not record the step.
@@ -100,15 +100,15 @@ def taken_apart(
     recording, held = torch.is_grad_enabled(), held_values(problem, made, parts)
     values = problem.trained() | held if recording else held
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
-    form, given = None, problem
+    recipe, given = None, problem
     if recording and any(tensor.requires_grad for tensor in tensors):
-        form = Form.of(problem, values)
+        recipe = StepRecipe.of(problem, values)
         if problem.snapshot is not None:
-            form.snapshot, form.versions = problem.snapshot, problem.snapshot.versions()
+            recipe.snapshot, recipe.versions = problem.snapshot, problem.snapshot.versions()
         # compiled code is for tensors that require gradients, or for tensors that do not
-        given = form.problem([tensor.detach() for tensor in tensors])
+        given = recipe.problem([tensor.detach() for tensor in tensors])
         given = given.replace(snapshot=problem.snapshot, plane=problem.plane, divisible=problem.divisible)
-    return form, tensors, given.replace(values=held.detached()) if held else given
+    return recipe, tensors, given.replace(values=held.detached()) if held else given
 
 
 def held_values(problem: StepProblem, made: Values, parts: Sequence[Part]) -> Values:
@@ -118,7 +118,7 @@ def held_values(problem: StepProblem, made: Values, parts: Sequence[Part]) -> Va
 
 
 def solved_in_parts(
-    problem: StepProblem, parts: Sequence[Part], kept: Kept | None = None
+    problem: StepProblem, parts: Sequence[Part], kept: StateStore | None = None
 ) -> tuple[State, StepInfo, list[SolvedPart]]:
     """Return the states after a step, how it went, and how each part of the batch was solved.
 
@@ -182,7 +182,7 @@ class _PartsInTurn:
 
 
 def _followed(
-    kind: StepKind, problem: StepProblem, part: Part, after: State, info: StepInfo, kept: Kept | None
+    kind: StepKind, problem: StepProblem, part: Part, after: State, info: StepInfo, kept: StateStore | None
 ) -> tuple[State, StepInfo]:
     """Return the states of a part after the steps that follow the first, which a recording took, and how all went."""
     worth = [problem.control, *problem.following][: None if kept is None else kept.most]
@@ -231,41 +231,41 @@ class _Gradient(torch.autograd.Function):
     """The states after a step, which is solved already, as a function of all that it depends on."""
 
     @staticmethod
-    def forward(ctx, form: Form, after: tuple[Tensor, ...], accepted: Tensor, *tensors: Tensor):  # noqa: D102
+    def forward(ctx, recipe: StepRecipe, after: tuple[Tensor, ...], accepted: Tensor, *tensors: Tensor):  # noqa: D102
         given = {tensor.data_ptr() for tensor in tensors}
         outputs = tuple([tensor.clone() if tensor.data_ptr() in given else tensor for tensor in after])
-        ctx.form = form
+        ctx.recipe = recipe
         ctx.save_for_backward(*tensors, outputs[0], accepted)
-        ctx.mark_non_differentiable(outputs[form.time_index])
+        ctx.mark_non_differentiable(outputs[recipe.time_index])
         return outputs
 
     @staticmethod
     def backward(ctx, *gradients: Tensor):  # noqa: D102
         refuse_other_gradients(gradients)
-        form: Form = ctx.form
-        with form.model.turn:
-            return None, None, None, *_Gradient._by_tensors(ctx, form, gradients)
+        recipe: StepRecipe = ctx.recipe
+        with recipe.model.turn:
+            return None, None, None, *_Gradient._by_tensors(ctx, recipe, gradients)
 
     @staticmethod
-    def _by_tensors(ctx, form: Form, gradients: Sequence[Tensor]) -> list[Tensor | None]:
+    def _by_tensors(ctx, recipe: StepRecipe, gradients: Sequence[Tensor]) -> list[Tensor | None]:
         """Return the gradients by all that the step depends on."""
         *tensors, q, accepted = ctx.saved_tensors
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         every = on_cpu and bool(accepted.all())
-        refuse_changed_model(form)
-        sums, fitting, recorded = Sums(needed, form.axes()), None, None
-        for solved in form.parts:
+        refuse_changed_model(recipe)
+        sums, fitting, recorded = Sums(needed, recipe.axes()), None, None
+        for solved in recipe.parts:
             part = solved.part
             all_here = every or (on_cpu and bool(part.of(accepted).all()))
             found = recorded.of_part(solved) if recorded is not None and all_here else None
             if found is None and (all_here or not on_cpu or bool(part.of(accepted).any())):
-                own = form.of_part(solved, fitting)
-                own_needed: Needed = [(part.of(t, k), need) for (t, need), k in zip(needed, form.axes(), strict=True)]
+                own = recipe.of_part(solved, fitting)
+                own_needed: Needed = [(part.of(t, k), need) for (t, need), k in zip(needed, recipe.axes(), strict=True)]
                 given = part.of(q), part.counting(accepted), all_here, [part.counting(g) for g in gradients]
                 found = solved_gradients(own, own_needed, *given)
                 fitting = own.fitting
-                recorded = None if part.whole else RecordedParts.of(form, fitting, needed, q, gradients)
+                recorded = None if part.whole else RecordedParts.of(recipe, fitting, needed, q, gradients)
             sums.add(part, found)
         by_tensors = sums.found()
         if not every:  # rows that were not solved are the state before
@@ -275,7 +275,7 @@ class _Gradient(torch.autograd.Function):
 
 
 def solved_gradients(
-    form: Form, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor]
+    recipe: StepRecipe, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor]
 ) -> Gradients:
     """Return the gradients by the inputs that need one, zero where rows were not solved; None is zero.
 
@@ -284,15 +284,15 @@ def solved_gradients(
     every_row : whether all rows are known to be solved.
     """
     # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
-    every = form.n_state if form.model.compilation.active else 0
-    leaves = [_leaf(t, need or (k < every and k != form.time_index)) for k, (t, need) in enumerate(needed)]
+    every = recipe.n_state if recipe.model.compilation.active else 0
+    leaves = [_leaf(t, need or (k < every and k != recipe.time_index)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
-    with form.places.with_tensors(leaves[form.n_own :]).in_place():
+    with recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
         if every_row or accepted.device.type != "cpu":  # of a GPU a recording asks, once
-            recorded = recorded_gradients(form, leaves, q, None if every_row else accepted, gradients, wanted)
+            recorded = recorded_gradients(recipe, leaves, q, None if every_row else accepted, gradients, wanted)
             if recorded is not None:
                 return recorded
-        found = form.model.compilation.guarded(lambda: _gradients(form, leaves, q, accepted, gradients, wanted))
+        found = recipe.model.compilation.guarded(lambda: _gradients(recipe, leaves, q, accepted, gradients, wanted))
     if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
         found = tuple(None if g is None else torch.where(accepted.any(), g, 0.0) for g in found)
     return found
@@ -313,7 +313,7 @@ def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor |
 
 
 def _gradients(
-    form: Form, leaves: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients, wanted: list[Tensor]
+    recipe: StepRecipe, leaves: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients, wanted: list[Tensor]
 ) -> Gradients:
     """Return the gradients by the tensors in `wanted`, None for zero; see the formulas above.
 
@@ -329,13 +329,13 @@ def _gradients(
         gradients = [where_rows(accepted, g, 0.0) for g in gradients]
         q = q[donor]
         with torch.enable_grad():
-            values = form.places.with_tensors(leaves[form.n_own :]).taken(donor)
+            values = recipe.places.with_tensors(leaves[recipe.n_own :]).taken(donor)
         with values.in_place():
-            return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)
-    return _gradients_by_loops(form, leaves, donor, q, accepted, gradients, wanted)
+            return _gradients_by_loops(recipe, leaves, donor, q, accepted, gradients, wanted)
+    return _gradients_by_loops(recipe, leaves, donor, q, accepted, gradients, wanted)
 
 
-def _gradients_by_loops(form: Form, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> Gradients:
+def _gradients_by_loops(recipe: StepRecipe, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> Gradients:
     """Return what `gradients_at_root` does, by compiled loops where steps are not compiled as a whole."""
-    with nullcontext() if form.model.compilation.active else differentiated():
-        return gradients_at_root(form, leaves, donor, *given)
+    with nullcontext() if recipe.model.compilation.active else differentiated():
+        return gradients_at_root(recipe, leaves, donor, *given)

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.gradients.adjoint import Form
+from torchdismech.integrate.gradients.adjoint import StepRecipe
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import every_module
@@ -33,11 +33,11 @@ def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
         )
 
 
-def refuse_changed_model(form: Form) -> None:
+def refuse_changed_model(recipe: StepRecipe) -> None:
     """Refuse a model that is no longer what it was in the step."""
-    _refuse_changed_constants(form)
-    if not form.unchanged:
-        _refuse_lost_places(form)
+    _refuse_changed_constants(recipe)
+    if not recipe.unchanged:
+        _refuse_lost_places(recipe)
 
 
 def _is_batched(tensor: Tensor) -> bool:
@@ -46,24 +46,24 @@ def _is_batched(tensor: Tensor) -> bool:
     return of.is_functorch_wrapped_tensor(tensor) or of.is_legacy_batchedtensor(tensor)
 
 
-def _refuse_lost_places(form: Form) -> None:
+def _refuse_lost_places(recipe: StepRecipe) -> None:
     """Refuse a model of which a module was exchanged since the step: its tensors cannot be found again."""
-    present = {*map(id, every_module(form.model))}
-    if not all(id(module) in present for module, _ in form.places.tensors):
+    present = {*map(id, every_module(recipe.model))}
+    if not all(id(module) in present for module, _ in recipe.places.tensors):
         raise RuntimeError(
             "a module of the model was exchanged between a step and its backward pass; keep the model's modules in "
             "place until the backward pass is done"
         )
 
 
-def _refuse_changed_constants(form: Form) -> None:
+def _refuse_changed_constants(recipe: StepRecipe) -> None:
     """Refuse a model whose constants were changed or exchanged since the step: its equations were others."""
-    snapshot = form.snapshot
+    snapshot = recipe.snapshot
     if snapshot is None:
         return
-    changed, how = snapshot.changed_since(form.versions), "changed in place"
+    changed, how = snapshot.changed_since(recipe.versions), "changed in place"
     if not changed:
-        form.unchanged, changed = _found_in_this_pass(form, snapshot)
+        recipe.unchanged, changed = _found_in_this_pass(recipe, snapshot)
         how = "exchanged"
     if changed:
         raise RuntimeError(
@@ -72,12 +72,12 @@ def _refuse_changed_constants(form: Form) -> None:
         )
 
 
-def _found_in_this_pass(form: Form, snapshot: Snapshot) -> tuple[bool, list[str]]:
+def _found_in_this_pass(recipe: StepRecipe, snapshot: Snapshot) -> tuple[bool, list[str]]:
     """Return whether the model is as it was in a step, and what was exchanged; one look does for a backward pass."""
     now = torch._C._current_graph_task_id()
-    before = _looked_at.get(form.model)
+    before = _looked_at.get(recipe.model)
     if before is None or before[:2] != (now, snapshot):
-        shown = snapshot.shows(form.model)
-        before = (now, snapshot, shown, [] if shown else snapshot.exchanged(form.places.tensors))
-        _looked_at[form.model] = before
+        shown = snapshot.shows(recipe.model)
+        before = (now, snapshot, shown, [] if shown else snapshot.exchanged(recipe.places.tensors))
+        _looked_at[recipe.model] = before
     return before[2:]

@@ -24,7 +24,7 @@ from torch import Tensor
 from torchdismech.fused import differentiated, watched
 from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.gradients.adjoint import Adjoint, Form, Gradients, SolvedPart, gradients_at_root
+from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, SolvedPart, StepRecipe, gradients_at_root
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
@@ -40,7 +40,7 @@ PASSES_BEFORE_RECORDING = 8
 
 
 def recorded_gradients(
-    form: Form,
+    recipe: StepRecipe,
     leaves: Sequence[Tensor],
     q: Tensor,
     accepted: Tensor | None,
@@ -58,26 +58,26 @@ def recorded_gradients(
     accepted : (B,) robots that were solved; None: all were.
     gradients : by the fields of the state after the step.
     """
-    kind: StepKind | None = form.recorded_as
+    kind: StepKind | None = recipe.recorded_as
     if kind is None or kind.recording is None or kind.gradients_refused or watched():
         return None
-    problem = form.problem(leaves)
-    if form.fitting is not kind:
-        snapshot = form.snapshot if form.unchanged else None
-        values = form.places.with_tensors(leaves[form.n_own :])
+    problem = recipe.problem(leaves)
+    if recipe.fitting is not kind:
+        snapshot = recipe.snapshot if recipe.unchanged else None
+        values = recipe.places.with_tensors(leaves[recipe.n_own :])
         # whatever the plane is, gradients are as in space
         standing = problem.replace(values=values, snapshot=snapshot, plane=kind.plane)
-        if not kind.fits(standing) or any(map(kind.captures, form.places.tensors)):
+        if not kind.fits(standing) or any(map(kind.captures, recipe.places.tensors)):
             return None
-        form.fitting = kind if kind.all_forces else None  # loads that users write may change the model
+        recipe.fitting = kind if kind.all_forces else None  # loads that users write may change the model
     with torch.enable_grad():
         inputs = kind.inputs(problem)
     if not kind.all_forces:
         with torch.enable_grad():
-            load = form.n_state + 1
-            refuse_unregistered(form.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
-    step = _recording(kind, form, inputs, q, gradients)
-    found = None if step is None else step.replayed(form.dt, [*inputs, q, *gradients], accepted)
+            load = recipe.n_state + 1
+            refuse_unregistered(recipe.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
+    step = _recording(kind, recipe, inputs, q, gradients)
+    found = None if step is None else step.replayed(recipe.dt, [*inputs, q, *gradients], accepted)
     return None if found is None else _passed_on(inputs, found, wanted)
 
 
@@ -105,7 +105,7 @@ class RecordedParts:
     @classmethod
     def of(
         cls,
-        form: Form,
+        recipe: StepRecipe,
         kind: StepKind | None,
         needed: Sequence[tuple[Tensor, bool]],
         q: Tensor,
@@ -119,15 +119,15 @@ class RecordedParts:
         q : (B, n) at the root.
         gradients : by the fields of the state after the step.
         """
-        step, places = (None, []) if kind is None else _recorded_for(form, kind, needed)
+        step, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
         if kind is None or step is None:
             return None
-        inputs = _inputs(form, kind, needed)
+        inputs = _inputs(recipe, kind, needed)
         axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], step.reads
         axes = [axis if k in read else None for k, axis in enumerate(axes)]  # the others are not divided
-        parts = [solved.part for solved in form.parts]
-        given = of_parts([*inputs, q, *gradients], axes, parts, [form.running, *gradients])
-        return cls(kind, step, form.dt, given, places)
+        parts = [solved.part for solved in recipe.parts]
+        given = of_parts([*inputs, q, *gradients], axes, parts, [recipe.running, *gradients])
+        return cls(kind, step, recipe.dt, given, places)
 
     def of_part(self, solved: SolvedPart) -> Gradients | None:
         """Return the gradients of a part by what needs one; None where it was solved otherwise, or has to be again.
@@ -163,18 +163,20 @@ class RecordedSteps:
         self._moved: Sequence[Tensor | None] = moved
 
     @classmethod
-    def of(cls, form: Form, kind: StepKind | None, needed: Sequence[tuple[Tensor, bool]]) -> RecordedSteps | None:
+    def of(
+        cls, recipe: StepRecipe, kind: StepKind | None, needed: Sequence[tuple[Tensor, bool]]
+    ) -> RecordedSteps | None:
         """Return those of steps whose model is known to fit a kind; None where no recording is there for it.
 
         Parameters
         ----------
         needed : what one of the steps depends on, and whether it needs a gradient.
         """
-        step, places = (None, []) if kind is None else _recorded_for(form, kind, needed)
+        step, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
         if kind is None or step is None:
             return None
-        inputs = _inputs(form, kind, needed)
-        return cls(step, form.dt, form.running, inputs[len(inputs) - len(kind.movable_places) :], places)
+        inputs = _inputs(recipe, kind, needed)
+        return cls(step, recipe.dt, recipe.running, inputs[len(inputs) - len(kind.movable_places) :], places)
 
     def of_step(
         self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
@@ -199,37 +201,37 @@ class RecordedSteps:
 
 
 def _recorded_for(
-    form: Form, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]
+    recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]
 ) -> tuple[RecordedGradients | None, list[int | None]]:
     """Return what differentiates steps of a kind, if it was recorded, and where it has the gradients that are needed.
 
     Those that nothing has are at None.
     """
-    numbers = {place: form.n_own + k for k, place in enumerate(form.places.tensors)}
+    numbers = {place: recipe.n_own + k for k, place in enumerate(recipe.places.tensors)}
     # where the inputs of a recording stand among what the step depends on: the rows that run are not there
-    order = [*range(form.n_state), None, *range(form.n_state, form.n_own), *map(numbers.get, kind.movable_places)]
+    order = [*range(recipe.n_state), None, *range(recipe.n_state, recipe.n_own), *map(numbers.get, kind.movable_places)]
     _, step = kind.gradients.get(tuple(k is not None and needed[k][1] for k in order), (0, None))
     place_of = {k: place for place, k in enumerate(order)}
     return step, [place_of.get(k) for k, (_, need) in enumerate(needed) if need]
 
 
-def _inputs(form: Form, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]) -> list[Tensor]:
+def _inputs(recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]) -> list[Tensor]:
     """Return what recordings of a kind are given in a step that depends on these tensors."""
     tensors = [tensor for tensor, _ in needed]
-    with torch.no_grad(), form.places.with_tensors(tensors[form.n_own :]).in_place():
-        return kind.inputs(form.problem(tensors))
+    with torch.no_grad(), recipe.places.with_tensors(tensors[recipe.n_own :]).in_place():
+        return kind.inputs(recipe.problem(tensors))
 
 
 def _recording(
-    kind: StepKind, form: Form, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+    kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
 ) -> RecordedGradients | None:
     """Return the recording for inputs of which the same ones require gradients; None before there is one."""
     which = tuple(tensor.requires_grad for tensor in inputs)
     kept = kind.gradients.setdefault(which, [0, None])
     kept[0] += 1
-    if kept[0] == (PASSES_BEFORE_RECORDING if q.is_cpu or form.model.has_user_hooks else 1):
+    if kept[0] == (PASSES_BEFORE_RECORDING if q.is_cpu or recipe.model.has_user_hooks else 1):
         try:
-            kept[1] = RecordedGradients(kind, form, inputs, q, gradients)
+            kept[1] = RecordedGradients(kind, recipe, inputs, q, gradients)
         except Unrecordable:
             if q.device.type == "cuda":
                 raise  # what is recorded there is known to be recordable
@@ -261,25 +263,25 @@ class RecordedGradients:
     Parameters
     ----------
     kind : of the steps.
-    form : of one of them.
+    recipe : of one of them.
     inputs : what the kind's recordings are given in it.
     q, gradients : see `recorded_gradients`.
     """
 
     def __init__(
-        self, kind: StepKind, form: Form, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+        self, kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
     ) -> None:
         self._kind, self._needs = kind, [tensor.requires_grad for tensor in inputs]
         given = [*inputs, q, *gradients]
         self._buffers = StaticBuffers(given)
         self._static = self._buffers.tensors
-        running = self._static[form.n_state]
-        controls = [name for name in form.controls if kind.all_forces or name != "force"]
+        running = self._static[recipe.n_state]
+        controls = [name for name in recipe.controls if kind.all_forces or name != "force"]
         self._form = dataclasses.replace(
-            form, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
+            recipe, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
         )
         self._solvable: Tensor | None = None
-        self._give(form.dt, given)
+        self._give(recipe.dt, given)
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
         reads = self._tape.reads if isinstance(self._tape, Tape) else None
         if reads is not None:  # a step's residual and state are linear in much of the state before
@@ -325,20 +327,20 @@ class RecordedGradients:
 
     def _at_root(self) -> tuple[Gradients, Tensor]:
         """Return the gradients, and whether all matrices could be factored."""
-        form, count = self._form, len(self._needs)
+        recipe, count = self._form, len(self._needs)
         inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
         q, *gradients = self._static[count:]
-        state, rest = inputs[: form.n_state], inputs[form.n_state + 1 :]  # the rows that run stand between
+        state, rest = inputs[: recipe.n_state], inputs[recipe.n_state + 1 :]  # the rows that run stand between
         if not self._kind.all_forces:
             load, *rest = rest
-            form = dataclasses.replace(form, mechanics=self._kind.recording.mechanics.of_robots_in(None), load=load)
-        own, moved = [*state, *rest[: len(form.controls)]], rest[len(form.controls) :]
+            recipe = dataclasses.replace(recipe, mechanics=self._kind.recording.mechanics.of_robots_in(None), load=load)
+        own, moved = [*state, *rest[: len(recipe.controls)]], rest[len(recipe.controls) :]
         values = Values(dict(zip(self._kind.movable_places, moved, strict=True)))
         wanted = [tensor for tensor, need in zip(inputs, self._needs, strict=True) if need]
         every = torch.ones(len(q), dtype=torch.bool, device=q.device)
         by_loops = differentiated() if q.is_cpu else nullcontext()
         with values.in_place(), by_loops:
-            found = gradients_at_root(form, own, None, q, every, gradients, wanted, self._multipliers)
+            found = gradients_at_root(recipe, own, None, q, every, gradients, wanted, self._multipliers)
         assert self._solvable is not None
         return found, self._solvable
 

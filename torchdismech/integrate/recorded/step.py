@@ -44,10 +44,10 @@ from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resum
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.state import Control, State
 
-__all__ = ["Keep", "RecordedStep"]
+__all__ = ["OnStep", "RecordedStep"]
 
 # takes the number of a step among several, the states after it, and how it went
-Keep = Callable[[int, State, StepInfo], None]
+OnStep = Callable[[int, State, StepInfo], None]
 
 FEW = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
 
@@ -105,7 +105,7 @@ class RecordedStep:
         info: StepInfo,
         controls: Sequence[Control],
         divisible: bool,
-        keep: Keep | None = None,
+        keep: OnStep | None = None,
     ) -> tuple[State, StepInfo]:
         """Return the states after up to so many steps as there are controls, and how they went; the first was taken.
 
