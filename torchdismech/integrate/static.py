@@ -44,7 +44,12 @@ class Static(Solver):
     under more than its buckling load. By default such robots leave: after each share they are pushed along the lowest
     mode of small vibrations, as far as that lowers the potential, and search anew, until they are at a minimum. Where
     they may go to several sides alike they go towards +z, else +y, else +x. `StepInfo.stable` tells minima from the
-    rest. What nothing holds against its loads is refused. Friction is left out, as nothing slides.
+    rest. What nothing holds against its loads is refused. Friction is left out, as nothing slides; but an obstacle by
+    `Penalty` or `Barrier` whose `Path` has a velocity pulls along what touches it, as a belt does.
+
+    Where `Control.pose` turns a clamp, its nodes go straight from where they are to where they are to be, so that
+    between two shares the clamped edges are shorter than they are (by half, in the middle of a turn of 120 degrees).
+    What the equilibrium does not depend on that way for, it does not show; `follow` turns clamps as rigid bodies.
 
     Parameters
     ----------
