@@ -342,8 +342,8 @@ def test_forces_add_up():
     assert float(torch.linalg.cross(model.nodes, force).sum(0).norm()) < rounding
 
 
-def test_sums_that_are_told_of_other_pairs():
-    """Find of a later table what sums made for it find, and of the first one the same as before, told or not."""
+def test_sums_that_are_bound_to_other_pairs():
+    """Find of a later table what sums made for it find, and of the first one the same as before, bound or not."""
     model = tangle()
     contact, q = model.self_contacts[0], model.initial_state().q
     still = torch.zeros_like(q)
@@ -355,9 +355,9 @@ def test_sums_that_are_told_of_other_pairs():
             pytest.skip("nothing can be compiled here")
         before, total = torch.zeros_like(q), torch.zeros_like(q)
         sums.add_force(q, still, before)
-        told = contact.told_sums(later, sums)
-        assert told is sums and len(later) != len(first)
-        told.add_force(moved, still, total)
+        bound = contact.bound_sums(later, sums)
+        assert bound is sums and len(later) != len(first)
+        bound.add_force(moved, still, total)
         expected = torch.zeros_like(q)
         contact.sums(alone, moved, still).add_force(moved, still, expected)
         assert torch.equal(total, expected) and total.abs().max() > 0

@@ -49,8 +49,8 @@ class BlockPlaces:
     own: np.ndarray
 
     @cached_property
-    def told(self) -> _Structure:
-        """What compiled code is told of it."""
+    def bound(self) -> _Structure:
+        """The same as a structure of compiled code."""
         return _Structure(len(self.slot), self.limit, self.of_pairs, self.slot, self.own)
 
 
@@ -73,8 +73,8 @@ class _Structure:
         self._numbers[:] = [address(member) or 0 for member in members]
 
 
-class _Told(NamedTuple):
-    """A loop as compiled code knows it, and how many rows of values it finds."""
+class _BoundLoop(NamedTuple):
+    """A loop bound to memory: the address by which compiled code knows it, and how many rows of values it finds."""
 
     address: int
     rows: int
@@ -107,11 +107,11 @@ class _Calls:
         self.given = [next(row) if tensor.dim() else torch.empty_like(tensor) for tensor in given]
         self._dtype, self._functions = dtype, dict[str, Callable]()
         self._columns, self._pairs = _Structure(*[None] * columns), _Structure(*[None] * 8)
-        self._loops: dict[Fused, _Told | None] = {}
+        self._loops: dict[Fused, _BoundLoop | None] = {}
         self._held: list[Any] = []  # what compiled code knows by its address
-        self.tell(listed, given, places)
+        self.bind(listed, given, places)
 
-    def tell(self, listed: Listed, given: Sequence[Tensor], places: Tensor | None) -> None:
+    def bind(self, listed: Listed, given: Sequence[Tensor], places: Tensor | None) -> None:
         """Take other pairs, with as many nodes, which are known by numbers of the same kinds."""
         columns = [tensor.contiguous() for tensor in given if tensor.dim()]
         for own, tensor in zip(self.given, given, strict=True):
@@ -131,21 +131,21 @@ class _Calls:
             self._functions[name] = function
         return self._functions[name]
 
-    def loop(self, loop: Fused, given: Sequence[Tensor]) -> _Told | None:
-        """Return what compiled code is told of a loop that is given these views; None where it is not compiled."""
+    def loop(self, loop: Fused, given: Sequence[Tensor]) -> _BoundLoop | None:
+        """Return a loop bound to the views that it is given; None where it is not compiled."""
         if loop not in self._loops:
-            self._loops[loop] = self._told(loop, given)
+            self._loops[loop] = self._bound(loop, given)
         return self._loops[loop]
 
-    def _told(self, loop: Fused, given: Sequence[Tensor]) -> _Told | None:
+    def _bound(self, loop: Fused, given: Sequence[Tensor]) -> _BoundLoop | None:
         program = loop.program(given)
         if program is None:
             return None
         rows = program.counts[0]
         inputs = program.inputs(1, AT_ONCE, program.read_among(given))
-        told = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self._dtype), rows)
-        self._held += [told, given]
-        return _Told(told.address, rows)
+        bound = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self._dtype), rows)
+        self._held += [bound, given]
+        return _BoundLoop(bound.address, rows)
 
     def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
         """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own."""
@@ -157,7 +157,7 @@ class _Calls:
 
 
 class _Kept(threading.local):
-    """What compiled code is told of a loop that any pairs are given to, in each thread, and of the pairs before.
+    """The loops of `of_pairs`, bound once in each thread and used again for other pairs.
 
     Attributes
     ----------
@@ -185,11 +185,11 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
         if calls is None:
             calls = _kept.calls[key] = _Calls(listed, given, first.dtype)
         else:
-            calls.tell(listed, given, None)
-        told = calls.loop(loop, (calls.x, calls.moving, *calls.given))
-        if told is not None:
-            values = first.new_empty(told.rows, calls.count)
-            calls.call("pair_values", first, second, None, told.address, None, calls.count, values)
+            calls.bind(listed, given, None)
+        bound = calls.loop(loop, (calls.x, calls.moving, *calls.given))
+        if bound is not None:
+            values = first.new_empty(bound.rows, calls.count)
+            calls.call("pair_values", first, second, None, bound.address, None, calls.count, values)
             return values
     return loop.of_columns(listed.gathered(first), listed.gathered(second), *given)
 
@@ -214,13 +214,13 @@ class PairSums:
         self._loops = loops
         given, places = _given_of(table, constants)
         self._calls = _Calls(table.listed, given, table.reaches.dtype, places)
-        self._tell(table, constants)
+        self._bind(table, constants)
         self._reach, *rest = self._calls.given
         count = len(constants.given())
         self._law, self._more = rest[:count], rest[count:]
         self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
 
-    def _tell(self, table: PairTable, constants: LawConstants) -> None:
+    def _bind(self, table: PairTable, constants: LawConstants) -> None:
         self._table, self._constants = weakref.ref(table), constants
         self._shape = (*table.shape, KNOWN)
 
@@ -236,17 +236,17 @@ class PairSums:
         if not fits(q, velocity):
             return None
         kept: PairSums | None = table.sums.get(loops)
-        if kept is not None and kept._table() is not table:  # it has been told of another one since
+        if kept is not None and kept._table() is not table:  # it was bound to another one since
             kept = None
         if kept is not None and kept._serves(constants.given()):
             return kept if kept._is_compiled else None
-        return cls.told_of(loops, table, constants, kept)
+        return cls.bound_to(loops, table, constants, kept)
 
     @classmethod
-    def told_of(
+    def bound_to(
         cls, loops: PairLoops, table: PairTable, constants: LawConstants, kept: PairSums | None
     ) -> PairSums | None:
-        """Return the sums for the pairs of a table: `kept` ones, now told of this table, where they can be.
+        """Return the sums for the pairs of a table: `kept` ones, now bound to this table, where they can be.
 
         None where compiled code cannot find them.
         """
@@ -255,15 +255,15 @@ class PairSums:
             return None
         if kept is not None and kept._can_take(loops, table, constants):
             given, places = _given_of(table, constants)
-            kept._calls.tell(table.listed, given, places)
-            kept._tell(table, constants)
+            kept._calls.bind(table.listed, given, places)
+            kept._bind(table, constants)
         else:
             kept = cls(loops, table, constants)
         table.sums[loops] = kept
         return kept if kept._is_compiled else None
 
     def _can_take(self, loops: PairLoops, table: PairTable, constants: LawConstants) -> bool:
-        """Return whether compiled code may be told of another table's pairs in place of these."""
+        """Return whether these sums may be bound to another table's pairs."""
         shapes = [number.numel() > 1 for number in self._constants.given()]
         same_kinds = shapes == [number.numel() > 1 for number in constants.given()]
         return self._loops is loops and same_kinds and table.reaches.dtype == self._reach.dtype
@@ -313,8 +313,8 @@ class PairSums:
             own.fill_(gain)
         blocks = self._blocks(known)
         assert blocks is not None and (known is None or known.shape == self._shape)
-        told = (self._slack, blocks.address, total, at.told.address, values.shape[1], before, values)
-        self._calls.call("pair_blocks", q, velocity, known, *told)
+        bound = (self._slack, blocks.address, total, at.bound.address, values.shape[1], before, values)
+        self._calls.call("pair_blocks", q, velocity, known, *bound)
 
     def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `Touching.summary` does of the pairs that touch, (3, A), and the forces (B, n) [N]."""
@@ -342,8 +342,8 @@ class PairSums:
 
     def bear(self, motion: Tensor, part: Tensor) -> None:
         """Let `part` (B,) be no larger than what pairs bear of a motion (B, n); see `pair_loops.APART`."""
-        told = self._loop(self._loops.bearable, (self._calls.x, self._reach))
-        self._calls.call("pair_least", motion, motion, None, told, part)
+        bound = self._loop(self._loops.bearable, (self._calls.x, self._reach))
+        self._calls.call("pair_least", motion, motion, None, bound, part)
 
     @cached_property
     def _slack(self) -> int:
@@ -357,7 +357,7 @@ class PairSums:
     def _given(self) -> tuple[Tensor, ...]:
         return self._calls.x, self._calls.moving, self._reach, *self._law, *self._more
 
-    def _blocks(self, known: Tensor | None) -> _Told | None:
+    def _blocks(self, known: Tensor | None) -> _BoundLoop | None:
         moving = (self._calls.x, self._calls.moving, *self._gains, self._reach)
         if known is None:
             return self._calls.loop(self._loops.blocks, (*moving, *self._law, *self._more))
@@ -365,6 +365,6 @@ class PairSums:
 
     def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:
         """Return where compiled code finds a loop that is compiled, as the others are."""
-        told = self._calls.loop(loop, given)
-        assert told is not None
-        return told.address
+        bound = self._calls.loop(loop, given)
+        assert bound is not None
+        return bound.address

@@ -52,7 +52,7 @@ class PairTable:
     rounding : of edges, in parts of the reach; see `geometry.distances`.
     contact : number of the contact that rules them, among those of the robot's parts.
     goes_on : (4, C) where smooth lines go on, see `geometry.crossing`; None of other kinds.
-    sums : what compiled code is told of the pairs, by whose loops it calls; see `pair_sums.PairSums`.
+    sums : the pairs bound to compiled code, by the loops that it calls; see `pair_sums.PairSums`.
     """
 
     kernel: Kernel

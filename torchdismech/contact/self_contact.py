@@ -259,10 +259,10 @@ class SelfContact(nn.Module):
         assert not isinstance(self.law, ConstraintLaw)
         return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants)
 
-    def told_sums(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
+    def bound_sums(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
         """Return what `sums` does, by the constants of the law as they are now; `kept` ones serve again if they can."""
         assert not isinstance(self.law, ConstraintLaw)
-        return PairSums.told_of(self._loops[table.kernel], table, self.law.constants, kept)
+        return PairSums.bound_to(self._loops[table.kernel], table, self.law.constants, kept)
 
     @property
     def rubs(self) -> bool:

@@ -65,8 +65,8 @@ class RecordedEvaluations:
         if pairs is None:
             return self._recordings
         assert self._with_pairs is not None
-        told = self._with_pairs.told(pairs)
-        return self._recordings | self._with_pairs.recordings if told else self._recordings
+        bound = self._with_pairs.bound(pairs)
+        return self._recordings | self._with_pairs.recordings if bound else self._recordings
 
     # ---- inside ------------------------------------------------------------------------------------------------
 

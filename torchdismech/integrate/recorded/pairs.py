@@ -24,7 +24,7 @@ __all__ = ["PairEvaluations"]
 
 
 class PairEvaluations:
-    """Functions of equations in which pairs may touch, by compiled code that is told of the pairs once a step.
+    """Functions of equations in which pairs may touch, by compiled code that is bound to the pairs once a step.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ class PairEvaluations:
         self._rubbing: list[PairTable] = []
         self._pairs: StepPairs | None = None
 
-    def told(self, pairs: StepPairs) -> bool:
+    def bound(self, pairs: StepPairs) -> bool:
         """Take the pairs of a step, and the laws as they are; return whether compiled code can evaluate them all."""
         self._pairs, self._sums = pairs, {}
         self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
         for table in self._contacts.pushing(pairs.listed):
             kind = table.contact, table.kernel
-            sums = self._contacts[table.contact].told_sums(table, self._kept.get(kind))
+            sums = self._contacts[table.contact].bound_sums(table, self._kept.get(kind))
             if sums is None:
                 return False
             self._kept[kind] = self._sums[table] = sums
