@@ -202,7 +202,7 @@ def test_steps_in_inference_mode_come_first(load, courses):
 @pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
 def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
     """Take no steps of robots in vain where those of others, before them, are known to end a course."""
-    lengths, followed = [], RecordedStep.followed
+    lengths, followed = [], RecordedStep.take_more
 
     def told(self, after, info, controls, *rest):
         lengths.append(len(controls))
@@ -213,7 +213,7 @@ def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
     one_by_one(model, still, integrator)  # records
     velocity = torch.zeros_like(still.velocity)
     velocity[0, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
-    monkeypatch.setattr(RecordedStep, "followed", told)
+    monkeypatch.setattr(RecordedStep, "take_more", told)
     unroll(model, still.replace(velocity=velocity), integrator, 2)
     assert lengths == [2]  # the first robot fails the first step
     lengths.clear()

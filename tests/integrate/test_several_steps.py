@@ -51,13 +51,13 @@ def assert_same(found, expected):
 def looks(monkeypatch):
     """Return how many steps recordings took, and in how many turns."""
     counted = []
-    followed = recorded_step.RecordedStep.followed
+    followed = recorded_step.RecordedStep.take_more
 
     def counting(self, after, info, controls, *rest):
         counted.append(len(controls))
         return followed(self, after, info, controls, *rest)
 
-    monkeypatch.setattr(recorded_step.RecordedStep, "followed", counting)
+    monkeypatch.setattr(recorded_step.RecordedStep, "take_more", counting)
     return counted
 
 

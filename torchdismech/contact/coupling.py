@@ -34,7 +34,7 @@ LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
 
 
 @dataclass(frozen=True)
-class Layout:
+class NodeBlocks:
     """Where the 3 x 3 blocks of all pairs of nodes that a pattern joins stand in its values.
 
     There are 2 U blocks: of each pair that with the rows of i and the columns of j, then those the other way round.
@@ -56,7 +56,7 @@ class Layout:
     slot: np.ndarray
 
     @classmethod
-    def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> Layout:
+    def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> NodeBlocks:
         """Find the blocks; `unknown` (N, 3) numbers the unknowns of the nodes, -1 where clamped."""
         i, j = keys // len(unknown), keys % len(unknown)
         rows, cols = _block_entries(unknown, np.concatenate([i, j]), np.concatenate([j, i]))
@@ -74,7 +74,7 @@ class Layout:
         summed = len(keys) if pattern.symmetric else 2 * len(keys)
         return cls(keys, IndexMap(places), len(unknown), summed, slot[:-1].astype(np.int32))
 
-    def blocks(self, keys: Tensor) -> Tensor:
+    def numbers_of(self, keys: Tensor) -> Tensor:
         """Return which of the blocks have the rows of a node i and the columns of j, by keys i * N + j; -1 for none."""
         if self._listed is not None:
             return self._listed.on(keys.device)[keys]
@@ -90,7 +90,7 @@ class Layout:
 
     @cached_property
     def _listed(self) -> IndexMap | None:
-        """What `blocks` gives for each possible key; None where these are too many to be listed."""
+        """What `numbers_of` gives for each possible key; None where these are too many to be listed."""
         if self.nodes**2 > LISTED:
             return None
         listed, count = np.full(self.nodes**2, -1), len(self.keys)
@@ -103,7 +103,7 @@ class Layout:
         """Return which of the blocks (C, n^2) the nodes i and j of pairs (C, n) have, row by row; None if one lacks."""
         find, (count, each) = function_of("blocks_of_pairs"), nodes.shape
         if find is None or not nodes.is_cpu:
-            blocks = self.blocks((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
+            blocks = self.numbers_of((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
             return None if bool((blocks < 0).any()) else blocks
         found = nodes.new_empty(count, each * each)
         listed = None if self._listed is None else self._listed.array
@@ -133,7 +133,7 @@ class Coupling:
         before: dict,
         own: IndexMap,
         begins: np.ndarray,
-        blocks: Layout,
+        blocks: NodeBlocks,
         of_pairs: dict[PairTable, Tensor],
         sliding: SlidingEntries | None,
         memory: Pool,
@@ -141,7 +141,7 @@ class Coupling:
         self.pattern = pattern
         self.solvers, self.before = solvers, before
         self.own, self.begins = own, begins
-        self.blocks = blocks
+        self.node_blocks = blocks
         self.of_pairs = of_pairs
         self.sliding = sliding
         self._memory = memory
@@ -164,8 +164,8 @@ class Coupling:
     def block_places(self, table: PairTable) -> BlockPlaces:
         """Return where the blocks of a table's pairs go, for compiled code."""
         if table not in self._block_places:
-            where = (self.of_pairs[table], self.blocks.slot, self.begins)
-            self._block_places[table] = BlockPlaces(self.blocks.summed, *where)
+            where = (self.of_pairs[table], self.node_blocks.slot, self.begins)
+            self._block_places[table] = BlockPlaces(self.node_blocks.summed, *where)
         return self._block_places[table]
 
     def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
@@ -194,7 +194,7 @@ class Coupling:
         if table in self._targets and torch.equal(self._targets[table][0], chosen):
             return self._targets[table][1]
         rank = self.of_pairs[table].index_select(0, chosen).t()  # (n^2, A)
-        target = self.blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
+        target = self.node_blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
         entries = self._entries(table.listed_nodes.shape[1]).on(chosen.device)
         target = target.index_select(0, entries) * batch + found.robot
         self._targets[table] = (chosen, target)
@@ -284,9 +284,9 @@ class StepPairs:
 class CouplingCache:
     """Finds the coupling of a step; keeps the pattern from step to step while it holds all that may touch.
 
-    Where patterns of few robots serve few steps, a new one joins the nodes next along the rods as well, which may touch
-    soon: rods that move along each other need one in most steps else, for a robot alone two thirds of their time.
-    Shells' nodes have too many neighbours.
+    When a pattern lasts only a few steps, the next one also joins neighbouring nodes along the rods, which may touch
+    soon. Otherwise rods that slide along each other would need a new pattern in most steps, which takes a robot alone
+    two thirds of its time. This is done for few robots alone, and not for shells, whose nodes have many neighbours.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ class CouplingCache:
         self._before: dict = {}  # of the pattern before
         self._memory = Pool()
         self._own, self._begins = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
-        self._blocks = Layout.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
+        self._blocks = NodeBlocks.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
@@ -325,7 +325,7 @@ class CouplingCache:
         return Coupling(self.pattern, self.solvers, self._before, *places, self.sliding, self._memory)
 
     def _of_pairs(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
-        """Return what `Layout.of_pairs` does of each table; None where the pattern lacks a block."""
+        """Return what `NodeBlocks.of_pairs` does of each table; None where the pattern lacks a block."""
         found = {}
         for table in pairs.tables:
             blocks = self._blocks.of_pairs(table.listed_nodes)
@@ -366,7 +366,7 @@ class CouplingCache:
         )
         self._before, self.solvers, self._memory = self.solvers or self._before, {}, Pool()
         self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
-        self._blocks = Layout.of(self.pattern, joined, self.unknown)
+        self._blocks = NodeBlocks.of(self.pattern, joined, self.unknown)
         self._begins = np.full(self.pattern.nnz, -1, dtype=np.int32)
         self._begins[self._own.array] = np.arange(self.base.nnz)
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)

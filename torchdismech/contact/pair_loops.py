@@ -48,7 +48,7 @@ class PairLoops:
         self.begun = Fused(partial(_begun, kernel, law), "friction of pairs", own)
         self.expected = Fused(partial(_expected, kernel, law), "friction of pairs", own)
         self.geometry = Fused(partial(_geometry, kernel, False), "closest points")
-        self.followed = partial(_geometry, kernel, True)
+        self.differentiable_geometry = partial(_geometry, kernel, True)
         self.force = Fused(partial(_force, law), "forces of pairs", own)
         self.summary = Fused(partial(_summary, kernel, law), "reports of pairs", own)
         self.derivatives = Fused(partial(_derivatives, law), "forces of pairs", own)

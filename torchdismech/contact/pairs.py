@@ -266,5 +266,9 @@ def touching(
     of_pairs = (of_all.index_select(0, chosen) for of_all in (table.reaches, *table.more))
     known = (numbers_at(places, q), moving, *of_pairs)
     # autograd has to follow the closest points, too
-    geometry = torch.stack(loops.followed(*known)) if torch.is_grad_enabled() else loops.geometry.of_columns(*known)
+    geometry = (
+        torch.stack(loops.differentiable_geometry(*known))
+        if torch.is_grad_enabled()
+        else loops.geometry.of_columns(*known)
+    )
     return Touching(table, chosen, places, geometry, moving, constants.at(robot[chosen]), loops)

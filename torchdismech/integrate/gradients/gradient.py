@@ -187,7 +187,7 @@ def _followed(
     """Return the states of a part after the steps that follow the first, which a recording took, and how all went."""
     worth = [problem.control, *problem.following][: None if kept is None else kept.most]
     keep = None if kept is None else kept.of_part(part)
-    return kind.recording.followed(after, info, of_controls(worth, part), problem.divisible, keep)
+    return kind.recording.take_more(after, info, of_controls(worth, part), problem.divisible, keep)
 
 
 def of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:

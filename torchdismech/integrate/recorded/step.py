@@ -95,11 +95,11 @@ class RecordedStep:
         self._went: SeveralSteps | None = None
 
     def start(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
-        """Set a step up; None stands for inputs that are those of the step before."""
+        """Copy the inputs to static memory and replay the set-up; None: unchanged since the last step."""
         self._static.give(inputs, dt)
         self._setup.replay()
 
-    def followed(
+    def take_more(
         self,
         after: State,
         info: StepInfo,
@@ -107,9 +107,9 @@ class RecordedStep:
         divisible: bool,
         keep: OnStep | None = None,
     ) -> tuple[State, StepInfo]:
-        """Return the states after up to so many steps as there are controls, and how they went; the first was taken.
+        """Take the remaining steps of a list of controls, the first of which was taken already.
 
-        The others are given the same but for state and control; a robot whose step fails is not stepped any more.
+        Return the states after the last of them and how all went. A robot whose step fails is not stepped any more.
 
         Parameters
         ----------
