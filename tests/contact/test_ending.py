@@ -4,10 +4,12 @@ import re
 import warnings
 
 import pytest
+import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, ImplicitEuler, Material, Status, forces, rollout, straight
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Status, forces, rollout, straight
 from torchdismech.contact import Box, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
+from torchdismech.contact.ending import Deepest
 
 RADIUS = 3e-3
 SHAPES = {
@@ -81,3 +83,48 @@ def test_what_begins_deep_and_stays_is_left_alone():
     builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(10.0, 1e-3)))
     _, said = warned(builder.finalize(), 5)
     assert not said
+
+
+def beside_a_floor(radii, heights):
+    """Return rods of these radii that are fixed at heights of their middles above a floor."""
+    builder = RobotBuilder()
+    for k, (radius, height) in enumerate(zip(radii, heights, strict=True)):
+        points = straight((0, 0.1 * k, height), (0.1, 0.1 * k, height), 6)
+        builder.add_rod(points, Circle(radius), Material(1e6, 1100.0))
+    builder.clamp(nodes=range(6 * len(radii) - 1))
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(1.0, 5e-4), name="thing"))
+    return builder.finalize()
+
+
+def test_a_depth_counts_against_the_radius_of_its_own_point():
+    """Say nothing of a thick rod and a thin one, neither of which is deep; name the thin one where it is."""
+    model = beside_a_floor([1e-3, 1e-2], [0.0001, 0.005])  # overlaps of .9 and 5 mm
+    for depth, thin, expected in ((5e-3, 0.0, None), (5e-3, -2e-3, 2.9e-3)):
+        state = model.initial_state()
+        q = state.q.clone()
+        q[:, 2:18:3] += thin  # m, of the first rod
+        deepest = Deepest(model.obstacles)
+        none = {"penetration": torch.zeros(1, dtype=torch.float64), "load/thing": torch.zeros(1)}
+        deepest.see(state, none)
+        deepest.see(state.replace(q=q), none | {"penetration": torch.tensor([depth], dtype=torch.float64)})
+        found = deepest._found
+        assert (None if found is None else found.depth) == (None if expected is None else pytest.approx(expected))
+        assert found is None or found.radius == 1e-3
+
+
+def test_overlap_with_itself_hides_no_robot_that_sinks():
+    """Name a robot that sinks into the floor after its own parts have overlapped by more."""
+    model = beside_a_floor([1e-2], [0.02])
+    state = model.initial_state()
+    deepest = Deepest(model.obstacles)
+
+    def report(depth):
+        return {"penetration": torch.tensor([depth], dtype=torch.float64), "load/thing": None, "load/self": None}
+
+    deepest.see(state, report(0.0))
+    deepest.see(state, report(15e-3))
+    assert deepest._found is None
+    q = state.q.clone()
+    q[:, 2:18:3] -= 22e-3  # to 2 mm below the floor: an overlap of 12 mm
+    deepest.see(state.replace(q=q), report(12e-3))
+    assert deepest._found.depth == pytest.approx(12e-3)

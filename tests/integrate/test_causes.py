@@ -78,6 +78,36 @@ def test_several_steps_name_the_control_too():
     assert info.status.tolist() == [Status.NOT_FINITE]
 
 
+def test_one_number_for_all_robots_is_looked_at():
+    """Report a step that fails where a control sets one number for all, and name that one if it is none."""
+    model, short = rod(), ImplicitEuler(DT, max_iterations=1)
+    one = torch.as_tensor(1e-4, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, info = short.step(model, model.initial_state(2), Control(values={"bend_twist.EI1": one}))
+    assert not bool(info.converged.any())
+    with pytest.warns(RuntimeWarning, match=r"Control.values\['bend_twist.EI1'\] of robot 0 at t = 0.01 s holds NaN"):
+        short.step(model, model.initial_state(2), Control(values={"bend_twist.EI1": math.nan * one}))
+
+
+def test_controls_that_a_robot_never_met_are_not_blamed():
+    """Say nothing of a control after the step in which a robot failed, also where recordings take several at once."""
+    model, integrator = rod(), ImplicitEuler(DT)
+    force = torch.zeros_like(model.initial_state(2).q)
+    state, good = model.initial_state(2), Control(force=force)
+    for _ in range(20):  # then steps are recorded
+        state, _ = integrator.step(model, state, good)
+    hard, ended = force.clone(), force.clone()
+    hard[0, 30:33], ended[0] = 1e6, math.nan  # N, on the last node
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        after, _ = integrator.steps(
+            model, state, 6, [good, good, Control(force=hard), good, Control(force=ended), good]
+        )
+    assert (after.time - state.time).tolist() == pytest.approx([2 * DT, 6 * DT], abs=1e-12)  # sums of steps
+    assert not [str(warning.message) for warning in heard if "NaN" in str(warning.message)]
+
+
 def test_what_no_clamp_holds_is_not_read():
     """Say nothing of NaN in `clamped_q` at free dofs, which are not read, where a step fails for another reason."""
     model = rod()

@@ -202,11 +202,11 @@ def test_steps_in_inference_mode_come_first(load, courses):
 @pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
 def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
     """Take no steps of robots in vain where those of others, before them, are known to end a course."""
-    lengths, followed = [], RecordedStep.take_more
+    lengths, take_more = [], RecordedStep.take_more
 
     def told(self, after, info, controls, *rest):
         lengths.append(len(controls))
-        return followed(self, after, info, controls, *rest)
+        return take_more(self, after, info, controls, *rest)
 
     model, integrator = rods_on_cpu(3), ImplicitEuler(2e-3, max_iterations=3, max_substeps=64, chunk=1)
     still = model.initial_state(batch=3).detach()

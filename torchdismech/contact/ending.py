@@ -58,21 +58,23 @@ class Deepest:
         deepest = float(penetration.where(grown, 0.0).max())
         if deepest <= self._least:
             return
-        self._least = deepest
         only = sum(name.startswith("load/") for name in contact) == 1
         for obstacle in self._obstacles:
             self._look(obstacle, state, grown, penetration if only else None)
+        if self._found is not None:  # what robots overlap with themselves by may be deeper, and is no matter here
+            self._least = max(self._least, self._found.depth)
 
     def _look(self, obstacle: Obstacle, state: State, robots: Tensor, penetration: Tensor | None) -> None:
         """Look how deep some robots (B,) are in an obstacle; `penetration` (B,) is between frames, too, if known."""
         gap = obstacle.gap(state.q, state.time)
-        over = (-gap / _deep(obstacle)).where(robots[:, None], 0.0)
-        robot, point = divmod(int(over.argmax()), gap.shape[1])
-        depth, deep = -float(gap[robot, point]), float(_deep(obstacle).expand_as(gap)[robot, point])
-        if penetration is not None:
-            robot = int(penetration.where(robots, 0.0).argmax())
-            depth = float(penetration[robot])
-        if depth > deep and (self._found is None or depth > self._found.depth):
+        limit = _deep(obstacle).expand_as(gap)
+        robot, point = divmod(int((-gap / limit).where(robots[:, None], 0.0).argmax()), gap.shape[1])
+        depth = -float(gap[robot, point])
+        if penetration is not None:  # of which point is not known: it is too deep where it is for all
+            deepest = int((penetration / limit.amax(1)).where(robots, 0.0).argmax())
+            if float(penetration[deepest]) > float(limit[deepest].max()):
+                robot, point, depth = deepest, int(limit[deepest].argmax()), float(penetration[deepest])
+        if depth > float(limit[robot, point]) and (self._found is None or depth > self._found.depth):
             radius = float(obstacle.points.radius.expand_as(gap)[robot, point])
             self._found = _Found(obstacle, robot, depth, radius, float(state.time[robot]))
 

@@ -344,9 +344,10 @@ class Environment:
 
         Parameters
         ----------
-        idle : whether it is meant that all may be over; otherwise that is warned of, once an environment.
+        idle : whether it is meant that all may be over; otherwise that is warned of on a CPU, once an environment.
         """
-        if not (idle or self._told) and bool(self._ended.all()):
+        looks = self._ended.is_cpu and not (idle or self._told)  # a GPU would be waited for at each action
+        if looks and bool(self._ended.all()):
             self._told = True
             warnings.warn(
                 "Environment.step: the episodes of all robots are over, so nothing moves and rewards are zero; call "

@@ -20,7 +20,7 @@ HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, 
 
 @torch.no_grad()
 def cause_of_failure(
-    model: Model, state: State, controls: Sequence[Control], acting: Control, info: StepInfo, dt: float
+    model: Model, state: State, after: State, controls: Sequence[Control], acting: Control, info: StepInfo, dt: float
 ) -> str | None:
     """Return what made the step of a robot fail, by name, where controls, forces or energies of users did; else None.
 
@@ -29,6 +29,7 @@ def cause_of_failure(
 
     Parameters
     ----------
+    state, after : before the step and after it.
     controls : of the step, and of those that were taken at once with it, as the caller gave them.
     acting : that of the first step, its poses written into `clamped_q`.
     dt : how long a step is [s].
@@ -40,10 +41,13 @@ def cause_of_failure(
     if not bool(failed.any()):
         return None
     taken = controls[: info.count] if isinstance(info, SeveralSteps) else controls[:1]
+    # robots that fail stay where they are: that tells in which of several steps they did
+    step = ((after.time - state.time) / dt).round() if len(taken) > 1 else torch.zeros_like(state.time)
     for number, control in enumerate(taken):
-        if cause := _not_finite(model, control, failed, state.time + (number + 1) * dt):
+        if cause := _not_finite(model, control, failed & (step == number), state.time + (number + 1) * dt):
             return cause
-    return cause_in_hooks(model, state, acting, failed, info.status, dt) or _moved_far(model, state, acting, failed)
+    first = failed & (step == 0)
+    return cause_in_hooks(model, state, acting, first, info.status, dt) or _moved_far(model, state, acting, first)
 
 
 def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> str | None:
@@ -51,10 +55,12 @@ def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> s
     for name, value in {**control.tensors(), **{f"values[{k!r}]": v for k, v in control.values.items()}}.items():
         if name == "clamped_q":  # of free dofs nothing is read
             value = value[:, model.body.clamped.dofs]
-        off = ~torch.isfinite(value).expand(len(rows), *value.shape[1:]).flatten(1).all(1) & rows
+        finite = torch.isfinite(value)
+        finite = finite.flatten(1).all(1) if finite.dim() > 1 else finite.all()
+        off = ~finite.expand(len(rows)) & rows
         if bool(off.any()):
             robot = int(off.nonzero()[0])
-            own = value[robot] if value.dim() else value
+            own = value[robot % len(value)] if value.dim() else value
             what = "NaN" if bool(own.isnan().any()) else "an infinite number"
             return (
                 f"Control.{name} of robot {robot} at t = {float(time[robot]):g} s holds {what}: look at what makes it, "

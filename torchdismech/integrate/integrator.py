@@ -275,7 +275,7 @@ class Solver(ABC):
         with problem.values.in_place():
             after, info = self._taken(problem, acting)
             taken = [control, *later[: len(problem.following)]]
-            cause = cause_of_failure(model, state, taken, acting, info, self._step_length)
+            cause = cause_of_failure(model, state, after, taken, acting, info, self._step_length)
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:

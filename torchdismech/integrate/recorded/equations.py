@@ -79,7 +79,7 @@ class RecordedEquations(StepEquations):
     def with_slips(self, factor: Tensor) -> Iterator[None]:
         """Multiply the slip velocities of friction that is smoothed by factors (B, 1) meanwhile.
 
-        Recordings read them in static memory, and those with pairs are told the laws' constants anew.
+        Recordings read them in static memory, and those with pairs are bound to the laws' constants anew.
         """
         static = self._static.tensors
         slips = self.model.contact.with_slip(factor)

@@ -277,7 +277,7 @@ class RecordedGradients:
         self._static = self._buffers.tensors
         running = self._static[recipe.n_state]
         controls = [name for name in recipe.controls if kind.all_forces or name != "force"]
-        self._form = dataclasses.replace(
+        self._recipe = dataclasses.replace(
             recipe, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
         )
         self._solvable: Tensor | None = None
@@ -322,12 +322,12 @@ class RecordedGradients:
     def _give(self, dt: float | Tensor, given: Sequence[Tensor | None]) -> None:
         """Write what a step is given to the static buffers, as far as it is read."""
         self._buffers.give(given)
-        assert isinstance(self._form.dt, Tensor)
-        self._form.dt.fill_(dt)
+        assert isinstance(self._recipe.dt, Tensor)
+        self._recipe.dt.fill_(dt)
 
     def _at_root(self) -> tuple[Gradients, Tensor]:
         """Return the gradients, and whether all matrices could be factored."""
-        recipe, count = self._form, len(self._needs)
+        recipe, count = self._recipe, len(self._needs)
         inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
         q, *gradients = self._static[count:]
         state, rest = inputs[: recipe.n_state], inputs[recipe.n_state + 1 :]  # the rows that run stand between
