@@ -14,10 +14,6 @@ MALFORMED = {
         shell_scene(shell=shell(stiffness="{membrane = 1.0, bending = 1.0}")),
         "shell: youngs does nothing beside both membrane and bending",
     ),
-    "poisson of hinges and springs": (
-        shell_scene(shell=shell(bending='"hinge"', poisson="0.3")),
-        'shell: poisson does nothing with bending = "hinge" and springs',
-    ),
     "weightless shell": (shell_scene(shell=shell(density="0.0")), "shell.density: expected greater than 0"),
     "unknown bending": (shell_scene(shell=shell(bending='"hinges"')), "shell.bending: expected 'hinge' or 'midedge'"),
     "natural of a rod": (shell_scene(shell=shell(natural='"straight"')), "shell.natural: expected 'initial' or 'flat'"),

@@ -239,11 +239,6 @@ class Shell(Part):
             raise ValueError("youngs is missing: Young's modulus [Pa], or both membrane and bending in stiffness")
         if self.youngs is not None and both:
             raise ValueError("youngs does nothing beside both membrane and bending in stiffness: leave it out")
-        if self.bending == "hinge" and self.membrane != "continuum" and "poisson" in self.model_fields_set:
-            raise ValueError(
-                'poisson does nothing with bending = "hinge" and springs, the membrane that comes with it: leave it '
-                'out, or take bending = "midedge" or membrane = "continuum"'
-            )
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self
