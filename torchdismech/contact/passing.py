@@ -168,9 +168,8 @@ class _Way(NamedTuple):
         ahead = way >= d0.clamp_min(0) + d1.clamp_min(0) + depth
         through = torch.minimum(d0, d1).clamp_max(0) - DIP * depth
         if obstacle.shape.walled:
-            crosses = (
-                obstacle.touches & (way >= distances[0].abs() + distances[1].abs()) & (way > 0) & (way < torch.inf)
-            )
+            far = (way >= distances[0].abs() + distances[1].abs()) & (way > 0) & (way < torch.inf)
+            crosses = obstacle.touches & far
         else:
             crosses = torch.zeros_like(ahead)
         return cls(x0, x1, way, through, ahead, crosses, distances)

@@ -49,7 +49,7 @@ class Static(Solver):
 
     Where `Control.pose` turns a clamp, its nodes go straight from where they are to where they are to be, so that
     between two shares the clamped edges are shorter than they are (by half, in the middle of a turn of 120 degrees).
-    What the equilibrium does not depend on that way for, it does not show; `follow` turns clamps as rigid bodies.
+    An equilibrium that does not depend on the way is not changed by this; `follow` turns clamps as rigid bodies.
 
     Parameters
     ----------
