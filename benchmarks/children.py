@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.jobs import ROOT
 
 LAST = 10.0  # s that a killed process gets to be gone: one that waits for a device may stay
-ERRORS = 8000  # characters of what a process said on stderr that are kept
+ERRORS = 30_000  # characters of what a process said on stderr that are kept
 
 
 class Child:

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -129,6 +130,7 @@ def attempted(
     except Exception as error:  # reported: the other cases are measured all the same
         words = (str(error).splitlines() or [""])[0]
         yield row(Row(case, batch, who, note=f"failed: {type(error).__name__}: {words[:300]}"))
+        traceback.print_exc()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
+import torch
+
 __all__ = ["field_names", "replaced"]
 
 R = TypeVar("R")
@@ -31,7 +33,8 @@ def replaced(record: R, **changes: Any) -> R:
     """
     own = vars(record)
     fields = {name: own[name] for name in field_names(record)}
-    if hasattr(record, "__post_init__") or not changes.keys() <= fields.keys():
+    # torch.compile does not follow what is written into `vars` before torch 2.12
+    if hasattr(record, "__post_init__") or not changes.keys() <= fields.keys() or torch.compiler.is_compiling():
         return dataclasses.replace(record, **changes)  # type: ignore[type-var]
     copy = object.__new__(type(record))
     vars(copy).update(fields, **changes)

@@ -113,7 +113,7 @@ class _Rows(nn.Module):
             some = passes[first : first + at_once]
             seeds = value.new_zeros(len(some), *value.shape)
             for seed, (group, k) in zip(seeds, some, strict=True):
-                seed[:, self.rows[group, k]] = 1
+                seed.index_fill_(1, self.rows[group, k], 1.0)  # an assignment would copy the number to the device
             gradients = torch.autograd.grad(
                 value, variables, seeds, retain_graph=True, allow_unused=True, is_grads_batched=True
             )
