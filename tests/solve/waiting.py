@@ -36,9 +36,9 @@ class _NoUploads(TorchFunctionMode):
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
             if any(isinstance(part, list | np.ndarray) for part in index):
                 raise AssertionError(f"{func.__name__} copies an index of the host to {DEVICE}")
-            if func == torch.Tensor.__setitem__ and not isinstance(args[2], torch.Tensor):
-                if any(isinstance(part, torch.Tensor) for part in index):
-                    raise AssertionError(f"{func.__name__} copies a number of the host to {DEVICE}, where it indexes")
+            number = func == torch.Tensor.__setitem__ and not isinstance(args[2], torch.Tensor)
+            if number and any(isinstance(part, torch.Tensor) for part in index):
+                raise AssertionError(f"{func.__name__} copies a number of the host to {DEVICE}, where it indexes")
         return result
 
 
