@@ -29,7 +29,7 @@ import torch
 from benchmarks import gpu_report
 from benchmarks.children import Child
 from benchmarks.gpu_factor import factor_part
-from benchmarks.gpu_parts import READY, Look, Record, device_part, hooks_part, rods_part, shells_part
+from benchmarks.gpu_parts import MODES, READY, Look, Record, device_part, hooks_part, rods_part, shells_part
 from benchmarks.gpu_tests import tests_part
 from benchmarks.machine import machine
 
@@ -214,6 +214,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/gpu"), help="folder for what is found")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="few robots, nothing compiled: only try that it runs")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="only steps of these kinds")
     parser.add_argument("--list", action="store_true", help="print what would be measured")
     parser.add_argument("--part", help=argparse.SUPPRESS)  # a process of its own
     return parser.parse_args()
@@ -233,7 +234,8 @@ def main() -> int:
     given = arguments()
     everything = parts(given.tiny)
     if given.part:
-        return tell(next(part for part in everything if part.name == given.part), Look(given.device, given.tiny))
+        modes = ("eager",) if given.tiny else tuple(given.modes)
+        return tell(next(part for part in everything if part.name == given.part), Look(given.device, given.tiny, modes))
     chosen = [part for part in everything if not given.words or any(word in part.name for word in given.words)]
     if given.list or not chosen:
         print("\n".join(part.name for part in chosen) or f"nothing is called {' or '.join(given.words)}: see --list")
@@ -242,7 +244,7 @@ def main() -> int:
         print(f"error: {reason}", file=sys.stderr)
         return 2
     given.out.mkdir(parents=True, exist_ok=True)
-    options = ["--device", given.device, *(["--tiny"] if given.tiny else [])]
+    options = ["--device", given.device, *(["--tiny"] if given.tiny else []), "--modes", *given.modes]
     found = measured(chosen, options, given.minutes, given.out)
     print((given.out / "gpu.md").read_text(encoding="utf-8"))
     return int(any(gpu_report.failures(part) for part in found))

@@ -37,21 +37,19 @@ Record = dict[str, Any]
 READY: Record = {"ready": True}
 TRAINED = ["bend_twist.EI1", "bend_twist.EI2"]
 UNROLLED = 4  # steps that one backward pass goes through
+BEFORE_RECORDING = recording.STEPS_BEFORE_RECORDING + recorded_gradient.PASSES_BEFORE_RECORDING
 ASKED = "driver_version,clocks.sm,clocks.mem,power.limit,ecc.mode.current"  # of nvidia-smi
+MODES = ("recorded", "eager", "recorded, compiled", "compiled")  # compiling takes a minute
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of a trace
 
 
 @dataclass(frozen=True)
 class Look:
-    """How to look: on which device, and whether only to try that everything runs."""
+    """How to look: on which device, whether only to try that everything runs, and how models are stepped."""
 
     device: str
     tiny: bool
-
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """How models are stepped, the fastest first: compiling takes a minute, which a try does not."""
-        return ("eager",) if self.tiny else ("recorded", "compiled", "eager")
+    modes: tuple[str, ...] = MODES
 
     @property
     def most_steps(self) -> int:
@@ -70,7 +68,8 @@ class Subject:
 
     Attributes
     ----------
-    case, mode : for the table; the mode is "recorded", "compiled" (the same without recording) or "eager".
+    case, mode : for the table; the mode is "recorded", "recorded, compiled", or either without recording: "eager" or
+        "compiled".
     """
 
     case: str
@@ -90,8 +89,8 @@ class Subject:
         return self.model.device.type
 
     def unrecorded(self):
-        """Let no step be recorded meanwhile, unless the mode is "recorded"."""
-        if self.mode == "recorded":
+        """Let no step be recorded meanwhile, unless the mode says so."""
+        if self.mode.startswith("recorded"):
             return nullcontext()
         return mock.patch.object(gradient, "kind_of", lambda problem: None)
 
@@ -186,7 +185,7 @@ def shells_part(look: Look, case: str, batch: int) -> Iterator[Record]:
     """Measure shells in all modes."""
 
     def subject(mode: str) -> Subject:
-        model = shells.CASES[case](batch, mode != "eager", look.device)
+        model = shells.CASES[case](batch, "compiled" in mode, look.device)
         return started(case, mode, model, model.initial_state(batch=batch), shells.DT)
 
     yield from in_modes(look, case, batch, subject, False)
@@ -213,7 +212,7 @@ def hooks_part(look: Look, kind: str, batch: int, backward: bool = False) -> Ite
 
     def subject(mode: str) -> Subject:
         if kind == "floor":
-            model, push = contact.floor(True, False, mode != "eager", look.device)
+            model, push = contact.floor(True, False, "compiled" in mode, look.device)
             faster = torch.linspace(0.9, 1.1, batch, dtype=push.dtype, device=push.device)[:, None]
             return started(case, mode, model, model.initial_state(velocity=faster * push), contact.DT)
         model = rods.cantilever_model(rod_case(look, 101, batch, mode), LOADS[kind]())
@@ -226,7 +225,7 @@ def hooks_part(look: Look, kind: str, batch: int, backward: bool = False) -> Ite
 
 def rod_case(look: Look, nodes: int, batch: int, mode: str) -> rods.Case:
     """Return the benchmark's rods."""
-    form = "eager" if mode == "eager" else "compiled"
+    form = "compiled" if "compiled" in mode else "eager"
     return rods.Case(1e6, batch, form, 1, 1e-2, rod=Cantilever(nodes=nodes), device=look.device)
 
 
@@ -236,22 +235,20 @@ def started(case: str, mode: str, model: Model, start: State, dt: float) -> Subj
 
 
 def in_modes(look: Look, case: str, batch: int, make: Callable[[str], Subject], backward: bool) -> Iterator[Record]:
-    """Prepare in all modes; measure in all, then profile. Recorded and compiled steps share model and kernels."""
+    """Prepare in all modes; measure in all, then profile. Steps with and without recordings share model and kernels."""
     subjects: dict[str, Subject] = {}
     suffix = ", with backward" if backward else ""
 
     def prepared(mode: str) -> Iterator[Record]:
         held, began = allocated(look.device), time.perf_counter()
-        other = subjects.get("recorded") if mode == "compiled" else None
+        other = subjects.get({"compiled": "recorded, compiled", "eager": "recorded"}.get(mode, ""))
         subject = make(mode) if other is None else replace(other, mode=mode)
         if backward:
-            for _ in range(
-                -(-recorded_gradient.PASSES_BEFORE_RECORDING // UNROLLED)
-            ):  # of users' forces later ones are recorded
+            for _ in range(-(-BEFORE_RECORDING // UNROLLED)):
                 subject.gradients()
         else:
             subject.steps(look.most_steps)  # what only a later step needs, too
-        if mode == "recorded":
+        if mode.startswith("recorded"):
             subject.refuse_unrecorded(backward)
         subjects[mode] = subject
         first = {

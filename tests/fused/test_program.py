@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from torchdismech import InputError
-from torchdismech.fused import Fused, Unfusable, recorded, values_of
+from torchdismech.fused import Fused, Unfusable, loop, making, recorded, values_of
 from torchdismech.fused import function as functions
-from torchdismech.fused import program as programs
 
 BATCHES = [1, 3, 8, 13]  # fewer robots than a vector has lanes, as many, and more
 DTYPES = {torch.float64: 4e-16, torch.float32: 2.5e-7}  # two units in the last place
@@ -123,7 +122,7 @@ def test_threads_find_the_same(monkeypatch):
     """Give each thread some of the springs."""
     leaves = [random(9, 21)]
     (alone,) = evaluated(lambda a: [torch.sin(a)], leaves, 9, 21)
-    monkeypatch.setattr(programs, "OPERATIONS_A_THREAD", 1)
+    monkeypatch.setattr(loop, "OPERATIONS_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     (together,) = evaluated(lambda a: [torch.sin(a)], leaves, 9, 21)
     assert torch.equal(alone, together)
@@ -226,7 +225,7 @@ def test_columns_stand_alone(count):
 
 def test_code_that_fails_is_told(monkeypatch):
     """Warn that torch evaluates what does not compile, where a compiler is at hand."""
-    monkeypatch.setattr(programs, "source", lambda *given: "this is no code")
+    monkeypatch.setattr(making, "source", lambda *given: "this is no code")
     with pytest.warns(RuntimeWarning, match="halves: torch evaluates it"):
         found = Fused(lambda a: [a * 0.5], "halves")(2, random(2, 3))
     assert torch.equal(found[0], random(2, 3) * 0.5)

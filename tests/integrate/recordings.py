@@ -192,7 +192,7 @@ class Graphs:
 
     def switch(self, on: bool) -> None:
         """Record steps from now on, or do not."""
-        self.patch.setattr(recording, "_on_a_gpu", lambda model, q: on and self.kind == "graphs")
+        self.patch.setattr(recording, "_compiled_on_a_gpu", lambda model, q: on and self.kind == "graphs")
         self.patch.setattr(recording, "_eager_on_a_cpu", lambda model, q: on and self.kind == "tapes")
         self.patch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
 

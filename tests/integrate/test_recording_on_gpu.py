@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from unittest import mock
 
 import pytest
 import torch
@@ -40,6 +41,7 @@ from torchdismech import (
     trainable,
 )
 from torchdismech.actuation import AtNodes, Tendons
+from torchdismech.integrate.gradients import gradient
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording, static_problem
@@ -97,7 +99,7 @@ class TestWaiting:
         monkeypatch.setattr(recorded_step, "recorded", run)
         monkeypatch.setattr(recorded_gradient, "recorded", run)
         monkeypatch.setattr(static_problem, "memory_pool", lambda device: None)
-        monkeypatch.setattr(recording, "_on_a_gpu", lambda model, q: True)
+        monkeypatch.setattr(recording, "_compiled_on_a_gpu", lambda model, q: True)
         monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)
         return found
 
@@ -201,36 +203,51 @@ class TestOnGPU:
     """Recorded and compiled against eager steps, on the device."""
 
     @staticmethod
-    def both(robot, run):
-        """Return what `run` gives for a recorded model and for an eager one."""
-        models = [ROBOTS[robot](solver="auto", device="cuda", compile=compile) for compile in (True, False)]
-        found = [run(model) for model in models]
-        assert models[0].recordings
-        assert not models[1].recordings
-        return found
+    def both(robot, run, compile=False):
+        """Return what `run` gives for recorded steps, compiled or not, and for eager ones."""
+        models = [ROBOTS[robot](solver="auto", device="cuda", compile=compiled) for compiled in (compile, False)]
+        return TestOnGPU.found_by(models, run)
+
+    @staticmethod
+    def found_by(models, run):
+        """Return what `run` gives for a model whose steps are recorded, and for one whose steps are not."""
+        with mock.patch.object(recording, "STEPS_BEFORE_RECORDING", 0):
+            recorded = run(models[0])
+        assert any(kind.recording is not None for kind in models[0].recordings)
+        with mock.patch.object(gradient, "kind_of", lambda problem: None):
+            return recorded, run(models[1])
+
+    @staticmethod
+    def taken(model, integrator, chunk):
+        """Return the states after steps of two lengths."""
+        state = model.initial_state(batch=BATCH)
+        for k in range(8):
+            stepper = INTEGRATORS[integrator](chunk=chunk)
+            stepper.dt *= 0.5 if k % 3 == 2 else 1.0
+            state, _ = stepper.step(model, state, throw=True)
+        return [state.q, state.director, state.reference_twist]
 
     @pytest.mark.parametrize("chunk", [None, 4])
     @pytest.mark.parametrize("robot", ROBOTS)
     @pytest.mark.parametrize("integrator", INTEGRATORS)
     def test_steps_agree(self, integrator, robot, chunk):
-        """Take the same steps, of two lengths."""
+        """Take the same steps."""
+        assert_same(*self.both(robot, lambda model: self.taken(model, integrator, chunk)), within=ON_GPU)
 
-        def run(model):
-            make = INTEGRATORS[integrator]
-            state = model.initial_state(batch=BATCH)
-            for k in range(8):
-                stepper = make(chunk=chunk)
-                stepper.dt *= 0.5 if k % 3 == 2 else 1.0
-                state, _ = stepper.step(model, state, throw=True)
-            return [state.q, state.director, state.reference_twist]
+    @pytest.mark.parametrize("robot", ROBOTS)
+    def test_compiled_steps_agree(self, robot):
+        """Take the same steps where all of a step is compiled."""
+        found = self.both(robot, lambda model: self.taken(model, "euler", None), compile=True)
+        assert_same(*found, within=ON_GPU)
 
-        assert_same(*self.both(robot, run), within=ON_GPU)
-
-    @pytest.mark.parametrize("chunk", [None, 4])
-    @pytest.mark.parametrize("robot", ["rods", "hinges"])
-    def test_training_agrees(self, robot, chunk):
+    @pytest.mark.parametrize(
+        ("robot", "chunk", "compile"),
+        [("rods", None, True), ("rods", 4, False), ("hinges", None, False), ("hinges", 4, False)],
+    )
+    def test_training_agrees(self, robot, chunk, compile):
         """Give the same gradients, and follow an optimiser."""
-        assert_same(*self.both(robot, functools.partial(trained, robot=robot, chunk=chunk)), within=ON_GPU)
+        run = functools.partial(trained, robot=robot, chunk=chunk)
+        assert_same(*self.both(robot, run, compile), within=ON_GPU)
 
     @pytest.mark.parametrize("force", ON_DEVICE)
     def test_forces_agree(self, force):
@@ -248,18 +265,19 @@ class TestOnGPU:
             return [x.detach() for x in found] + list(torch.autograd.grad(loss, [velocity, *weights]))
 
         models = []
-        for compile in (True, False):
+        for _ in range(2):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)  # networks of both begin alike
-                models.append(FORCED[force](solver="auto", device="cuda", compile=compile))
-        found, expected = (run(model) for model in models)
+                models.append(FORCED[force](solver="auto", device="cuda"))
+        found, expected = self.found_by(models, run)
         assert_same(found, expected, within=1e-7)  # a dozen steps, some in contact, amplify rounding
         taken = [kept for kind in models[0].recordings for _, kept in kind.gradients.values()]
-        assert any(kept is not None for kept in taken) and not models[1].recordings
+        assert any(kept is not None for kept in taken)
 
     def test_a_backward_pass_waits_once(self, monkeypatch):
         """Launch a recorded backward pass with torch watching for waits, but for the one flag."""
-        model, integrator = rods(solver="auto", device="cuda", compile=True), ImplicitEuler(1e-2, chunk=None)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
+        model, integrator = rods(solver="auto", device="cuda"), ImplicitEuler(1e-2, chunk=None)
         state = model.initial_state(batch=BATCH).detach()
         answered = []
         for watching in ("default", "error"):  # the first pass records
@@ -308,9 +326,10 @@ class TestOnGPU:
         good = expected[1] == Status.CONVERGED
         assert_same([found[0][good]], [expected[0][good]], within=1e-6)  # violent steps amplify rounding
 
-    def test_a_round_does_not_wait_twice(self):
+    def test_a_round_does_not_wait_twice(self, monkeypatch):
         """Launch the set-up, a round and the end with torch watching for waits."""
-        model, integrator = rods(solver="auto", device="cuda", compile=True), ImplicitEuler(1e-2)
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
+        model, integrator = rods(solver="auto", device="cuda"), ImplicitEuler(1e-2)
         state, _ = integrator.step(model, model.initial_state(batch=BATCH))
         running = torch.ones(BATCH, dtype=torch.bool, device="cuda")
         torch.cuda.set_sync_debug_mode("error")

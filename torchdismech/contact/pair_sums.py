@@ -21,7 +21,7 @@ from torch import Tensor
 from torchdismech.contact.law import LawConstants
 from torchdismech.contact.pair_loops import KNOWN, PairLoops
 from torchdismech.contact.pairs import Listed, PairTable
-from torchdismech.fused import Fused, fits
+from torchdismech.fused import Fused, Loop, fits
 from torchdismech.native import address, function_of, taping
 from torchdismech.native.tape import NumbersRead
 
@@ -141,6 +141,7 @@ class _Calls:
         program = loop.program(given)
         if program is None:
             return None
+        assert isinstance(program, Loop)  # these are numbers on a CPU
         rows = program.counts[0]
         inputs = program.inputs(1, AT_ONCE, program.read_among(given))
         bound = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self._dtype), rows)

@@ -5,7 +5,7 @@ So are loads that are sums over stencils, each by its `term`; they come after th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchdismech.compilation import Compilation
 from torchdismech.elastic.fused import Asked, FusedTerm
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import fits, loops, values_of, watched
+from torchdismech.fused import loops, values_of, watched
 from torchdismech.sparse import Pattern, Scatter, sorted_distinct
 
 __all__ = ["Assembly", "dofs_of", "force_scatter"]
@@ -41,8 +41,8 @@ def dofs_of(q: Tensor) -> Tensor:
 class Assembly(nn.Module):
     """Where the gradients and Hessians of all terms' springs go in forces and in the matrix.
 
-    All terms write into one buffer, which one sparse product sums: few calls, and one pass over the matrix. On a CPU
-    each term with closed forms is one loop (`elastic.fused`); where a whole step is compiled, all are one kernel.
+    All terms write into one buffer, which one sparse product sums: few calls, and one pass over the matrix. Each
+    term with closed forms is one loop, or one kernel on a GPU (`elastic.fused`).
 
     Parameters
     ----------
@@ -107,14 +107,14 @@ class Assembly(nn.Module):
 
     def record(self, q: Tensor, constants: Sequence[TermConstants]) -> None:
         """Get ready for functions that are compiled as a whole and evaluate the terms at q (n, B)."""
-        if fits(q):
+        if loops(q):
             for k, term in zip(self.order, self.ordered(), strict=True):
                 self._fused[k].record(term, q, constants[k])
 
     def loops(self, q: Tensor, constants: Sequence[TermConstants]) -> list[str]:
         """Return the names of the terms that compiled loops evaluate at q (n, B)."""
         pairs = zip(self.order, self.ordered(), strict=True)
-        return [term.name for k, term in pairs if fits(q) and self._fused[k].program(term, q, constants[k], "hessian")]
+        return [term.name for k, term in pairs if loops(q) and self._fused[k].program(term, q, constants[k], "hessian")]
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
@@ -181,18 +181,28 @@ class Assembly(nn.Module):
             if program is not None:
                 fused.append(program)
                 reads_q = program[0].places[0] == 0
-                held.append(self._held[k] if reads_q and self._unknowns_fixed else None)
+                held.append(self._held[k] if reads_q and self._unknowns_fixed and q.is_cpu else None)
                 continue
             if fused:
                 found.append(values_of(fused, q.shape[1], held))
                 fused, held = [], []
-            if with_hessians:
-                found.append(self._gradients_and_hessians(q, constants, [k]))
-            else:
-                found.append((self._gradients(q, constants, [k]), q.new_empty(0, q.shape[1])))
+            found.append(self._by_torch(k, q, constants, with_hessians))
         if fused:
             found.append(values_of(fused, q.shape[1], held))
         return _joined([pair[0] for pair in found], q), _joined([pair[1] for pair in found], q)
+
+    def _by_torch(
+        self, which: int, q: Tensor, constants: Sequence[TermConstants], with_hessian: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return what `_found` does, of one term that has no compiled code: on a GPU compiled by torch, if need be."""
+        compiles = q.is_cuda and self.terms[which].closed_form
+
+        def own(function: Callable) -> Callable:
+            return self.compilation.compiled(function, q.shape[1], q) if compiles else function
+
+        if with_hessian:
+            return own(Assembly._gradients_and_hessians)(self, q, constants, [which])
+        return own(Assembly._gradients)(self, q, constants, [which]), q.new_empty(0, q.shape[1])
 
     def _gradients(self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]) -> Tensor:
         """Return the gradients (sources, B) of some terms by their local variables."""

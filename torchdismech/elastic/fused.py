@@ -125,7 +125,7 @@ class _Recording:
 
 def _form(asked: Asked, q: Tensor, given: list[Tensor | None], plane: Plane | None) -> tuple:
     """Return what a program depends on besides numbers of dimensions."""
-    return (asked, plane, q.dtype == torch.float64, *[t is None for t in given])
+    return (asked, plane, q.dtype == torch.float64, q.device.type, *[t is None for t in given])
 
 
 def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
@@ -172,7 +172,7 @@ def _recorded(
     if not all(map(is_own, modules)):
         return nothing
     try:
-        program = recorded(values_asked, [() if t is None else tuple(t.shape) for t in leaves], q.dtype)
+        program = recorded(values_asked, [() if t is None else tuple(t.shape) for t in leaves], q.dtype, q.device.type)
     except Unfusable:
         return nothing
     except Unavailable as error:
@@ -189,7 +189,7 @@ def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
     """Return the constants one after the other."""
     time: Any = constants.rate_time
     if time is not None and not isinstance(time, Tensor):
-        time = like.new_tensor(time)
+        time = like.new_full((), time)
     before, rate_from = (known or (None,) * len(constants.natural) for known in (constants.before, constants.rate_from))
     internal = [variable for variables in constants.internal for variable in variables]
     given = [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, *rate_from, time]

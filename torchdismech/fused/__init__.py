@@ -1,13 +1,16 @@
 """Elementwise functions of tensors, recorded from their Python and compiled as one loop each."""
 
 from torchdismech.fused.function import Fused, fits, is_own, loops, warn_if_broken
-from torchdismech.fused.program import Program, recorded, watched
+from torchdismech.fused.loop import Loop
+from torchdismech.fused.making import recorded
+from torchdismech.fused.program import Program, watched
 from torchdismech.fused.pullback import differentiated, is_differentiated, values_of
 from torchdismech.fused.symbols import Leaf, Unfusable
 
 __all__ = [
     "Fused",
     "Leaf",
+    "Loop",
     "Program",
     "Unfusable",
     "differentiated",

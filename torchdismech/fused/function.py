@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchdismech.fused.program import Program, recorded
+from torchdismech.fused.making import recorded
+from torchdismech.fused.program import Program
 from torchdismech.fused.pullback import is_differentiated, values_of
 from torchdismech.native import Unavailable, library
 
@@ -28,15 +29,18 @@ def fits(*tensors: Tensor) -> bool:
 
 
 def loops(*tensors: Tensor) -> bool:
-    """Return whether a loop may take tensors: where compiled code may, and while they are `differentiated`."""
-    return _are_numbers(tensors) if is_differentiated() else fits(*tensors)
+    """Return whether a program may take tensors, on a CPU or a GPU: while they are `differentiated` also these."""
+    differentiates = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if differentiates and not is_differentiated():
+        return False
+    return _are_numbers(tensors, "cuda" if tensors[0].is_cuda else "cpu")
 
 
-def _are_numbers(tensors: Sequence[Tensor]) -> bool:
-    """Return whether tensors are numbers on a CPU, which nothing transforms."""
+def _are_numbers(tensors: Sequence[Tensor], device: str = "cpu") -> bool:
+    """Return whether tensors are numbers on this kind of device, which nothing transforms."""
     compiling = torch.compiler.is_compiling()
     for x in tensors:
-        if not x.is_cpu or not (compiling or type(x) in (Tensor, nn.Parameter)):
+        if x.device.type != device or not (compiling or type(x) in (Tensor, nn.Parameter)):
             return False
     if compiling:
         return True
@@ -44,7 +48,7 @@ def _are_numbers(tensors: Sequence[Tensor]) -> bool:
 
 
 class Fused:
-    """A function of tensors that broadcast to (S, B), which returns a list of such tensors, as one loop on a CPU.
+    """A function of tensors that broadcast to (S, B), which returns a list of such tensors, as one loop, or kernel.
 
     Parameters
     ----------
@@ -84,14 +88,15 @@ class Fused:
         """Return the program for tensors like these, or None where torch has to evaluate the function."""
         if not self.compiles or torch.compiler.is_compiling() or not loops(*tensors):
             return None
-        key = tuple((tensor.dim(), tensor.dtype) for tensor in tensors)
+        device = tensors[0].device.type
+        key = (device, *[(tensor.dim(), tensor.dtype) for tensor in tensors])
         if key not in self._programs:
             if any(tensor.dtype not in (tensors[0].dtype, torch.int64) for tensor in tensors):
                 return None  # torch finds a common one
             try:
                 shapes = [tuple(tensor.shape) for tensor in tensors]
                 program: Program | None = recorded(
-                    lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype
+                    lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype, device
                 )
                 if program and any(tensors[place].dtype != program.dtype for place in program.numbers):
                     program = None  # whole numbers that are no indices: of these, too

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.fused.program import Program, compiled, values_by_operator, values_now, watched
+from torchdismech.fused.making import compiled
+from torchdismech.fused.program import Program, values_by_operator, values_now, watched
 from torchdismech.fused.symbols import Input, Leaf, Record, Symbol, chosen
 from torchdismech.native import function_of, in_threads
 
@@ -144,7 +145,7 @@ class Pullback:
             if value in by_value and by_first in (None, not self._at[given.place]):
                 self._inputs.append((self._at[given.place], given))
                 found.append(by_value[value])
-        self._program = compiled(record, found, [], program.dtype)
+        self._program = compiled(record, found, [], program.dtype, program.device)
         self._own = [self._at.get(place, len(program.places)) for place in self._program.places]
         self._along: dict[int, int] = {}  # the dimension of tensors that goes along with springs, where one does
         for given in program.record.inputs:
@@ -226,7 +227,7 @@ def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> No
 
 def _summed_springs(value: Tensor) -> Tensor:
     """Return the sum (1, B) of what springs found (S, B): compiled code that a tape makes with others in one call."""
-    function = function_of("weighted_sums", value.dtype)
+    function = function_of("weighted_sums", value.dtype) if value.is_cpu else None
     if function is None:
         return value.sum(0, keepdim=True)
     springs, robots = value.shape

@@ -8,7 +8,7 @@ import torch
 
 from torchdismech.fused.symbols import Operation, Record
 
-__all__ = ["source"]
+__all__ = ["needed", "source"]
 
 NUMBERS = {torch.float64: "double", torch.float32: "float"}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -80,7 +80,7 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
 
 def source(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> str:
     """Return code that finds two lists of values for all springs and robots."""
-    body = [f"  const auto v{k} = {_expression(record.operations[k])};" for k in _needed(record, [*first, *second])]
+    body = [f"  const auto v{k} = {_expression(record.operations[k])};" for k in needed(record, [*first, *second])]
     for name, values in (("first", first), ("second", second)):
         body += [f"  store({name} + {row} * size + start, v{value});" for row, value in enumerate(values)]
     sizes = {"inputs": max(len(record.inputs), 1), "firsts": len(first), "seconds": len(second)}
@@ -88,7 +88,7 @@ def source(record: Record, first: Sequence[int], second: Sequence[int], dtype: t
     return f'typedef {NUMBERS[dtype]} number;\n#include "vectors.h"\n' + code
 
 
-def _needed(record: Record, wanted: Sequence[int]) -> list[int]:
+def needed(record: Record, wanted: Sequence[int]) -> list[int]:
     """Return the values that the wanted ones are made of, in order; each is made of such as come before it."""
     needed = [False] * len(record.operations)
     for value in wanted:

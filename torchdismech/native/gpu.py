@@ -40,6 +40,10 @@ class Kernels:
     version: str
     interpreted: bool
 
+    def libraries(self) -> tuple[ModuleType, ModuleType]:
+        """Return Triton, and its functions such as sines, for generated kernels."""
+        return importlib.import_module("triton"), importlib.import_module("triton.language.extra.libdevice")
+
     def sum_rows(self, starts: Tensor, sources: Tensor, weights: Tensor, x: Tensor) -> Tensor:
         """Return A x (targets, B) for x (sources, B) and a sparse matrix A (CSR: starts, sources, weights)."""
         x = x.contiguous()

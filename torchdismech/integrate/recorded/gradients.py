@@ -233,7 +233,7 @@ def _recording(
         try:
             kept[1] = RecordedGradients(kind, recipe, inputs, q, gradients)
         except Unrecordable:
-            if q.device.type == "cuda":
+            if q.is_cuda and recipe.model.compilation.runs_compiled(q.shape[0], q):
                 raise  # what is recorded there is known to be recordable
             kind.gradients_refused = True  # some operation of it reads numbers
     return kept[1]

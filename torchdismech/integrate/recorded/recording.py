@@ -1,7 +1,7 @@
 """Steps in memory that stays where it is, recorded: some tens of calls a step instead of thousands.
 
-On a GPU compiled steps are recorded as CUDA graphs. On a CPU eager steps of few robots are, once some of a kind were
-taken, as tapes (`native/tape.py`): what they take is Python, not arithmetic.
+Eager steps are, once some of a kind were taken: on a GPU as CUDA graphs, on a CPU, where robots are few, as tapes
+(`native/tape.py`). What they take is Python, not arithmetic. Compiled steps on a GPU are recorded from the first on.
 
 A replay works on the memory that was recorded, without running any Python. So everything that a step reads has to be in
 one of three groups, or the replay would read what is no longer true:
@@ -29,6 +29,8 @@ step runs as ever (`evaluations.py`).
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -49,7 +51,7 @@ from torchdismech.values import evaluated, every_module
 __all__ = ["kind_of", "recording_of", "records_whole_steps", "takes_tapes", "unrecorded"]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
-STEPS_BEFORE_RECORDING = 12  # steps of a kind on a CPU before it is recorded, which takes about as long as these
+STEPS_BEFORE_RECORDING = 12  # eager steps of a kind before it is recorded, which takes about as long as these
 LARGEST = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 
 
@@ -83,15 +85,22 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
         try:
             whole = unrecorded(problem.model) is None
             kind.recording = RecordedStep(kind, problem) if whole else RecordedEvaluations(kind, problem)
-        except Unrecordable:
-            if problem.state.q.device.type == "cuda":
+        except Unrecordable as error:
+            if _compiled_on_a_gpu(problem.model, problem.state.q):
                 raise  # what is recorded there is known to be recordable
-            kind.refused = True  # some operation of it reads numbers
+            refuse(kind, problem.state.q, error)
             return None
         _refuse_changing(kind, problem)
     recording: RecordedStep | RecordedEvaluations = kind.recording
     recording.start(kind.inputs(problem), problem.dt)
     return recording
+
+
+def refuse(kind: StepKind, q: Tensor, error: Unrecordable) -> None:
+    """Let steps of a kind, of robots at q (B, n), go on without recordings: some operation of theirs reads numbers."""
+    kind.refused = True
+    if q.is_cuda:
+        warnings.warn(f"steps on this GPU are taken without recordings, slower: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
@@ -107,9 +116,9 @@ def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
 
 
 def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
-    """Return whether steps of robots at q (B, n) are recorded as tapes, which is faster than to compile them."""
+    """Return whether steps of robots at q (B, n) are recorded as they are, so that compiling them gains little."""
     with evaluated(every_module(model)).in_place():
-        return _eager_on_a_cpu(model, q) and _recordable(model, method)
+        return (_eager_on_a_cpu(model, q) or _eager_on_a_gpu(model, q)) and _recordable(model, method)
 
 
 def records_whole_steps(model: Model, method: Method) -> bool:
@@ -123,9 +132,9 @@ def records_whole_steps(model: Model, method: Method) -> bool:
 def _steps_before(problem: StepProblem) -> int | None:
     """Return how many steps of a kind are taken before they are recorded; None where none ever is."""
     model, q = problem.model, problem.state.q
-    if _on_a_gpu(model, q):
+    if _compiled_on_a_gpu(model, q):
         wait = 0
-    elif _eager_on_a_cpu(model, q):
+    elif _eager_on_a_gpu(model, q) or _eager_on_a_cpu(model, q):
         wait = STEPS_BEFORE_RECORDING
     else:
         return None
@@ -138,9 +147,15 @@ def _recordable(model: Model, method: Method) -> bool:
     return method.scheme.inertial and not odd(method) and why_not is None
 
 
-def _on_a_gpu(model: Model, q: Tensor) -> bool:
-    """Return whether steps of robots with q (B, n) are launches of compiled code on a GPU."""
-    return q.device.type == "cuda" and model.compilation.runs_compiled(q.shape[0], q)
+def _compiled_on_a_gpu(model: Model, q: Tensor) -> bool:
+    """Return whether steps of robots with q (B, n) are launches of what torch.compile makes for a GPU."""
+    return q.is_cuda and model.compilation.runs_compiled(q.shape[0], q)
+
+
+def _eager_on_a_gpu(model: Model, q: Tensor) -> bool:
+    """Return whether steps of robots with q (B, n) are eager on a GPU, with elastic terms of the library's own."""
+    eager = q.is_cuda and not model.compilation.runs_compiled(q.shape[0], q)
+    return eager and all(is_own(module) for term in model.terms for module in term.modules())
 
 
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:

@@ -1,0 +1,128 @@
+"""What was recorded, as a kernel in Triton's language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from torchdismech.fused.source import needed
+from torchdismech.fused.symbols import Input, Operation, Record
+
+__all__ = ["kernel_source", "strides_read", "tensors_read"]
+
+INFIX = {"add": "+", "sub": "-", "mul": "*"}
+INFIX |= {"less": "<", "less_or_equal": "<=", "equal": "==", "both": "&", "either": "|"}
+PREFIX = {"neg": "-", "not": "~"}
+CALLS = {
+    "sine": "libdevice.sin({0})",
+    "cosine": "libdevice.cos({0})",
+    "angle": "libdevice.atan2({0}, {1})",
+    "rounded": "libdevice.rint({0})",
+    "absolute": "tl.abs({0})",
+    # NaN comes through, as in torch
+    "most": "tl.where(({0} > {1}) | ({0} != {0}), {0}, {1})",
+    "least": "tl.where(({0} < {1}) | ({0} != {0}), {0}, {1})",
+    "chosen": "tl.where({0}, {1}, {2})",
+    "exponential": "libdevice.exp({0})",
+    "exponential_less_one": "libdevice.expm1({0})",
+    "logarithm": "libdevice.log({0})",
+    "hyperbolic_tangent": "libdevice.tanh({0})",
+    "sigmoid": "1.0 / (1.0 + libdevice.exp(-{0}))",
+    "softplus": "tl.where({0} > {1}, {0}, libdevice.log1p(libdevice.exp({0})))",
+}
+# In single precision Triton's division and square root are off by more than a rounding.
+ROUNDED = {
+    torch.float64: {"div": "{0} / {1}", "root": "tl.sqrt({0})"},
+    torch.float32: {"div": "tl.div_rn({0}, {1})", "root": "tl.sqrt_rn({0})"},
+}
+TYPES = {torch.float64: "tl.float64", torch.float32: "tl.float32"}
+
+# Each lane is a spring and a robot. The values of spring s and robot b stand at s * robots + b, one row of values after
+# the other, as those of a loop do (`source.py`). A tensor's strides are 0 along what has size 1.
+FRAME = """
+@triton.jit(do_not_specialize=["springs", "robots"{names}])
+def fused({tensors}first, second, springs, robots, {strides}LANES: tl.constexpr):
+    number = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    here = number < springs * robots
+    spring, robot = (number // robots).to(tl.int64), (number % robots).to(tl.int64)
+    row, at = (springs * robots).to(tl.int64), number.to(tl.int64)
+    {body}
+"""
+
+
+def kernel_source(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> str:
+    """Return a kernel that finds two lists of values for all springs and robots."""
+    tensors, strides = tensors_read(record), [f"s{k}_{d}" for k, d in strides_read(record)]
+    lines = [f"{stride} = {stride}.to(tl.int64)" for stride in strides]  # products with them may be large
+    lines += _rows_read(record)
+    inputs = [_read(given, record) for given in record.inputs]
+    for k in needed(record, [*first, *second]):
+        name, *of = record.operations[k]
+        lines.append(f"v{k} = {inputs[of[0]] if name == 'input' else _expression(record.operations[k], dtype)}")
+    for name, values in (("first", first), ("second", second)):
+        lines += [f"tl.store({name} + {place} * row + at, v{value}, mask=here)" for place, value in enumerate(values)]
+    return FRAME.format(
+        names="".join(f', "{stride}"' for stride in strides),
+        tensors="".join(f"t{k}, " for k in range(len(tensors))),
+        strides="".join(f"{stride}, " for stride in strides),
+        body="\n    ".join(lines),
+    )
+
+
+def tensors_read(record: Record) -> list[int]:
+    """Return the tensors that a kernel is given, by their places among those of the function."""
+    return sorted({i.place for i in record.inputs} | {i.rows[0] for i in record.inputs if i.rows is not None})
+
+
+def strides_read(record: Record) -> list[tuple[int, int]]:
+    """Return the strides that a kernel is given: the number of a tensor among those read, and a dimension of it."""
+    found = set()
+    for i in record.inputs:
+        found |= {(i.place, d) for d in (i.spring, i.robot, *(d for d, _ in i.chosen)) if d is not None}
+        if i.rows is not None:
+            place, held, along = i.rows
+            found |= {(place, d) for d in (along, *(d for d, _ in held))}
+    tensors = tensors_read(record)
+    return sorted((tensors.index(place), d) for place, d in found)
+
+
+def _rows_read(record: Record) -> Iterator[str]:
+    """Yield lines that find which row each spring reads of matrices."""
+    tensors = tensors_read(record)
+    for k, (place, held, along) in enumerate(_indices(record)):
+        at = _offset(tensors.index(place), [*held, (along, "spring")])
+        yield f"rows{k} = tl.load({at}, mask=here, other=0)"
+
+
+def _indices(record: Record) -> list[tuple]:
+    """Return the different ways in which springs find the rows that they read."""
+    return list(dict.fromkeys(i.rows for i in record.inputs if i.rows is not None))
+
+
+def _read(given: Input, record: Record) -> str:
+    """Return the numbers of an input."""
+    spring = "spring" if given.rows is None else f"rows{_indices(record).index(given.rows)}"
+    moving = [(d, by) for d, by in ((given.spring, spring), (given.robot, "robot")) if d is not None]
+    at = _offset(tensors_read(record).index(given.place), [*given.chosen, *moving])
+    # an address that is the same for all lanes is not masked
+    return f"tl.load({at}, mask=here, other=0.0)" if moving else f"tl.load({at})"
+
+
+def _offset(tensor: int, places: Sequence[tuple[int, int | str]]) -> str:
+    """Return where a number stands, by its place along some dimensions."""
+    return " + ".join([f"t{tensor}", *(f"{place} * s{tensor}_{d}" for d, place in places if place != 0)])
+
+
+def _expression(operation: Operation, dtype: torch.dtype) -> str:
+    name, *of = operation
+    if name == "number":
+        value = of[0] if of[0] in ("inf", "-inf", "nan") else repr(float.fromhex(of[0]))
+        value = f'float("{value}")' if "n" in value else value
+        return f"tl.full([LANES], {value}, {TYPES[dtype]})"
+    operands = [f"v{k}" for k in of]
+    if name in INFIX:
+        return f"{operands[0]} {INFIX[name]} {operands[1]}"
+    if name in PREFIX:
+        return f"{PREFIX[name]}{operands[0]}"
+    return {**CALLS, **ROUNDED[dtype]}[name].format(*operands)

@@ -1,0 +1,115 @@
+"""A program as a loop of compiled code on a CPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.fused.program import Program
+from torchdismech.fused.symbols import Record
+from torchdismech.native import in_threads, made
+
+__all__ = ["Loop"]
+
+OPERATIONS_A_THREAD = 2_000_000  # about 1 ms
+LAYOUTS = 256  # of a program's tensors that are kept in mind
+
+
+class Loop(Program):
+    """A loop over springs and robots, vectors of robots at a time.
+
+    Parameters
+    ----------
+    record, first, second, dtype : as for `Program`.
+    text : the C++, by `source`.
+
+    Raises
+    ------
+    Unavailable : there is no compiler.
+    """
+
+    device = "cpu"
+
+    def __init__(self, record: Record, first: Sequence[int], second: int, dtype: torch.dtype, text: str):
+        code = made(text)
+        super().__init__(record, first, second, dtype)
+        at = {place: k for k, place in enumerate(self.places)}
+        self._plan = [
+            (at[i.place], i.chosen, i.spring, i.robot, None if i.rows is None else (at[i.rows[0]], *i.rows[1:]))
+            for i in record.inputs
+        ]
+        number, array = ctypes.c_int64, ctypes.c_void_p
+        code.fused.argtypes, code.fused.restype = [number, number, array, array, array, number, number], None
+        code.lanes.restype = number
+        self.lanes = code.lanes()
+        self.code, self.operations = code, len(record.operations)
+        self._layout = lru_cache(LAYOUTS)(self._inputs)
+
+    def write(self, springs: int, read: Sequence[Tensor], first: Tensor, second: Tensor) -> None:
+        """Write the lists, see `Program.write`."""
+        robots = first.shape[1]
+        size = springs * robots
+        if not size:
+            return
+        parts = springs if robots >= self.lanes else -(-size // self.lanes)
+        threads = self.operations * size // OPERATIONS_A_THREAD
+        inputs = self.inputs(springs, robots, read)
+        in_threads(self.code.fused, (springs, robots, inputs, first, second), parts, threads, read)
+
+    def inputs(self, springs: int, robots: int, read: Sequence[Tensor]) -> np.ndarray:
+        """Return what the code is told of its inputs (K, 5); `read` as for `write`."""
+        numbers, pointers = self._layout(springs, robots, tuple([(leaf.shape, leaf.stride()) for leaf in read]))
+        return numbers + np.array([*[leaf.data_ptr() for leaf in read], 0])[pointers]
+
+    @property
+    def address(self) -> int:
+        """Where the code begins, for other compiled code to call it."""
+        return ctypes.cast(self.code.fused, ctypes.c_void_p).value or 0
+
+    def _inputs(
+        self, springs: int, robots: int, forms: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the code is told of each input (K, 5), but for where tensors begin, and of which that is (K, 5).
+
+        That is its address, its strides by spring and robot, and address and stride of the rows that springs read.
+
+        Parameters
+        ----------
+        forms : shape and strides of the tensors; one past the last stands for nothing.
+        """
+        numbers, pointers = [], []
+        for at, chosen, spring, robot, rows in self._plan:
+            shape, stride = forms[at]
+            by_spring = by_robot = rows_from = rows_by = 0
+            rows_of = len(forms)
+            if rows is not None and spring is not None:
+                rows_of, chosen_of, along = rows
+                of_shape, of_stride = forms[rows_of]
+                rows_from = torch.int64.itemsize * _offset(of_stride, chosen_of)
+                rows_by, by_spring = of_stride[along], stride[spring]
+                _check(of_shape[along], springs, "springs")
+            elif spring is not None and shape[spring] != 1:
+                by_spring = stride[spring]
+                _check(shape[spring], springs, "springs")
+            if robot is not None and shape[robot] != 1:
+                by_robot = stride[robot]
+                _check(shape[robot], robots, "robots")
+            numbers.append((self.dtype.itemsize * _offset(stride, chosen), by_spring, by_robot, rows_from, rows_by))
+            pointers.append((at, len(forms), len(forms), rows_of, len(forms)))
+        return np.array(numbers, dtype=np.int64).reshape(-1, 5), np.array(pointers, dtype=np.int64).reshape(-1, 5)
+
+
+def _offset(stride: tuple[int, ...], chosen: tuple[tuple[int, int], ...]) -> int:
+    """Return how many numbers from a tensor's first one a view begins."""
+    return sum(stride[dim] * index for dim, index in chosen)
+
+
+def _check(found: int, wanted: int, what: str) -> None:
+    if found != wanted:
+        raise InputError(f"a constant of {found} {what} does not fit {wanted}")
