@@ -145,8 +145,8 @@ def guesses(rows: Sequence[Row], figures: Sequence[dict[str, Any]]) -> Iterator[
                 f"{one:.3g} ms, which is estimated as {guess:.3g} ms)"
             )
     yield (
-        f"- `solve.linear.choice.BLOCKS_PER_BUCKET = {choice.BLOCKS_PER_BUCKET}`: blocks that take as long as a "
-        "bucket of fronts. Found:"
+        f"- `solve.linear.choice.BLOCK_LAUNCHES = {choice.BLOCK_LAUNCHES}` s a block and `BUCKET_LAUNCHES = "
+        f"{choice.BUCKET_LAUNCHES}` s a bucket of fronts, launches alone. Found, of a bucket over a block:"
     )
     sizes = {
         (f["case"], key): f[key] for f in figures if f["kind"] == "sizes" for key in ("blocks", "buckets") if key in f

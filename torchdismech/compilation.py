@@ -39,7 +39,7 @@ THRESHOLD = 60.0
 # with hinges 2.7 and 3.2 ms alone (2.7), 11 and 10 for 8 (13), with mid-edge normals 4.0 and 3.8 (2.6), 14 and 13 (11).
 CALLS = 0.65e-3  # s, a term
 DERIVATIVE = 24e-9  # s
-GPU_SHARE = 0.01  # of a robot's time on a core that it takes on a GPU, where calls are what steps cost; not measured
+GPU_SHARE = 0.0025  # of a robot's time on a core that it takes on a GPU (H100), where calls are what steps cost
 
 # besides what can be called: what the dictionary of a class holds that is no data
 CODE = (property, staticmethod, classmethod, dict)

@@ -52,13 +52,14 @@ MUCH_WIDER = 1.5  # times as wide as a band that was taken: the choice is made a
 
 # Krylov methods are not chosen: in contact they were 1.5 to 16 times slower than a band in all cases but one.
 
-# Away from the CPU small problems take as long as their calls, one after the other. A bucket of fronts takes as many as
-# two blocks of the block elimination: counted on a CPU, not yet measured on a GPU.
-BLOCKS_PER_BUCKET = 2
-# The kernel for narrow bands walks along a robot in one lane of a GPU, so few very long robots are faster as fronts:
-# estimated from its code, not yet measured.
-LONG_BAND = 3000
-FEW_ROBOTS = 500
+# On a GPU (H100, torch 2.11, 2026-11-27): what launching a block of the block elimination takes, and a bucket of fronts,
+# one after the other; and multiplications and additions a second of many robots, in either.
+BLOCK_LAUNCHES, BUCKET_LAUNCHES = 0.35e-3, 0.55e-3  # s
+GPU_FLOPS = 600e9
+# There the kernel for narrow bands walks along a robot in one lane, so the longest robots are faster as fronts where
+# they are few. Up to 10,000 unknowns the kernel took half as long as fronts at most; this is where that would end.
+LONG_BAND = 20_000
+FEW_ROBOTS = 1000
 
 
 def choose(
@@ -103,7 +104,7 @@ def choose(
     if on_cpu:
         narrow = time <= _multifrontal_time(multifrontal, batch)
     else:
-        narrow = banded.block_count <= BLOCKS_PER_BUCKET * multifrontal.stats.buckets
+        narrow = _time_of_blocks(banded, batch) <= _time_of_fronts(multifrontal, batch)
     return banded if narrow else multifrontal
 
 
@@ -133,3 +134,17 @@ def _multifrontal_time(solver: MultifrontalSolver, batch: int) -> float:
     symmetric, stats = solver.pattern.symmetric, solver.stats
     calls = BUCKET_TIME[symmetric] * (stats.buckets + BUCKETS_OF_OVERHEAD)
     return FRONT_TIME[symmetric] * stats.front_numbers + UNKNOWN_TIME * solver.pattern.n + calls / max(batch, 1)
+
+
+def _time_of_blocks(solver: BandedSolver, batch: int) -> float:
+    """Return an estimate of the time of factor + solve by blocks of a band on a GPU [s]."""
+    n, reach = solver.pattern.n, solver.order.lower
+    flops = n * reach * (reach + 1) * (1 if solver.pattern.symmetric else 2) + 4 * n * reach
+    return max(BLOCK_LAUNCHES * solver.block_count, batch * flops / GPU_FLOPS)
+
+
+def _time_of_fronts(solver: MultifrontalSolver, batch: int) -> float:
+    """Return an estimate of the time of factor + solve by fronts on a GPU [s]."""
+    stats = solver.stats
+    flops = 2 * (1 if solver.pattern.symmetric else 2) * (stats.multiplications + 2 * stats.fill)
+    return max(BUCKET_LAUNCHES * stats.buckets, batch * flops / GPU_FLOPS)
