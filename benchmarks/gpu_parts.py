@@ -37,7 +37,8 @@ Record = dict[str, Any]
 READY: Record = {"ready": True}
 TRAINED = ["bend_twist.EI1", "bend_twist.EI2"]
 UNROLLED = 4  # steps that one backward pass goes through
-BEFORE_RECORDING = recording.STEPS_BEFORE_RECORDING + recorded_gradient.PASSES_BEFORE_RECORDING
+# steps until backward passes are recorded, too: those that begin a pass and those within it are of two kinds
+BEFORE_RECORDING = recording.STEPS_BEFORE_RECORDING + 2 * recorded_gradient.PASSES_BEFORE_RECORDING
 ASKED = "driver_version,clocks.sm,clocks.mem,power.limit,ecc.mode.current"  # of nvidia-smi
 MODES = ("recorded", "eager", "recorded, compiled", "compiled")  # compiling takes a minute
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of a trace

@@ -309,10 +309,12 @@ class TestChoice:
         assert linear.choose(pattern, 16, factorisations=1000).name == "multifrontal"
 
     def test_choice_away_from_the_cpu_counts_calls(self, monkeypatch):
-        """Without Triton, take fronts for a long chain, for fewer calls in a row, and blocks for a short one."""
+        """Without Triton, take fronts for a chain, for fewer calls in a row, and blocks for few nets, not for many."""
         monkeypatch.setattr(gpu, "_found", Unavailable("no Triton"))
         assert linear.choose(chain(101), 256, "cuda").name == "multifrontal"
-        assert linear.choose(chain(9), 256, "cuda").name == "banded"
+        net = grid(16)
+        assert linear.choose(net, 1, "cuda").name == "banded"
+        assert linear.choose(net, 4096, "cuda").name == "multifrontal"
 
     def test_unknown_name_is_refused_with_the_list(self):
         """Name all solvers."""

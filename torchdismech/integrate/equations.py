@@ -83,6 +83,7 @@ class StepEquations:
         self._acceleration: tuple[Tensor, Tensor | float] | None = None  # by d, and what of it is known
         self._prescribed: PrescribedMotion | None = None
         self._lengths_kept: Tensor | None = None
+        self._terms_recorded = False
         self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
     @property
@@ -149,9 +150,11 @@ class StepEquations:
         """Find what stays the same in all evaluations, so that a compiled function need not."""
         if self._acceleration is None:
             self._acceleration = self._acceleration_by_change()
-        if self._load is None:
-            if self.closed and self.model.compilation.runs_compiled(self.base.shape[0], self.base):
+        if not self._terms_recorded and self.closed:
+            if self.model.compilation.runs_compiled(self.base.shape[0], self.base):
                 self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
+            self._terms_recorded = True
+        if self._load is None:
             _, _, time = self.evaluated_at(self.start.state.q)
             self._load = self.mechanics.constant_load(self.start, time)
         if self._lengths_kept is None:

@@ -52,8 +52,8 @@ MUCH_WIDER = 1.5  # times as wide as a band that was taken: the choice is made a
 
 # Krylov methods are not chosen: in contact they were 1.5 to 16 times slower than a band in all cases but one.
 
-# On a GPU (H100, torch 2.11, 2026-11-27): what launching a block of the block elimination takes, and a bucket of fronts,
-# one after the other; and multiplications and additions a second of many robots, in either.
+# On a GPU (H100, torch 2.11, 2026-11-27): what launching a block of the block elimination takes, and a bucket of
+# fronts, one after the other; and multiplications and additions a second of many robots, in either.
 BLOCK_LAUNCHES, BUCKET_LAUNCHES = 0.35e-3, 0.55e-3  # s
 GPU_FLOPS = 600e9
 # There the kernel for narrow bands walks along a robot in one lane, so the longest robots are faster as fronts where
