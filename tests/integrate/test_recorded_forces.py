@@ -43,7 +43,7 @@ def replays(monkeypatch):
 
     monkeypatch.setattr(recorded_gradient, "recorded", kept)
     monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
-    monkeypatch.setattr(recorded_gradient, "differentiated", contextlib.nullcontext)  # a GPU has no loops
+    monkeypatch.setattr(recorded_gradient, "differentiated", contextlib.nullcontext)  # gradients by torch alone
     return graphs
 
 

@@ -160,9 +160,9 @@ def _terms(model: Model) -> str:
 
 
 def _recording(model: Model) -> str:
-    """Return how compiled steps are handed to a GPU."""
+    """Return how steps are handed to a GPU."""
     reason = unrecorded(model)
-    return "recorded as CUDA graphs, compiled" if reason is None else f"call by call, because of {reason}"
+    return "recorded as CUDA graphs" if reason is None else f"call by call, because of {reason}"
 
 
 def _closed_by(scene: Scene, controller: Controller | None) -> str:
