@@ -20,12 +20,18 @@ class EdgeFeatures:
     Attributes
     ----------
     numbers : (B, E, COUNT) slope; stretch; mean and relative velocity of the two nodes along the three axes.
-    axes : (B, E, 3, 3) rows: tangent t, n = (t x z) x t (upward across the edge), b = t x z (sideways). n and b have
-        the length of the tangent's horizontal part, so nothing jumps where an edge is upright.
+    axes : (B, E, 3) each: tangent t, n = (t x z) x t (upward across the edge), b = t x z (sideways). n and b have the
+        length of the tangent's horizontal part, so nothing jumps where an edge is upright.
     """
 
     numbers: Tensor
-    axes: Tensor
+    axes: tuple[Tensor, Tensor, Tensor]
+
+    def turned(self, push: Tensor) -> Tensor:
+        """Return vectors (B, E, 3) with these components (B, E, 3) along the axes."""
+        first, second, third = push.split(1, dim=-1)
+        t, n, b = self.axes
+        return first * t + second * n + third * b  # products of small matrices are slow, on a GPU above all
 
 
 def edge_features(x: Tensor, u: Tensor, edges: Tensor, rest_length: Tensor, speed: float) -> EdgeFeatures:
@@ -46,8 +52,8 @@ def edge_features(x: Tensor, u: Tensor, edges: Tensor, rest_length: Tensor, spee
     up = torch.zeros_like(t)
     up[..., 2] = 1
     b = torch.linalg.cross(t, up)
-    axes = torch.stack([t, torch.linalg.cross(b, t), b], dim=-2)
+    axes = (t, torch.linalg.cross(b, t), b)
     mean, relative = 0.5 * (u[:, i] + u[:, j]) / speed, (u[:, j] - u[:, i]) / speed
     stretch = STRETCH * (length / rest_length.unsqueeze(-1) - 1)
-    along = [(axes @ v.unsqueeze(-1)).squeeze(-1) for v in (mean, relative)]
+    along = [(axis * v).sum(-1, keepdim=True) for v in (mean, relative) for axis in axes]
     return EdgeFeatures(torch.cat([t[..., 2:], stretch, *along], dim=-1), axes)

@@ -76,7 +76,7 @@ class FreeNodes(nn.Module):
         on_j = self.push_edge(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1))
         on_i = self.push_edge(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1))
         on_j, on_i = torch.tanh(on_j), torch.tanh(on_i)
-        learned = (on_j.unsqueeze(-2) @ forward.axes - on_i.unsqueeze(-2) @ back.axes).squeeze(-2)
+        learned = forward.turned(on_j) - back.turned(on_i)
         e = x[:, j] - x[:, i]
         length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
         spring = self.stiffness.clamp(max=STIFFEST).exp() * (self.rest_length[:, None] / length - 1) * e

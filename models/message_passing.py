@@ -77,15 +77,12 @@ class MessagePassingForce(LocalForce):
             heard = torch.zeros_like(h).index_add(1, j, to_j).index_add(1, i, to_i)
             h = h + update(torch.cat([h, heard], dim=-1))
         # what an edge does to j, seen from i, and what it does to i, seen from j
-        on_j = self._pushed(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1), forward.axes)
-        on_i = self._pushed(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1), back.axes)
+        on_j = forward.turned(self.push_edge(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1)))
+        on_i = back.turned(self.push_edge(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1)))
         between = on_j - on_i
         up, drag = self.push_node(h).split(1, dim=-1)
         alone = drag * v + torch.cat([torch.zeros_like(v[..., :2]), up], dim=-1)
         return self.force * (alone.index_add(1, j, between).index_add(1, i, -between))
-
-    def _pushed(self, seen: Tensor, axes: Tensor) -> Tensor:
-        return (self.push_edge(seen).unsqueeze(-2) @ axes).squeeze(-2)
 
 
 def _place(body: Body) -> Tensor:

@@ -58,5 +58,5 @@ class ResidualForce(LocalForce):
         for pairs in (edges, edges.flip(1)):
             seen = edge_features(x, u, pairs, self.body.edge_length, self.speed)
             push = self.network(torch.cat([seen.numbers, *heights], dim=-1))
-            force = force.index_add(1, pairs[:, 1], (push.unsqueeze(-2) @ seen.axes).squeeze(-2))
+            force = force.index_add(1, pairs[:, 1], seen.turned(push))
         return self.force * force
