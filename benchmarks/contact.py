@@ -28,7 +28,7 @@ from benchmarks.rods import EXACT
 from benchmarks.table import Row, short
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.integrate.recorded.recording import takes_tapes
+from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.mechanics import Gains
 
 DT = 2e-3  # s
@@ -200,7 +200,7 @@ def stepped(model: Model, push: Tensor, batch: int, steps: int, tolerance: float
     converged = torch.ones(batch, dtype=torch.bool, device=device)
     times, iterations, active, worst = [], [], [], 0.0
     ahead = state.q
-    if takes_tapes(model, integrator, state.q):
+    if records_eager_steps(model, integrator, state.q):
         warm_up(integrator, model, state)
     first = time.perf_counter()
     for step in range(WARM_UP + steps):

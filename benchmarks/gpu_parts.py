@@ -115,7 +115,7 @@ class Subject:
     def refuse_unrecorded(self, backward: bool) -> None:
         """Refuse robots whose steps, or backward passes, were not recorded though the mode says so."""
         kinds = self.model.recordings
-        if not kinds:
+        if not any(kind.recording is not None for kind in kinds):
             raise RuntimeError(f"no step was recorded: {recording.unrecorded(self.model)}")
         if backward and not any(kept for kind in kinds for _, kept in kind.gradients.values()):
             raise RuntimeError("steps were recorded, but no backward pass")

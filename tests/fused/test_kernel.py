@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -35,12 +36,16 @@ class Interpreted:
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """Kernels that Triton interprets, so that they run on CPU tensors."""
+    """Kernels that Triton interprets, so that they run on CPU tensors; other tests get them as they were."""
+    module = "torchdismech.native.triton_kernels"
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(gpu, "_found", None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(making, "_made", {})
     libraries = gpu.Kernels.libraries
     monkeypatch.setattr(gpu.Kernels, "libraries", lambda self: (libraries(self)[0], Interpreted()))
+    yield
+    sys.modules.pop(module, None)
 
 
 def written(program, springs, robots, leaves):

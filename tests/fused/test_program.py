@@ -229,3 +229,16 @@ def test_code_that_fails_is_told(monkeypatch):
     with pytest.warns(RuntimeWarning, match="halves: torch evaluates it"):
         found = Fused(lambda a: [a * 0.5], "halves")(2, random(2, 3))
     assert torch.equal(found[0], random(2, 3) * 0.5)
+
+
+def test_types_do_not_share_programs():
+    """Find numbers of the type that is asked for, also where the text of a program does not say it."""
+    shapes = [(2, 3)]
+    made = [recorded(lambda given: ([given[0] * given[0]], []), shapes, dtype) for dtype in DTYPES]
+    assert [program.dtype for program in made] == list(DTYPES)
+
+
+def test_constants_alone_are_no_program():
+    """Leave to torch what reads no tensor: nothing says where it would be written."""
+    with pytest.raises(Unfusable, match="reads no tensor"):
+        recorded(lambda given: ([torch.zeros_like(given[0])], []), [(2, 3)], torch.float64)

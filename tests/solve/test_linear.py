@@ -315,6 +315,8 @@ class TestChoice:
         net = grid(16)
         assert linear.choose(net, 1, "cuda").name == "banded"
         assert linear.choose(net, 4096, "cuda").name == "multifrontal"
+        few = linear.choose(net, 1, "cuda")
+        assert linear.choose(net, 4096, "cuda", like=few).name == "multifrontal"  # whatever was stepped before
 
     def test_unknown_name_is_refused_with_the_list(self):
         """Name all solvers."""

@@ -194,7 +194,7 @@ class Assembly(nn.Module):
     def _by_torch(
         self, which: int, q: Tensor, constants: Sequence[TermConstants], with_hessian: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return what `_found` does, of one term that has no compiled code: on a GPU compiled by torch, if need be."""
+        """Return what `_found` does, of one term that has no program; on a GPU compiled where the model compiles."""
         compiles = q.is_cuda and self.terms[which].closed_form
 
         def own(function: Callable) -> Callable:

@@ -176,7 +176,7 @@ def _recorded(
     except Unfusable:
         return nothing
     except Unavailable as error:
-        warn_if_broken(term.name, error)
+        warn_if_broken(term.name, error, q.device.type)
         return nothing
     found = ((place, leaves[place]) for place in program.places)
     read = [(place, t.dim(), t.dtype) for place, t in found if t is not None]

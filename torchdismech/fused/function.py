@@ -13,6 +13,7 @@ from torchdismech.fused.making import recorded
 from torchdismech.fused.program import Program
 from torchdismech.fused.pullback import is_differentiated, values_of
 from torchdismech.native import Unavailable, library
+from torchdismech.native.gpu import kernels
 
 __all__ = ["Fused", "fits", "is_own", "loops", "warn_if_broken"]
 
@@ -29,7 +30,10 @@ def fits(*tensors: Tensor) -> bool:
 
 
 def loops(*tensors: Tensor) -> bool:
-    """Return whether a program may take tensors, on a CPU or a GPU: while they are `differentiated` also these."""
+    """Return whether a program may take tensors: numbers on a CPU or a GPU, which nothing transforms.
+
+    Within `differentiated` they may require gradients.
+    """
     differentiates = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if differentiates and not is_differentiated():
         return False
@@ -102,7 +106,7 @@ class Fused:
                     program = None  # whole numbers that are no indices: of these, too
             except Unavailable as error:
                 program = None
-                warn_if_broken(self.name, error)
+                warn_if_broken(self.name, error, device)
             self._programs[key] = program
         return self._programs[key]
 
@@ -113,13 +117,13 @@ def _robots_together(tensor: Tensor) -> Tensor:
     return tensor.contiguous() if apart else tensor
 
 
-def warn_if_broken(name: str, error: Unavailable) -> None:
-    """Warn that torch evaluates something, if code of the library's own compiles here and this does not.
+def warn_if_broken(name: str, error: Unavailable, device: str = "cpu") -> None:
+    """Warn that torch evaluates something, if code of the library's own compiles for this device and this does not.
 
     Where nothing compiles there is nothing to mend; `torchdismech check` says what is missing.
     """
     try:
-        library()
+        library() if device == "cpu" else kernels()
     except Unavailable:
         return
     warnings.warn(f"{name}: torch evaluates it, which is slower: {error}", RuntimeWarning, stacklevel=2)

@@ -41,7 +41,7 @@ TYPES = {torch.float64: "tl.float64", torch.float32: "tl.float32"}
 # Each lane is a spring and a robot. The values of spring s and robot b stand at s * robots + b, one row of values after
 # the other, as those of a loop do (`source.py`). A tensor's strides are 0 along what has size 1.
 FRAME = """
-@triton.jit(do_not_specialize=["springs", "robots"{names}])
+@triton.jit(do_not_specialize=["springs", "robots"{names}], do_not_specialize_on_alignment=[{aligned}])
 def fused({tensors}first, second, springs, robots, {strides}LANES: tl.constexpr):
     number = tl.program_id(0) * LANES + tl.arange(0, LANES)
     here = number < springs * robots
@@ -64,6 +64,7 @@ def kernel_source(record: Record, first: Sequence[int], second: Sequence[int], d
         lines += [f"tl.store({name} + {place} * row + at, v{value}, mask=here)" for place, value in enumerate(values)]
     return FRAME.format(
         names="".join(f', "{stride}"' for stride in strides),
+        aligned=", ".join(f'"{name}"' for name in (*(f"t{k}" for k in range(len(tensors))), "first", "second")),
         tensors="".join(f"t{k}, " for k in range(len(tensors))),
         strides="".join(f"{stride}, " for stride in strides),
         body="\n    ".join(lines),

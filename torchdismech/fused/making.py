@@ -43,6 +43,8 @@ def recorded(
         first, second = ([Symbol.of(value).number for value in values] for values in found)
     except (TypeError, ValueError) as error:  # of operators and functions that symbols are no arguments of
         raise Unfusable(str(error)) from error
+    if not record.inputs:
+        raise Unfusable("a function that reads no tensor")
     return compiled(record, first, second, dtype, device)
 
 
@@ -56,7 +58,7 @@ def compiled(
     Unavailable : as for `recorded`.
     """
     text = (source if device == "cpu" else kernel_source)(record, first, second, dtype)
-    key = device, text, tuple(record.inputs)
+    key = device, dtype, text, tuple(record.inputs)
     if key not in _made:
         kind: type[Loop] | type[Kernel] = Loop if device == "cpu" else Kernel
         _made[key] = kind(record, first, len(second), dtype, text)

@@ -34,7 +34,7 @@ class Program(ABC):
     places : the tensors that are read, by their places among those that the function is given.
     numbers : those of them whose numbers count, of the program's dtype; others are indices.
     counts : number of values in each list.
-    lanes : robots that are taken side by side where there are so many.
+    lanes : from so many robots on, tensors are read the faster the nearer the robots in them stand.
     number : of the program, in this process.
     """
 

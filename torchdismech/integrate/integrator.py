@@ -30,7 +30,7 @@ from torchdismech.integrate.inspection import (
     saved_elsewhere,
 )
 from torchdismech.integrate.problem import StepProblem, Take
-from torchdismech.integrate.recorded.recording import takes_tapes
+from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, attempts_at_step
 from torchdismech.integrate.several import AT_ONCE, controls_alike, controls_of_steps, most_in_a_course
@@ -174,7 +174,7 @@ class Solver(ABC):
     def _compile_if_long(self, model: Model, rows: int, q: Tensor, ahead: float = 0.0) -> None:
         """Compile if that pays, for so many robots at a time; not where eager steps are recorded, which is faster."""
         model.compilation.consider(
-            rows, q, model.mechanics.why_eager, ahead, unless=lambda: takes_tapes(model, self, q[:rows])
+            rows, q, model.mechanics.why_eager, ahead, unless=lambda: records_eager_steps(model, self, q[:rows])
         )
 
     def step_work(self, model: Model, batch: int) -> float:

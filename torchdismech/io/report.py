@@ -14,9 +14,10 @@ from torchdismech.compilation import THRESHOLD
 from torchdismech.control import Controller
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status
+from torchdismech.fused import is_own
 from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
-from torchdismech.integrate.recorded.recording import takes_tapes, unrecorded
+from torchdismech.integrate.recorded.recording import records_eager_steps, unrecorded
 from torchdismech.io.scene import Scene
 from torchdismech.io.schema_contact import Bounded, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.mechanics import Gains
@@ -139,7 +140,7 @@ def _kernels(scene: Scene, model: Model, integrator: Solver, state: State) -> st
     if setting is True:
         return "compiled"
     rows = chunk_size(model, state.batch, integrator)
-    if takes_tapes(model, integrator, state.q[:rows]):
+    if records_eager_steps(model, integrator, state.q[:rows]):
         return "eager, after some steps recorded, which is faster than compiled"
     reason = model.compilation.refusal or model.mechanics.why_eager()
     if reason is not None:
@@ -155,14 +156,16 @@ def _terms(model: Model) -> str:
     state, elastic = model.rest_state(model.batch or 1), model.mechanics.layout.elastic
     loops = set(elastic.loops(dofs_of(state.q), model.mechanics.term_constants(state, Control(), None)))
     names = [term.name for term in elastic.terms]
-    said = {"by loops of their own": [n for n in names if n in loops], "by torch": [n for n in names if n not in loops]}
+    said = {"by code of their own": [n for n in names if n in loops], "by torch": [n for n in names if n not in loops]}
     return "; ".join(f"{', '.join(found)} {how}" for how, found in said.items() if found) or "none"
 
 
 def _recording(model: Model) -> str:
     """Return how steps are handed to a GPU."""
-    reason = unrecorded(model)
-    return "recorded as CUDA graphs" if reason is None else f"call by call, because of {reason}"
+    if reason := unrecorded(model):
+        return f"call by call, because of {reason}"
+    own = all(is_own(module) for term in model.terms for module in term.modules())
+    return f"recorded as CUDA graphs{'' if own else ' where they are compiled'}"
 
 
 def _closed_by(scene: Scene, controller: Controller | None) -> str:

@@ -88,8 +88,8 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
         except RuntimeError as error:
             raise Unrecordable(
                 f"{name}: cannot be captured in a CUDA graph ({str(error).splitlines()[0]}); it must not read "
-                "numbers on the host (item, nonzero, if), nor copy between host and device; compile=False steps "
-                "without graphs"
+                "numbers on the host (item, nonzero, if), nor copy between host and device; a class of yours that does "
+                "leaves `records` out"
             ) from error
     return Recording(graph, outputs)
 

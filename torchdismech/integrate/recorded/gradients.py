@@ -26,6 +26,7 @@ from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, SolvedPart, StepRecipe, gradients_at_root
 from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.recording import warn_of_memory
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.native.tape import Tape
@@ -233,9 +234,14 @@ def _recording(
         try:
             kept[1] = RecordedGradients(kind, recipe, inputs, q, gradients)
         except Unrecordable:
-            if q.is_cuda and recipe.model.compilation.runs_compiled(q.shape[0], q):
-                raise  # what is recorded there is known to be recordable
+            if q.is_cuda:
+                raise  # what is recorded there is known to be recordable, but for users' forces that promise it
             kind.gradients_refused = True  # some operation of it reads numbers
+        except torch.OutOfMemoryError:
+            if q.is_cpu or recipe.model.compilation.runs_compiled(q.shape[0], q):
+                raise
+            kind.gradients_refused = True
+            warn_of_memory("backward passes")
     return kept[1]
 
 
@@ -338,7 +344,7 @@ class RecordedGradients:
         values = Values(dict(zip(self._kind.movable_places, moved, strict=True)))
         wanted = [tensor for tensor, need in zip(inputs, self._needs, strict=True) if need]
         every = torch.ones(len(q), dtype=torch.bool, device=q.device)
-        by_loops = differentiated() if q.is_cpu else nullcontext()
+        by_loops = nullcontext() if not q.is_cpu and recipe.model.compilation.active else differentiated()
         with values.in_place(), by_loops:
             found = gradients_at_root(recipe, own, None, q, every, gradients, wanted, self._multipliers)
         assert self._solvable is not None

@@ -48,7 +48,14 @@ from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.values import evaluated, every_module
 
-__all__ = ["kind_of", "recording_of", "records_whole_steps", "takes_tapes", "unrecorded"]
+__all__ = [
+    "kind_of",
+    "recording_of",
+    "records_eager_steps",
+    "records_whole_steps",
+    "unrecorded",
+    "warn_of_memory",
+]
 
 KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
 STEPS_BEFORE_RECORDING = 12  # eager steps of a kind before it is recorded, which takes about as long as these
@@ -57,7 +64,8 @@ LARGEST = 60_000  # numbers in q of all robots up to which steps on a CPU are re
 
 def kind_of(problem: StepProblem) -> StepKind | None:
     """Return the kind of a step, from those kept with the model; None where no step like it is recorded."""
-    if problem.state.q.is_cpu and (watched() or not fits(problem.state.q)):
+    q = problem.state.q
+    if (q.is_cpu and not fits(q)) or ((q.is_cpu or q.is_cuda) and watched()):
         return None  # somebody looks at what torch does, or transforms it
     if (problem.snapshot is not None and problem.snapshot.hooked) or torch.nn.modules.module._has_any_global_hook():
         return None  # a recording would not call what is to be called with a module
@@ -85,10 +93,16 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
         try:
             whole = unrecorded(problem.model) is None
             kind.recording = RecordedStep(kind, problem) if whole else RecordedEvaluations(kind, problem)
-        except Unrecordable as error:
+        except Unrecordable:
+            if problem.state.q.is_cuda:
+                raise  # what is recorded there is known to be recordable, but for users' forces that promise it
+            kind.refused = True  # some operation of it reads numbers
+            return None
+        except torch.OutOfMemoryError:
             if _compiled_on_a_gpu(problem.model, problem.state.q):
-                raise  # what is recorded there is known to be recordable
-            refuse(kind, problem.state.q, error)
+                raise
+            kind.refused = True
+            warn_of_memory("steps")
             return None
         _refuse_changing(kind, problem)
     recording: RecordedStep | RecordedEvaluations = kind.recording
@@ -96,11 +110,15 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
     return recording
 
 
-def refuse(kind: StepKind, q: Tensor, error: Unrecordable) -> None:
-    """Let steps of a kind, of robots at q (B, n), go on without recordings: some operation of theirs reads numbers."""
-    kind.refused = True
-    if q.is_cuda:
-        warnings.warn(f"steps on this GPU are taken without recordings, slower: {error}", RuntimeWarning, stacklevel=2)
+def warn_of_memory(what: str) -> None:
+    """Warn that something goes on without a recording, as a GPU has no memory for it, and give unused memory back."""
+    torch.cuda.empty_cache()
+    warnings.warn(
+        f"{what} on this GPU go on without recordings, slower, as its memory does not hold one beside what is there: "
+        "take fewer robots at a time (Integrator(chunk=...))",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
@@ -115,7 +133,7 @@ def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
         )
 
 
-def takes_tapes(model: Model, method: Method, q: Tensor) -> bool:
+def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
     """Return whether steps of robots at q (B, n) are recorded as they are, so that compiling them gains little."""
     with evaluated(every_module(model)).in_place():
         return (_eager_on_a_cpu(model, q) or _eager_on_a_gpu(model, q)) and _recordable(model, method)

@@ -57,7 +57,8 @@ MUCH_WIDER = 1.5  # times as wide as a band that was taken: the choice is made a
 BLOCK_LAUNCHES, BUCKET_LAUNCHES = 0.35e-3, 0.55e-3  # s
 GPU_FLOPS = 600e9
 # There the kernel for narrow bands walks along a robot in one lane, so the longest robots are faster as fronts where
-# they are few. Up to 10,000 unknowns the kernel took half as long as fronts at most; this is where that would end.
+# they are few. Up to 10,000 unknowns the kernel took half as long as fronts at most, for 1 to 512 robots, and a sixth
+# for 2048: where that ends is extrapolated.
 LONG_BAND = 20_000
 FEW_ROBOTS = 1000
 
@@ -92,7 +93,8 @@ def choose(
         return MultifrontalSolver(pattern) if pattern.n > LONG_BAND and batch < FEW_ROBOTS else banded
     if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native(batch)):
         return DenseSolver(pattern)
-    if isinstance(like, BandedSolver) and banded.order.lower <= MUCH_WIDER * like.order.lower:
+    grown = isinstance(like, BandedSolver) and (on_cpu or like.pattern is not pattern)
+    if grown and banded.order.lower <= MUCH_WIDER * like.order.lower:  # type: ignore[union-attr]
         return banded
     if on_cpu:
         time = _banded_time(banded, batch)
