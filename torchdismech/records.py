@@ -33,7 +33,7 @@ def replaced(record: R, **changes: Any) -> R:
     """
     own = vars(record)
     fields = {name: own[name] for name in field_names(record)}
-    # torch.compile does not follow what is written into `vars` before torch 2.12
+    # torch.compile does not follow what is written into `vars` in torch 2.11
     if hasattr(record, "__post_init__") or not changes.keys() <= fields.keys() or torch.compiler.is_compiling():
         return dataclasses.replace(record, **changes)  # type: ignore[type-var]
     copy = object.__new__(type(record))

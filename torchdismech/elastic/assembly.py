@@ -181,6 +181,7 @@ class Assembly(nn.Module):
             if program is not None:
                 fused.append(program)
                 reads_q = program[0].places[0] == 0
+                # these springs are listed in memory of the host: on a GPU all are looked at
                 held.append(self._held[k] if reads_q and self._unknowns_fixed and q.is_cpu else None)
                 continue
             if fused:

@@ -6,14 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from torchdismech.fused.source import needed
+from torchdismech.fused.source import INFIX, PREFIX, needed
 from torchdismech.fused.symbols import Input, Operation, Record
 
-__all__ = ["kernel_source", "strides_read", "tensors_read"]
+__all__ = ["kernel_source", "strides_read"]
 
-INFIX = {"add": "+", "sub": "-", "mul": "*"}
-INFIX |= {"less": "<", "less_or_equal": "<=", "equal": "==", "both": "&", "either": "|"}
-PREFIX = {"neg": "-", "not": "~"}
 CALLS = {
     "sine": "libdevice.sin({0})",
     "cosine": "libdevice.cos({0})",
@@ -53,7 +50,7 @@ def fused({tensors}first, second, springs, robots, {strides}LANES: tl.constexpr)
 
 def kernel_source(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> str:
     """Return a kernel that finds two lists of values for all springs and robots."""
-    tensors, strides = tensors_read(record), [f"s{k}_{d}" for k, d in strides_read(record)]
+    tensors, strides = record.places, [f"s{k}_{d}" for k, d in strides_read(record)]
     lines = [f"{stride} = {stride}.to(tl.int64)" for stride in strides]  # products with them may be large
     lines += _rows_read(record)
     inputs = [_read(given, record) for given in record.inputs]
@@ -71,11 +68,6 @@ def kernel_source(record: Record, first: Sequence[int], second: Sequence[int], d
     )
 
 
-def tensors_read(record: Record) -> list[int]:
-    """Return the tensors that a kernel is given, by their places among those of the function."""
-    return sorted({i.place for i in record.inputs} | {i.rows[0] for i in record.inputs if i.rows is not None})
-
-
 def strides_read(record: Record) -> list[tuple[int, int]]:
     """Return the strides that a kernel is given: the number of a tensor among those read, and a dimension of it."""
     found = set()
@@ -84,13 +76,13 @@ def strides_read(record: Record) -> list[tuple[int, int]]:
         if i.rows is not None:
             place, held, along = i.rows
             found |= {(place, d) for d in (along, *(d for d, _ in held))}
-    tensors = tensors_read(record)
+    tensors = record.places
     return sorted((tensors.index(place), d) for place, d in found)
 
 
 def _rows_read(record: Record) -> Iterator[str]:
     """Yield lines that find which row each spring reads of matrices."""
-    tensors = tensors_read(record)
+    tensors = record.places
     for k, (place, held, along) in enumerate(_indices(record)):
         at = _offset(tensors.index(place), [*held, (along, "spring")])
         yield f"rows{k} = tl.load({at}, mask=here, other=0)"
@@ -105,7 +97,7 @@ def _read(given: Input, record: Record) -> str:
     """Return the numbers of an input."""
     spring = "spring" if given.rows is None else f"rows{_indices(record).index(given.rows)}"
     moving = [(d, by) for d, by in ((given.spring, spring), (given.robot, "robot")) if d is not None]
-    at = _offset(tensors_read(record).index(given.place), [*given.chosen, *moving])
+    at = _offset(record.places.index(given.place), [*given.chosen, *moving])
     # an address that is the same for all lanes is not masked
     return f"tl.load({at}, mask=here, other=0.0)" if moving else f"tl.load({at})"
 
@@ -122,8 +114,7 @@ def _expression(operation: Operation, dtype: torch.dtype) -> str:
         value = f'float("{value}")' if "n" in value else value
         return f"tl.full([LANES], {value}, {TYPES[dtype]})"
     operands = [f"v{k}" for k in of]
-    if name in INFIX:
-        return f"{operands[0]} {INFIX[name]} {operands[1]}"
     if name in PREFIX:
         return f"{PREFIX[name]}{operands[0]}"
-    return {**CALLS, **ROUNDED[dtype]}[name].format(*operands)
+    called = {**CALLS, **ROUNDED[dtype]}
+    return called[name].format(*operands) if name in called else f"{operands[0]} {INFIX[name]} {operands[1]}"

@@ -44,9 +44,7 @@ class Program(ABC):
     def __init__(self, record: Record, first: Sequence[int], second: int, dtype: torch.dtype):
         self.record, self.first, self.dtype = record, first, dtype
         self.counts = (len(first), second)
-        numbers = [i.place for i in record.inputs]
-        rows = [i.rows[0] for i in record.inputs if i.rows is not None]
-        self.places, self.numbers = sorted({*numbers, *rows}), sorted({*numbers})
+        self.places, self.numbers = record.places, sorted({i.place for i in record.inputs})
         self.number = len(_programs)
         _programs.append(self)
 

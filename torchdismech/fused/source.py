@@ -8,7 +8,7 @@ import torch
 
 from torchdismech.fused.symbols import Operation, Record
 
-__all__ = ["needed", "source"]
+__all__ = ["INFIX", "PREFIX", "needed", "source"]
 
 NUMBERS = {torch.float64: "double", torch.float32: "float"}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}

@@ -62,6 +62,11 @@ class Record:
     inputs: dict[Input, int] = field(default_factory=dict)
     numbers: dict[tuple, int] = field(default_factory=dict)
 
+    @property
+    def places(self) -> list[int]:
+        """The tensors that are read, by their places among those that the function is given."""
+        return sorted({i.place for i in self.inputs} | {i.rows[0] for i in self.inputs if i.rows is not None})
+
     def value(self, *operation: Any) -> int:
         """Return the number of the value that an operation gives."""
         number = self.numbers.get(operation)

@@ -14,10 +14,9 @@ from torchdismech.compilation import THRESHOLD
 from torchdismech.control import Controller
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status
-from torchdismech.fused import is_own
 from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
-from torchdismech.integrate.recorded.recording import records_eager_steps, unrecorded
+from torchdismech.integrate.recorded.recording import has_own_terms, records_eager_steps, unrecorded
 from torchdismech.io.scene import Scene
 from torchdismech.io.schema_contact import Bounded, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.mechanics import Gains
@@ -164,8 +163,7 @@ def _recording(model: Model) -> str:
     """Return how steps are handed to a GPU."""
     if reason := unrecorded(model):
         return f"call by call, because of {reason}"
-    own = all(is_own(module) for term in model.terms for module in term.modules())
-    return f"recorded as CUDA graphs{'' if own else ' where they are compiled'}"
+    return f"recorded as CUDA graphs{'' if has_own_terms(model) else ' where they are compiled'}"
 
 
 def _closed_by(scene: Scene, controller: Controller | None) -> str:

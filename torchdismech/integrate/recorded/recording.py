@@ -49,6 +49,7 @@ from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.values import evaluated, every_module
 
 __all__ = [
+    "has_own_terms",
     "kind_of",
     "recording_of",
     "records_eager_steps",
@@ -172,8 +173,12 @@ def _compiled_on_a_gpu(model: Model, q: Tensor) -> bool:
 
 def _eager_on_a_gpu(model: Model, q: Tensor) -> bool:
     """Return whether steps of robots with q (B, n) are eager on a GPU, with elastic terms of the library's own."""
-    eager = q.is_cuda and not model.compilation.runs_compiled(q.shape[0], q)
-    return eager and all(is_own(module) for term in model.terms for module in term.modules())
+    return q.is_cuda and not model.compilation.runs_compiled(q.shape[0], q) and has_own_terms(model)
+
+
+def has_own_terms(model: Model) -> bool:
+    """Return whether all elastic terms are the library's own."""
+    return all(is_own(module) for term in model.terms for module in term.modules())
 
 
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
