@@ -89,8 +89,8 @@ class Model(nn.Module):
         compile at the same step; what is compiled agrees with what is eager up to rounding. Copies of a model count
         anew. Eager steps of the library's own code are recorded: on a GPU as CUDA graphs, unless
         `integrate.recorded.recording.unrecorded` says why not; on a CPU as tapes, with every bit the same, where few
-        robots are stepped at a time. That is as fast as compiled steps or faster, so "auto" compiles only what is not recorded
-        (docs/speed.md). On a GPU compiled steps are recorded, too.
+        robots are stepped at a time. That is as fast as compiled steps or faster, so "auto" compiles only what is not
+        recorded (docs/speed.md). On a GPU compiled steps are recorded, too.
     self_contacts : how parts of the robot touch each other; without any they pass through each other.
 
     Attributes
