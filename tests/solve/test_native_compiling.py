@@ -6,12 +6,15 @@ import shutil
 import stat
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from tests.solve.banded_factors import assert_solves
-from tests.solve.topologies import chain, hinges, random_values
+from tests.solve.topologies import chain, cliques, hinges, random_values
 from torchdismech.errors import InputError
 from torchdismech.native import compiled as native
 from torchdismech.solve import linear
@@ -36,13 +39,12 @@ def exchange(path, content):
 class TestCompiling:
     """The compiled code in its cache."""
 
-    def test_auto_takes_compiled_code_for_many_robots(self):
-        """Take native for a batch and for a robot alone, LAPACK for two with a wider band, and describe that."""
-        chained, plate = chain(), hinges(12)
-        for pattern, robots, taken in ((chained, 8, True), (chained, 1, True), (plate, 8, True), (plate, 2, False)):
+    def test_auto_takes_compiled_code(self):
+        """Take native for robots alone, few and many, with narrow and wide bands, and describe that."""
+        for pattern, robots in product((chain(), hinges(12)), (1, 2, 8)):
             solver = BandedSolver(pattern)
             found = solver.factor(random_values(pattern, "definite", robots)).parts
-            assert isinstance(found, native_band.NativeBand) == taken
+            assert isinstance(found, native_band.NativeBand)
         assert "native" in solver.describe()
         assert native.library().made_by in solver.describe()
 
@@ -75,6 +77,19 @@ class TestCompiling:
         for kind in ("definite", "unsymmetric"):
             pattern = chain(symmetric=kind == "definite")
             assert_solves(pattern, random_values(pattern, kind, 11))
+
+    @pytest.mark.slow  # compiles for half a minute
+    @pytest.mark.parametrize("width", [16, 64])
+    def test_vectors_of_other_machines(self, width, cache, monkeypatch):
+        """Solve with shorter and longer vectors than this machine has, which the compiler takes to pieces."""
+        monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, f"-DVECTOR_BYTES={width}", "-Wno-psabi"))
+        monkeypatch.setattr(native, "_flags_and_target", native._flags_and_target.__wrapped__)  # keeps nothing
+        assert native.library().vector_bytes == width
+        for kind, batch, reach in product(("definite", "unsymmetric"), (1, 11), (1, 4, 7, 10, 20)):
+            groups = [range(k, k + reach + 1) for k in range(43 - reach)]
+            pattern = cliques(groups, 43, kind == "definite", np.arange(43))
+            for dtype, transpose in product((torch.float64, torch.float32), (False, True)):
+                assert_solves(pattern, random_values(pattern, kind, batch).to(dtype), transpose)
 
     def test_a_file_that_cannot_be_compiled(self, cache, monkeypatch, tmp_path):
         """Say what the compiler says of it, though the other files, beside it, are compiled well."""

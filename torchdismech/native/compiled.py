@@ -291,6 +291,8 @@ def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
             factor.argtypes = [NUMBER] * 4 + [ARRAY, ARRAY, NUMBER, ARRAY, ARRAY, ARRAY, ARRAY, NUMBER, NUMBER]
             solve.argtypes = [NUMBER] * 4 + [ARRAY, ARRAY, ARRAY, NUMBER, ARRAY, ARRAY, NUMBER, NUMBER]
             factor.restype = solve.restype = None
+        numbers = getattr(code, f"single_band_numbers_{dtype}")
+        numbers.argtypes, numbers.restype = [NUMBER] * 3, NUMBER
         weighted_sums = getattr(code, f"weighted_sums_{dtype}")
         weighted_sums.argtypes = [NUMBER] + [ARRAY] * 5 + [NUMBER, NUMBER]
         subtract_sums = getattr(code, f"subtract_sums_{dtype}")

@@ -4,7 +4,8 @@
 
 namespace {
 
-#if defined(__AVX512F__)
+#if defined(VECTOR_BYTES)  // as the compiler was told
+#elif defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #elif defined(__AVX__)
 #define VECTOR_BYTES 32

@@ -1,79 +1,51 @@
-// The banded factor of one matrix: the lanes of a vector are numbers of a line, where in band.cpp they are matrices.
+// Banded factors of few matrices, one after the other: the lanes of a vector are numbers of a line, where in band.cpp they
+// are matrices.
 //
-// A = M E U as there, without row exchanges: M the reduced columns below the diagonal, U the reduced rows right of it, E
-// the inverses of the pivots; a symmetric matrix has U = M^T. A half holds the diagonal (n), in the end the inverses,
-// then n lines of `pitch` numbers: what stands beside the diagonal, `reach` numbers and zeros up to a whole vector. Of a
-// line only what its front reaches is written and read: pivot j reaches the lines up to last[j], which grows with j.
+// A = L D U without row exchanges: L and U have ones on their diagonals, and a symmetric matrix has U = L^T, of which
+// one half is stored. Four pivots are taken at a time: first where their lines meet each other, then what is behind
+// that, then what they do to the lines that they reach.
+//
+// A half is n lines, L by columns and U by rows. Lines j, ..., j + 3 of four pivots begin at number j of the matrix, so
+// that what stands side by side in them is of one row of L (of one column of U). On its diagonal a line has the inverse
+// of the pivot. After its first four numbers a line is whole vectors, with zeros behind what pivots reach: pivot j reaches
+// the lines up to last[j], which grows with j. After the last line follow empty ones that complete four, with ones on the
+// diagonal.
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "lanes.h"
 
 namespace {
 
-template <typename T> constexpr int64_t WIDTH = sizeof(Vec<T>) / sizeof(T);
+constexpr int64_t FOUR = 4;  // pivots that are taken together
 
-// Pivots that are taken together: a line that they reduce is read and written once for all of them.
-constexpr int64_t PIVOTS = 4;
+// In bands that reach so far the lines that pivots reach do not stay in the first cache; so many pivots are taken before
+// the lines behind them, each of which is then read from the second cache once.
+constexpr int64_t WIDE = 48, MANY = 16;
+
+template <typename T> constexpr int64_t WIDTH = sizeof(Vec<T>) / sizeof(T);
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 template <typename N> inline N larger(N a, N b) { return a > b ? a : b; }
 
-// Whole numbers, as many and as wide as the numbers of a vector.
-template <typename T> struct Whole;
-template <> struct Whole<double> { typedef int64_t vec __attribute__((vector_size(VECTOR_BYTES))); };
-template <> struct Whole<float> { typedef int32_t vec __attribute__((vector_size(VECTOR_BYTES))); };
-
 // Numbers of whole vectors that hold so many.
 template <typename T> inline int64_t whole(int64_t count) { return (count + WIDTH<T> - 1) / WIDTH<T> * WIDTH<T>; }
-
-// Bands are narrow where what a pivot reaches stays in registers (`NarrowElimination`), in vectors of eight numbers.
-// Those of a plane rod reach 5 numbers, those of a rod in space 10.
-constexpr int EIGHT = 8, NARROW = 10;
-
-template <typename T> struct Half {
-  T *diagonal, *beside;
-  const int64_t* last;
-  int64_t n, reach, pitch;
-
-  Half(T* at, const int64_t* last, int64_t n, int64_t reach)
-      : diagonal(at), beside(at + n), last(last), n(n), reach(reach), pitch(pitch_of(reach)) {}
-  static int64_t eights(int64_t reach) { return reach <= EIGHT ? EIGHT : 2 * EIGHT; }
-  // There is memory for longer lines where vectors are wide, or the line is not very short.
-  static int64_t pitch_of(int64_t reach) {
-    return reach >= 4 && reach <= NARROW ? larger(whole<T>(reach), eights(reach)) : whole<T>(reach);
-  }
-  // Whether all of its lines is written, zeros included, for `NarrowElimination` to read.
-  bool padded() const { return reach <= NARROW && pitch >= eights(reach); }
-  T* end() const { return beside + n * pitch; }
-  T* line(int64_t j) const { return beside + j * pitch; }
-  int64_t width(int64_t j) const { return smaller(reach, last[j] - j); }
-};
-
-// Start a half as entries of the matrix: number h of line p is entry sources[p * (reach + 1) + h], or zero for -1. The
-// first is on the diagonal. Lines of narrow bands are read as a whole, so all of them is written.
-template <typename T>
-void fill(const Half<T>& half, const T* values, const int64_t* sources) {
-  const auto entry = [&](int64_t source) { return source < 0 ? T(0) : values[source]; };
-  for (int64_t p = 0; p < half.n; ++p, sources += half.reach + 1) {
-    T* line = half.line(p);
-    const int64_t width = half.width(p), end = half.padded() ? half.pitch : whole<T>(width);
-    half.diagonal[p] = entry(sources[0]);
-    for (int64_t h = 0; h < width; ++h) line[h] = entry(sources[h + 1]);
-    for (int64_t h = width; h < end; ++h) line[h] = T(0);
-  }
-}
 
 template <typename T> inline Vec<T> loaded(const T* from) {
   Vec<T> found;
   std::memcpy(&found, from, sizeof found);
   return found;
+}
+
+template <typename T> inline void store(T* to, Vec<T> numbers) { std::memcpy(to, &numbers, sizeof numbers); }
+
+template <typename T> inline Vec<T> larger_sizes(Vec<T> most, Vec<T> numbers) {
+  const Vec<T> sizes = numbers < 0 ? -numbers : numbers;
+  return sizes > most ? sizes : most;
 }
 
 // All numbers of a vector, two and two.
@@ -85,342 +57,275 @@ template <typename T, typename F> inline T joined(const Vec<T>& numbers, F f) {
   return lane[0];
 }
 
-// The largest size of a number in lines [begin, end).
-template <typename T>
-inline T largest(const Half<T>& half, int64_t begin, int64_t end) {
-  Vec<T> most = {};
-  T on_diagonal = 0;
-  for (int64_t j = begin; j < end; ++j) {
-    for (int64_t h = 0; h < half.width(j); h += WIDTH<T>) {  // zeros follow the line
-      const Vec<T> numbers = loaded(half.line(j) + h), sizes = numbers < 0 ? -numbers : numbers;
-      most = sizes > most ? sizes : most;
-    }
-    on_diagonal = larger(std::abs(half.diagonal[j]), on_diagonal);
-  }
-  return larger(on_diagonal, joined<T>(most, larger<T>));
-}
+template <typename T> struct Half {
+  T* at;
+  int64_t n, reach, pitch;  // lines, numbers that they reach beside the diagonal, and that they take in memory
+  const int64_t* last;
 
-// What stands beside the diagonal in the lines of some pivots, with zeros behind it.
-template <typename T> class Lines {
- public:
-  explicit Lines(int64_t pitch) : pitch_(pitch), numbers_(PIVOTS * pitch) {}
-  const T* of(int64_t r) const { return numbers_.data() + r * pitch_; }
-  void take(int64_t r, const Half<T>& half, int64_t j) {
-    T* to = numbers_.data() + r * pitch_;
-    const int64_t filled = whole<T>(half.width(j));
-    const T* line = half.line(j);
-    const Vec<T> zeros = {};
-    for (int64_t k = 0; k < pitch_; k += WIDTH<T>) {
-      const Vec<T> numbers = k < filled ? loaded(line + k) : zeros;
-      std::memcpy(to + k, &numbers, sizeof numbers);
-    }
+  Half(T* at, const int64_t* last, int64_t n, int64_t reach)
+      : at(at), n(n), reach(reach), pitch(FOUR + whole<T>((reach + FOUR - 1) / FOUR * FOUR)), last(last) {}
+  int64_t lines() const { return (n + FOUR - 1) / FOUR * FOUR; }
+  int64_t numbers() const { return lines() * pitch; }
+  T* line(int64_t j) const { return at + j * pitch; }
+  // Numbers that the lines of four pivots from j on reach behind their first four, rounded up to fours.
+  int64_t behind(int64_t j) const {
+    const int64_t end = smaller(j + FOUR, n) - 1;
+    return (smaller(end + reach, last[end]) - j) / FOUR * FOUR;
   }
-
- private:
-  int64_t pitch_;
-  std::vector<T> numbers_;
 };
 
-// The elimination of a matrix in place.
-template <typename T> class Elimination {
+// Start a half as entries of the matrix, which are `batch` numbers apart: number h of line p from the diagonal on is entry
+// sources[p * (reach + 1) + h], or zero for -1.
+template <typename T> void fill(const Half<T>& half, const T* values, int64_t batch, const int64_t* sources) {
+  const T zero = 0;
+  std::memset(half.at, 0, half.numbers() * sizeof(T));
+  for (int64_t p = 0; p < half.n; ++p, sources += half.reach + 1) {
+    T* to = half.line(p) + p % FOUR;
+    for (int64_t h = 0; h <= half.reach; ++h) {
+      const T* from = sources[h] < 0 ? &zero : values + sources[h] * batch;  // no branch
+      to[h] = *from;
+    }
+  }
+  for (int64_t p = half.n; p < half.lines(); ++p) half.line(p)[p % FOUR] = 1;
+}
+
+// The largest size of so many numbers, of which a multiple of a vector is read.
+template <typename T> T largest(const T* numbers, int64_t count) {
+  Vec<T> most = {};
+  for (int64_t k = 0; k < count; k += WIDTH<T>) most = larger_sizes<T>(most, loaded(numbers + k));
+  return joined<T>(most, larger<T>);
+}
+
+// Lines r of four pivots at numbers s > r, where they meet each other.
+template <typename T> using Corner = T[FOUR][FOUR];
+
+// The elimination of a matrix in place. A symmetric one has the same half twice.
+template <typename T, bool symmetric> class Elimination {
  public:
-  Elimination(const Half<T>& lower, const Half<T>& upper, bool symmetric, T limit)
-      : lower_(lower), upper_(upper), symmetric_(symmetric), limit_(limit),
-        below_(larger(lower.pitch, upper.pitch) + whole<T>(PIVOTS + WIDTH<T>)), right_(below_) {}
+  Elimination(const Half<T>& lower, const Half<T>& upper, T limit)
+      : lower_(lower), upper_(upper), limit_(limit), pitch_(larger(lower.pitch, upper.pitch) + WIDTH<T>),
+        pivots_(larger(lower.reach, upper.reach) < WIDE ? FOUR : MANY), below_(pivots_ * pitch_),
+        right_(symmetric ? 0 : pivots_ * pitch_) {}
 
   // Returns whether pivots of a symmetric matrix were positive; of others, whether no term was larger than the limit.
   bool run() {
-    int64_t j = 0;
-    for (; j + PIVOTS <= lower_.n; j += PIVOTS) take<PIVOTS>(j);
-    for (; j < lower_.n; ++j) take<1>(j);
-    return sound_;
+    bool sound = true;
+    for (int64_t begin = 0; begin < lower_.n; begin += pivots_) {
+      const int64_t end = smaller(begin + pivots_, lower_.lines());
+      for (int64_t j = begin; j < end; j += FOUR) {
+        sound &= take(j, below_.data() + (j - begin) * pitch_, right_.data() + (j - begin) * pitch_);
+        if (j + FOUR == end) continue;
+        subtract(lower_, upper_, j, below_.data() + (j - begin) * pitch_, j + FOUR, end);
+        if (!symmetric) subtract(upper_, lower_, j, right_.data() + (j - begin) * pitch_, j + FOUR, end);
+      }
+      subtract_all(lower_, upper_, begin, end, below_.data());
+      if (!symmetric) subtract_all(upper_, lower_, begin, end, right_.data());
+    }
+    return sound;
   }
 
  private:
-  // Take R pivots from j on: reduce the lines that they reach.
-  template <int64_t R> void take(int64_t j) {
-    T inverse[R];
-    for (int64_t r = 0; r < R; ++r) {
-      inverse[r] = take_pivot(j + r, r);
-      for (int64_t i = j + r + 1; i < j + R; ++i) reduce<1>(i, j + r, r, inverse + r);
-    }
-    for (int64_t i = j + R; i <= lower_.last[j + R - 1]; ++i) reduce<R>(i, j, 0, inverse);
+  // Take the four pivots from j on. What is behind their corner is copied before it is divided by the pivots.
+  bool take(int64_t j, T* below, T* right) const {
+    T inverse[FOUR];
+    Corner<T> down, across;
+    const bool positive = take_corner(j, inverse, down, across);
+    reduce(lower_, j, inverse, symmetric ? down : across, below);
+    if (!symmetric) reduce(upper_, j, inverse, down, right);
+    keep(lower_, j, inverse, down);
+    if (symmetric) return positive;
+    keep(upper_, j, inverse, across);
+    bool small = limit_ <= std::numeric_limits<T>::max();
+    for (int r = 0; r < FOUR; ++r) small &= largest_term(j, r) <= limit_;  // false for NaN
+    return small;
   }
 
-  // Copy the lines of pivot j, number r of those that are taken together; return its inverse, which takes its place.
-  T take_pivot(int64_t j, int64_t r) {
-    const T inverse = T(1) / lower_.diagonal[j];
-    below_.take(r, lower_, j);
-    if (symmetric_) {
-      sound_ &= (inverse > 0) & (inverse <= std::numeric_limits<T>::max());
-    } else {
-      upper_.diagonal[j] = lower_.diagonal[j];
-      sound_ &= largest(lower_, j, j + 1) * std::abs(inverse) * largest(upper_, j, j + 1) <= limit_;  // false for NaN
-      right_.take(r, upper_, j);
-    }
-    return lower_.diagonal[j] = upper_.diagonal[j] = inverse;
+  // The largest size of a term of pivot j + r: of its line of L, times that of its line of U, times itself.
+  T largest_term(int64_t j, int r) const {
+    const auto of_line = [&](const Half<T>& half) {
+      const T* line = half.line(j + r);
+      T most = larger(largest(line + FOUR, half.behind(j)), T(1));
+      for (int s = r + 1; s < FOUR; ++s) most = larger(std::abs(line[s]), most);
+      return most;
+    };
+    return of_line(lower_) * of_line(upper_) * std::abs(T(1) / lower_.line(j + r)[r]);
   }
 
-  // Reduce line i of both halves by R pivots from j on, whose lines are copied from number `first` on.
-  template <int64_t R> void reduce(int64_t i, int64_t j, int64_t first, const T* inverse) {
-    reduce_half<R>(lower_, below_, symmetric_ ? below_ : right_, i, j, first, inverse);
-    if (!symmetric_) reduce_half<R>(upper_, right_, below_, i, j, first, inverse);
+  // Subtract what pivots [begin, end) do to a half's lines after them, a few lines at a time by all of many pivots.
+  void subtract_all(const Half<T>& half, const Half<T>& other, int64_t begin, int64_t end, const T* reduced) const {
+    const int64_t reached = end + other.behind(end - FOUR), at_once = end - begin > FOUR ? FOUR : reached - end;
+    for (int64_t p = end; p < reached; p += at_once)
+      for (int64_t j = begin; j < end; j += FOUR)
+        subtract(half, other, j, reduced + (j - begin) * pitch_, p, p + at_once);
   }
 
-  // The other half's lines say by how much.
-  template <int64_t R>
-  static void reduce_half(const Half<T>& half, const Lines<T>& lines, const Lines<T>& others, int64_t i, int64_t j,
-                          int64_t first, const T* inverse) {
-    const T* from[R];
-    T by[R];
-    for (int64_t r = 0; r < R; ++r) {
-      const int64_t at = i - (j + r) - 1;  // of line i beside the diagonal of the pivot
-      by[r] = others.of(first + r)[at] * inverse[r];
-      from[r] = lines.of(first + r) + at + 1;
-      half.diagonal[i] -= from[r][-1] * by[r];
+  // Find what the four lines from j on are where they meet each other.
+  static_assert(FOUR == 4);
+  bool take_corner(int64_t j, T* inverse, Corner<T>& down, Corner<T>& across) const {
+    T a[FOUR][FOUR];
+    for (int c = 0; c < FOUR; ++c)
+      for (int r = c; r < FOUR; ++r) {
+        a[r][c] = lower_.line(j + c)[r];
+        if (!symmetric && r > c) a[c][r] = upper_.line(j + c)[r];
+      }
+    bool positive = true;
+    for (int k = 0; k < FOUR; ++k) {
+      inverse[k] = T(1) / a[k][k];
+      positive &= (inverse[k] > 0) & (inverse[k] <= std::numeric_limits<T>::max());
+      for (int r = k + 1; r < FOUR; ++r) {
+        down[k][r] = a[r][k] * inverse[k];
+        if (!symmetric) across[k][r] = a[k][r] * inverse[k];
+      }
+      for (int c = k + 1; c < FOUR; ++c)
+        for (int r = symmetric ? c : k + 1; r < FOUR; ++r) a[r][c] -= a[r][k] * (symmetric ? down : across)[k][c];
     }
-    T* to = half.line(i);
-    const int64_t count = smaller(half.reach, half.last[j + R - 1] - i);
+    return positive;
+  }
+
+  // Reduce what is behind the corner of the four lines from j on, keep it as it is in `reduced`, and divide it by the
+  // pivots. `over` is the other half's corner.
+  void reduce(const Half<T>& half, int64_t j, const T* inverse, const Corner<T>& over, T* reduced) const {
+    T* line = half.line(j) + FOUR;
+    int64_t k = 0;
+    for (const int64_t count = half.behind(j); k < count; k += WIDTH<T>) {
+      Vec<T> numbers[FOUR];
+      for (int r = 0; r < FOUR; ++r) {
+        numbers[r] = loaded(line + r * half.pitch + k);
+        for (int s = 0; s < r; ++s) numbers[r] -= numbers[s] * over[s][r];
+        store<T>(reduced + r * pitch_ + k, numbers[r]);
+        store<T>(line + r * half.pitch + k, numbers[r] * inverse[r]);
+      }
+    }
+    for (int r = 0; r < FOUR; ++r) store<T>(reduced + r * pitch_ + k, Vec<T>{});  // `subtract` reads beyond
+  }
+
+  static void keep(const Half<T>& half, int64_t j, const T* inverse, const Corner<T>& corner) {
+    for (int r = 0; r < FOUR; ++r) {
+      T* line = half.line(j + r);
+      line[r] = inverse[r];
+      for (int s = r + 1; s < FOUR; ++s) line[s] = corner[r][s];
+    }
+  }
+
+  // Subtract what the four pivots from j on do to lines [from, to), as far as they reach. Stores might change what is not
+  // local, for all that the compiler knows.
+  void subtract(const Half<T>& half, const Half<T>& other, int64_t j, const T* reduced, int64_t from, int64_t to) const {
+    const int64_t first = j + FOUR, count = half.behind(j), last = smaller(to - first, other.behind(j));
+    const int64_t apart = pitch_, pitch = half.pitch, between = other.pitch;
+    const T* by = other.line(j) + (from - j);
+    T* line = half.line(from);
+    for (int64_t p = from - first; p < last; ++p, ++by, line += pitch) {
+      const T b[FOUR] = {by[0], by[between], by[2 * between], by[3 * between]};
+      const int64_t begin = p / FOUR * FOUR;
+      T* to_line = line - begin;
+      for (int64_t k = begin; k < count; k += WIDTH<T>) {
+        Vec<T> numbers = loaded(to_line + k);
+        for (int r = 0; r < FOUR; ++r) numbers -= loaded(reduced + r * apart + k) * b[r];
+        store<T>(to_line + k, numbers);
+      }
+    }
+  }
+
+  const Half<T>&lower_, &upper_;
+  const T limit_;
+  const int64_t pitch_, pivots_;
+  std::vector<T> below_, right_;
+};
+
+// y -= L times what is in front of it, in place; then y over the pivots.
+template <typename T> void down(const Half<T>& half, T* y) {
+  for (int64_t j = 0; j < half.n; j += FOUR) {
+    const T* line = half.line(j);
+    T *own = y + j, *behind = own + FOUR;
+    T known[FOUR];
+    for (int r = 0; r < FOUR; ++r) {
+      known[r] = own[r];
+      for (int s = 0; s < r; ++s) known[r] -= line[s * half.pitch + r] * known[s];
+    }
+    const int64_t count = half.behind(j);
     for (int64_t k = 0; k < count; k += WIDTH<T>) {
-      Vec<T> sum = loaded(to + k);
-      for (int64_t r = 0; r < R; ++r) sum -= loaded(from[r] + k) * by[r];
-      std::memcpy(to + k, &sum, sizeof sum);
+      Vec<T> numbers = loaded(behind + k);
+      for (int r = 0; r < FOUR; ++r) numbers -= loaded(line + r * half.pitch + FOUR + k) * known[r];
+      store<T>(behind + k, numbers);
     }
+    for (int r = 0; r < FOUR; ++r) own[r] = known[r] * line[r * half.pitch + r];
   }
-
-  const Half<T>&lower_, &upper_;
-  const bool symmetric_;
-  const T limit_;
-  Lines<T> below_, right_;
-  bool sound_ = true;
-};
-
-// Eight numbers in a vector, however wide the machine's are.
-template <typename T> struct Eight;
-template <> struct Eight<double> {
-  typedef double vec __attribute__((vector_size(EIGHT * sizeof(double))));
-  typedef int64_t places __attribute__((vector_size(EIGHT * sizeof(double))));
-};
-template <> struct Eight<float> {
-  typedef float vec __attribute__((vector_size(EIGHT * sizeof(float))));
-  typedef int32_t places __attribute__((vector_size(EIGHT * sizeof(float))));
-};
-
-// The numbers of two vectors from number D on.
-template <int D, typename T, typename V = typename Eight<T>::vec> inline V eight_from(V first, V second) {
-#ifdef __clang__
-  return __builtin_shufflevector(first, second, D, D + 1, D + 2, D + 3, D + 4, D + 5, D + 6, D + 7);
-#else
-  return __builtin_shuffle(first, second, typename Eight<T>::places{D, D + 1, D + 2, D + 3, D + 4, D + 5, D + 6, D + 7});
-#endif
 }
 
-// What stands beside the diagonal in a line that reaches at most so many numbers; zeros behind it.
-template <typename T, int REACH> struct NarrowLine {
-  typedef typename Eight<T>::vec V;
-  static constexpr int EIGHTS = (REACH + EIGHT - 1) / EIGHT;
-  V part[EIGHTS] = {};
-
-  T number(int k) const { return part[k / EIGHT][k % EIGHT]; }
-  V at(int k) const { return k < EIGHTS ? part[k] : V{}; }
-  NarrowLine times(T factor) const {
-    NarrowLine found;
-    for (int k = 0; k < EIGHTS; ++k) found.part[k] = part[k] * factor;
-    return found;
+// y -= U times what is behind it, in place.
+template <typename T> void up(const Half<T>& half, T* y) {
+  for (int64_t j = half.lines() - FOUR; j >= 0; j -= FOUR) {
+    const T* line = half.line(j);
+    T *own = y + j, *behind = own + FOUR;
+    Vec<T> sum[FOUR] = {};
+    const int64_t count = half.behind(j);
+    for (int64_t k = 0; k < count; k += WIDTH<T>) {
+      const Vec<T> numbers = loaded(behind + k);
+      for (int r = 0; r < FOUR; ++r) sum[r] += loaded(line + r * half.pitch + FOUR + k) * numbers;
+    }
+    for (int r = FOUR - 1; r >= 0; --r) {
+      own[r] -= joined<T>(sum[r], [](T a, T b) { return a + b; });
+      for (int s = r + 1; s < FOUR; ++s) own[r] -= line[r * half.pitch + s] * own[s];
+    }
   }
-  // Subtract a line from its number D on, times a factor.
-  template <int D> void subtract(const NarrowLine& line, T factor) {
-    for (int k = 0; k < EIGHTS && k * EIGHT < REACH - D; ++k)
-      part[k] -= eight_from<D % EIGHT, T>(line.at(k + D / EIGHT), line.at(k + D / EIGHT + 1)) * factor;
-  }
-};
-
-// The elimination of a matrix of narrow bands in place: lines that a pivot reaches stay in registers until they are
-// pivots themselves. So a pivot waits for the one before, and hardly for memory.
-template <typename T, int REACH> class NarrowElimination {
- public:
-  NarrowElimination(const Half<T>& lower, const Half<T>& upper, bool symmetric, T limit)
-      : lower_(lower), upper_(upper), symmetric_(symmetric), limit_(limit) {}
-
-  // Returns what `Elimination` does.
-  bool run() { return symmetric_ ? eliminate<true>() : eliminate<false>() && grew_little(); }
-
- private:
-  typedef NarrowLine<T, REACH> Line;
-
-  // The lines of a half from the next pivot on, as far as that reaches.
-  struct Window {
-    const Half<T>& half;
-    Line line[REACH];
-
-    explicit Window(const Half<T>& of) : half(of) {
-      for (int d = 0; d < REACH; ++d) line[d] = taken(d);
-    }
-    Line taken(int64_t j) const {
-      Line numbers;
-      if (j < half.n) std::memcpy(numbers.part, half.line(j), sizeof numbers.part);
-      return numbers;
-    }
-    // Reduce the lines after that of the pivot j, times these factors, and go on to the next pivot.
-    template <int... D> void reduce(int64_t j, const Line& by, std::integer_sequence<int, D...>) {
-      std::memcpy(half.line(j), line[0].part, sizeof line[0].part);
-      (line[D + 1].template subtract<D + 1>(line[0], by.number(D)), ...);
-      for (int d = 1; d < REACH; ++d) line[d - 1] = line[d];
-      line[REACH - 1] = taken(j + REACH);
-    }
-  };
-
-  T diagonal(int64_t j) const { return j < lower_.n ? lower_.diagonal[j] : T(1); }
-
-  template <bool symmetric> bool eliminate() {
-    constexpr auto others = std::make_integer_sequence<int, REACH - 1>();
-    Window below(lower_), right(upper_);
-    bool sound = true;
-    T pivot = diagonal(0);
-    Line rest;  // of the diagonal
-    for (int d = 0; d < REACH; ++d) rest.part[d / EIGHT][d % EIGHT] = diagonal(d + 1);
-    for (int64_t j = 0; j < lower_.n; ++j) {
-      const T inverse = T(1) / pivot;
-      const Line by = (symmetric ? below : right).line[0].times(inverse);
-      for (int k = 0; k < Line::EIGHTS; ++k) rest.part[k] -= below.line[0].part[k] * by.part[k];
-      if (symmetric) {
-        sound &= (inverse > 0) & (inverse <= std::numeric_limits<T>::max());
-      } else {
-        upper_.diagonal[j] = pivot;
-        right.reduce(j, below.line[0].times(inverse), others);
-      }
-      below.reduce(j, by, others);
-      lower_.diagonal[j] = inverse;
-      pivot = rest.number(0);
-      for (int k = 0; k < Line::EIGHTS; ++k) rest.part[k] = eight_from<1, T>(rest.part[k], rest.at(k + 1));
-      rest.part[(REACH - 1) / EIGHT][(REACH - 1) % EIGHT] = diagonal(j + REACH + 1);
-    }
-    return sound;
-  }
-
-  // Whether no term of the elimination was larger than the limit. The inverses take the places of the pivots.
-  bool grew_little() const {
-    bool sound = true;
-    for (int64_t j = 0; j < lower_.n; ++j) {
-      const T pivot = std::abs(upper_.diagonal[j]), inverse = lower_.diagonal[j];
-      T down = pivot, across = pivot;
-      for (int k = 0; k < REACH; ++k) {
-        down = larger(std::abs(lower_.line(j)[k]), down);
-        across = larger(std::abs(upper_.line(j)[k]), across);
-      }
-      sound &= down * std::abs(inverse) * across <= limit_;  // false for NaN
-      upper_.diagonal[j] = inverse;
-    }
-    return sound;
-  }
-
-  const Half<T>&lower_, &upper_;
-  const bool symmetric_;
-  const T limit_;
-};
-
-// Factor in place. Returns whether pivots of a symmetric matrix were positive; of others, whether no term was too large.
-template <typename T> bool factored(const Half<T>& lower, const Half<T>& upper, bool symmetric, T limit) {
-  const int64_t reach = larger(lower.reach, upper.reach);
-  // both are padded then: the shorter one reaches less far
-  const bool fits = reach <= NARROW && smaller(lower.pitch, upper.pitch) >= lower.eights(reach);
-  if (!fits) return Elimination<T>(lower, upper, symmetric, limit).run();
-  if (reach <= 5) return NarrowElimination<T, 5>(lower, upper, symmetric, limit).run();
-  if (reach <= EIGHT) return NarrowElimination<T, EIGHT>(lower, upper, symmetric, limit).run();
-  return NarrowElimination<T, NARROW>(lower, upper, symmetric, limit).run();
 }
 
-// Substitutions with the lines of R pivots from j on: y is read and written once for all of them. What is right of line
-// j + r, as far as it concerns y from j + R on, begins at number R - r - 1; past its width other lines follow, or what
-// was left there, which a mask hides.
-template <typename T, int64_t R> class Block {
- public:
-  Block(const Half<T>& half, int64_t j) : half_(half), j_(j), count_(half.width(j + R - 1)) {}
+// Both halves of a matrix, or twice the one of a symmetric one, for which `reach_right` is -1.
+template <typename T> struct Matrix {
+  bool symmetric;
+  Half<T> lower, upper;
 
-  // y -= these lines, as columns, times y at their pivots.
-  void down(T* y) const {
-    T* own = y + j_;
-    for (int64_t r = 0; r < R; ++r)
-      for (int64_t s = r + 1; s < R; ++s) own[s] -= over_pivot(r, s) * own[r];
-    for (int64_t r = 0; r < R; ++r) own[r] *= half_.diagonal[j_ + r];
-    for (int64_t k = 0; k < count_; k += WIDTH<T>) {
-      Vec<T> less = loaded(own + R + k);
-      for (int64_t r = 0; r < R; ++r) less -= part(r, k) * own[r];
-      std::memcpy(own + R + k, &less, sizeof less);
-    }
+  Matrix(T* at, const int64_t* last, int64_t n, int64_t reach_below, int64_t reach_right)
+      : symmetric(reach_right < 0), lower(at, last, n, reach_below),
+        upper(symmetric ? lower : Half<T>(at + lower.numbers(), last, n, reach_right)) {}
+  int64_t numbers() const { return lower.numbers() + (symmetric ? 0 : upper.numbers()); }
+
+  // Factor the matrix with these values. Returns whether pivots of a symmetric matrix were positive; of others, whether
+  // no term was more than `growth` times as large as its largest number.
+  bool factor(const T* values, int64_t batch, const int64_t* sources, T growth) const {
+    fill(lower, values, batch, sources);
+    if (symmetric) return Elimination<T, true>(lower, upper, 0).run();
+    fill(upper, values, batch, sources + lower.n * (lower.reach + 1));
+    const T limit = growth * larger(largest(lower.at, lower.numbers()), largest(upper.at, upper.numbers()));
+    return Elimination<T, false>(lower, upper, limit).run();
   }
 
-  // y at these pivots -= these lines times y, times the inverses of the pivots.
-  void up(T* y) const {
-    T* own = y + j_;
-    Vec<T> sum[R] = {};
-    for (int64_t k = 0; k < count_; k += WIDTH<T>) {
-      const Vec<T> more = loaded(own + R + k);
-      for (int64_t r = 0; r < R; ++r) sum[r] += part(r, k) * more;
-    }
-    const auto add = [](T a, T b) { return a + b; };
-    for (int64_t r = 0; r < R; ++r) own[r] -= joined<T>(sum[r], add) * half_.diagonal[j_ + r];
-    for (int64_t s = R - 1; s > 0; --s)
-      for (int64_t r = 0; r < s; ++r) own[r] -= over_pivot(r, s) * own[s];
+  // Solve in place; y has room for `room` numbers, zeros behind the n first.
+  void solve(T* y, bool transpose) const {
+    down(transpose ? upper : lower, y);
+    up(transpose ? lower : upper, y);
   }
-
- private:
-  // The number of line j + r at pivot j + s, over its own pivot.
-  T over_pivot(int64_t r, int64_t s) const {
-    return s - r <= half_.width(j_ + r) ? half_.line(j_ + r)[s - r - 1] * half_.diagonal[j_ + r] : T(0);
-  }
-
-  // Numbers k, k + 1, ... of what is right of line j + r, zero past its width.
-  Vec<T> part(int64_t r, int64_t k) const {
-    const int64_t from = R - r - 1 + k, left = half_.width(j_ + r) - from;
-    const Vec<T> numbers = loaded(half_.line(j_ + r) + from);
-    if (left >= WIDTH<T>) return numbers;
-    typedef typename Whole<T>::vec Mask;
-    Mask place;
-    for (int64_t i = 0; i < WIDTH<T>; ++i) place[i] = i;
-    return (Vec<T>)((Mask)numbers & (place < decltype(place[0] + 0)(left)));
-  }
-
-  const Half<T>& half_;
-  const int64_t j_, count_;
+  int64_t room() const { return lower.lines() + lower.pitch + upper.pitch; }
 };
-
-// Solve in place; y (n) has zeros behind it, as many as a line has numbers.
-template <typename T>
-void solve(const Half<T>& lower, const Half<T>& upper, T* y) {
-  const int64_t n = lower.n, whole = n / PIVOTS * PIVOTS;
-  for (int64_t j = 0; j < whole; j += PIVOTS) Block<T, PIVOTS>(lower, j).down(y);
-  for (int64_t j = whole; j < n; ++j) Block<T, 1>(lower, j).down(y);
-  for (int64_t j = n; j > whole; --j) Block<T, 1>(upper, j - 1).up(y);
-  for (int64_t j = whole; j > 0; j -= PIVOTS) Block<T, PIVOTS>(upper, j - PIVOTS).up(y);
-}
 
 }  // namespace
 
-// Arguments as those of band.cpp, for a batch of one: `upper` is -1 for symmetric matrices, the last two are not read.
+// Arguments as those of band.cpp, of matrices [first, last) of a batch: `upper` is -1 for symmetric matrices. A matrix
+// takes as many numbers as `single_band_numbers` says.
 #define INTERFACE(T, suffix)                                                                                          \
-  void single_band_factor_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,           \
+  int64_t single_band_numbers_##suffix(int64_t n, int64_t lower, int64_t upper) {                                     \
+    return Matrix<T>(nullptr, nullptr, n, lower, upper).numbers();                                                    \
+  }                                                                                                                   \
+  void single_band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,     \
                                    const T* values, int64_t, const int64_t* sources, const double* growth,            \
-                                   T* numbers, bool* good, int64_t, int64_t) {                                        \
-    const Half<T> below(numbers, fronts + n, n, lower);                                                               \
-    const Half<T> right = upper < 0 ? below : Half<T>(below.end(), fronts + n, n, upper);                             \
-    fill(below, values, sources);                                                                                     \
-    T most = 0;                                                                                                       \
-    if (upper >= 0) {                                                                                                 \
-      fill(right, values, sources + n * (lower + 1));                                                                 \
-      most = larger(largest(below, 0, n), largest(right, 0, n));                                                      \
+                                   T* numbers, bool* good, int64_t first, int64_t last) {                             \
+    const int64_t each = single_band_numbers_##suffix(n, lower, upper);                                               \
+    for (int64_t m = first; m < last; ++m) {                                                                          \
+      const Matrix<T> matrix(numbers + m * each, fronts + n, n, lower, upper);                                        \
+      good[m] = matrix.factor(values + m, batch, sources, T(*growth));                                                \
     }                                                                                                                 \
-    good[0] = factored<T>(below, right, upper < 0, most * T(*growth));                                                \
   }                                                                                                                   \
   void single_band_solve_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,            \
                                   const T* numbers, const int64_t* order, int64_t transpose, const T* rhs, T* x,      \
-                                  int64_t, int64_t) {                                                                 \
-    const Half<T> below(const_cast<T*>(numbers), fronts + n, n, lower);                                               \
-    const Half<T> right = upper < 0 ? below : Half<T>(below.end(), fronts + n, n, upper);                             \
-    std::vector<T> y(n + below.pitch + right.pitch + 1);                                                              \
-    for (int64_t i = 0; i < n; ++i) y[i] = rhs[order[i]];                                                             \
-    transpose ? solve(right, below, y.data()) : solve(below, right, y.data());                                        \
-    for (int64_t i = 0; i < n; ++i) x[order[i]] = y[i];                                                               \
+                                  int64_t first, int64_t last) {                                                      \
+    const int64_t each = single_band_numbers_##suffix(n, lower, upper);                                               \
+    for (int64_t m = first; m < last; ++m) {                                                                          \
+      const Matrix<T> matrix(const_cast<T*>(numbers) + m * each, fronts + n, n, lower, upper);                        \
+      std::vector<T> y(matrix.room());                                                                                \
+      for (int64_t i = 0; i < n; ++i) y[i] = rhs[m * n + order[i]];                                                   \
+      matrix.solve(y.data(), transpose != 0);                                                                         \
+      for (int64_t i = 0; i < n; ++i) x[m * n + order[i]] = y[i];                                                     \
+    }                                                                                                                 \
   }
 
 extern "C" {

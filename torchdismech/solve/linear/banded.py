@@ -15,7 +15,15 @@ from torchdismech.native import Pool, Unavailable, library, taped, unless_all
 from torchdismech.native.gpu import kernels
 from torchdismech.solve.linear.base import Decomposition, DirectSolver
 from torchdismech.solve.linear.blocks import BlockElimination
-from torchdismech.solve.linear.native_band import Memory, NativeBand, band_bytes, band_fronts, band_sources
+from torchdismech.solve.linear.native_band import (
+    Memory,
+    NativeBand,
+    band_bytes,
+    band_fronts,
+    band_sources,
+    most_one_by_one,
+    one_by_one,
+)
 from torchdismech.solve.linear.triton_band import WIDEST, TritonBand, TritonTables, triton_bytes
 from torchdismech.sparse import Pattern
 from torchdismech.sparse.ordering import BandedOrder, banded_order
@@ -23,11 +31,6 @@ from torchdismech.sparse.ordering import BandedOrder, banded_order
 __all__ = ["BandedSolver"]
 
 METHODS = ("auto", "native", "lapack", "triton", "blocks")
-# "auto" takes "native" from this many robots on, and one more for so many places that pivots reach: fewer leave lanes
-# empty. A robot alone has its lines in vectors, and is factored by it while pivots reach up to so many places.
-NATIVE_FROM = 2
-PLACES_A_ROBOT = 50
-REACH_ALONE = 160
 # LU without row exchanges is kept while no term of it is larger than this power of 1/epsilon times the matrix: then a
 # quarter of the digits may go. Rows beyond are factored again with row exchanges, so this need not be generous.
 NATIVE_GROWTH = 0.25
@@ -43,49 +46,35 @@ class BandedSolver(DirectSolver):
     to wait to learn which matrices need them, so those are not `ok`: "triton" exchanges no rows and "blocks" only rows
     within a block, and both report the matrices whose terms grow by more than 1/sqrt(machine epsilon).
 
-    One CPU core with vectors of 64 bytes, microseconds per robot, factor + solve, native / LAPACK. Half-bandwidth 10 is
-    a rod of 101 nodes, 119 a shell of 20 x 20 nodes, the others are full bands:
+    Microseconds per robot, factor + solve, native / LAPACK, on a CPU core with vectors of 64 bytes. Half-bandwidth 10
+    is a rod of 101 nodes, 119 a shell of 20 x 20 nodes, the others are full bands:
 
-    ========  ====  =============  =============  =============  =============
-    Cholesky
-    half-bw.  n     B = 1          B = 8          B = 64         B = 256
-    ========  ====  =============  =============  =============  =============
-    10         403  53 / 50        6.6 / 40       7.9 / 44       11 / 53
-    20         800  150 / 130      24 / 150       34 / 180       59 / 250
-    40        1000  510 / 320      77 / 400       120 / 550      190 / 630
-    64        1200  1350 / 740     190 / 960      380 / 1330     410 / 1340
-    119       1200  3180 / 780     450 / 1040     670 / 1210     680 / 1220
-    232       2600  37000 / 5800   5600 / 9200    5600 / 10100   8600 / 13200
-    ========  ====  =============  =============  =============  =============
+    ========  ====  =============  =============  =============  =============  =============  =============
+    half-bw.  n     Cholesky, B = 8, 64, 256                     LU, B = 8, 64, 256
+    ========  ====  =============  =============  =============  =============  =============  =============
+    10         403  6.6 / 40       7.9 / 44       11 / 53        11 / 62        15 / 71        17 / 99
+    20         800  24 / 150       34 / 180       59 / 250       58 / 230       95 / 400       145 / 480
+    40        1000  77 / 400       120 / 550      190 / 630      170 / 680      350 / 1220     390 / 1200
+    64        1200  190 / 960      380 / 1330     410 / 1340     460 / 1870     750 / 2480     800 / 2510
+    119       1200  450 / 1040     670 / 1210     680 / 1220     1080 / 2580    1250 / 2670    1350 / 5240
+    232       2600  5600 / 9200    5600 / 10100   8600 / 13200   15700 / 22800  15500 / 23800
+    ========  ====  =============  =============  =============  =============  =============  =============
 
-    ========  ====  =============  =============  =============  =============
-    LU
-    half-bw.  n     B = 1          B = 8          B = 64         B = 256
-    ========  ====  =============  =============  =============  =============
-    10         403  84 / 64        11 / 62        15 / 71        17 / 99
-    20         800  340 / 165      58 / 230       95 / 400       145 / 480
-    40        1000  1160 / 480     170 / 680      350 / 1220     390 / 1200
-    64        1200  2730 / 1150    460 / 1870     750 / 2480     800 / 2510
-    119       1200  6650 / 1670    1080 / 2580    1250 / 2670    1350 / 5240
-    232       2600  109000/13500   15700 / 22800  15500 / 23800
-    ========  ====  =============  =============  =============  =============
+    A vector with two robots costs as much as one with 8 (16 in float32). So few robots are factored one by one, four
+    pivots at a time, with lines of a band in vectors. One robot on another core, with vectors of 32 bytes, all calls
+    included (the compiled code alone takes 9 us for the factor of the rod, and 30 by LU):
 
-    The figures for B = 1 are of a slower core than the others, and of code for many robots. Now a single robot has
-    lines of its band in vectors (`native/single_band.cpp`), four pivots at a time, and either code goes no farther than
-    pivots reach. Another core with vectors of 32 bytes, one robot, factor, native / LAPACK:
+    ========  =========  =========  =========  =========  =========  =========  =========  ==========
+    half-bw.  10         20         40         64         90         119        160        232
+    n         403        800        1000       1200       1200       1200       1600       2600
+    ========  =========  =========  =========  =========  =========  =========  =========  ==========
+    Cholesky  131/183    188/313    261/583    407/1078   612/1193   1139/1536  1978/2723  6700/7880
+    LU        277/284    318/498    523/918    963/1904   1528/2811  2388/3410  5072/8470  18500/17200
+    ========  =========  =========  =========  =========  =========  =========  =========  ==========
 
-    ==========  ========  ========  ========  =========  =========  =========  =========  ==========  ===========
-    half-bw.    10        20        40        64         90         119        160        232         119, pile
-    n           403       800       1000      1200       1200       1200       1600       2600        400
-    ==========  ========  ========  ========  =========  =========  =========  =========  ==========  ===========
-    Cholesky    55/84     93/191    184/440   386/915    639/920    984/1263   2160/2390  7220/6420
-    LU          70/111    147/256   357/664   828/1480   1310/1760  2030/2480  4710/4810  16200/14000 430/938
-    ==========  ========  ========  ========  =========  =========  =========  =========  ==========  ===========
-
-    The last is a rope that lies on itself, whose pivots reach 79 places in the mean square; of 16 such robots a factor
-    takes 336 each, 519 with the whole band. With vectors of several robots native breaks even with two robots up to
-    half-bandwidth 40, with four at 119 and six at 232: a vector with two robots costs as much as one with 8 (16 in
-    float32). "blocks" takes 1600 for the rod at B = 1 and 120 at B = 256.
+    Either code goes no farther than pivots reach: a rope that lies on itself has a band of 119 whose pivots reach 79
+    places in the mean square; of 16 such robots a factor takes 336 us each, 519 with the whole band. "blocks" takes
+    1600 for the rod at B = 1 and 120 at B = 256.
 
     Parameters
     ----------
@@ -93,8 +82,8 @@ class BandedSolver(DirectSolver):
         reverse Cuthill-McKee.
     method : "native" (compiled code for many robots at once; CPU only, needs a C++ compiler), "lapack" (CPU only),
         "triton" (a kernel for GPUs; half-bandwidths up to 24), "blocks" (any device) or "auto". On a CPU that is
-        native for a robot alone and for more than a few; lapack for a few, for very wide bands and where there is no
-        compiler. On a GPU it is triton; blocks for wider bands and where there is no Triton. `describe` says which.
+        native, and lapack where there is no compiler. On a GPU it is triton; blocks for wider bands and where there is
+        no Triton. `describe` says which.
 
     Attributes
     ----------
@@ -155,11 +144,6 @@ class BandedSolver(DirectSolver):
         _, last = self._fronts
         return float(np.sqrt(np.square(last - np.arange(len(last))).mean()))
 
-    @property
-    def _native_from(self) -> int:
-        """Robots, more than one, from which on "auto" takes "native"."""
-        return NATIVE_FROM + int(self.reach) // PLACES_A_ROBOT
-
     def describe(self) -> str:
         """Return one line for a person: the method and its sizes."""
         kind, o = ("Cholesky" if self.pattern.symmetric else "LU"), self.order
@@ -174,9 +158,7 @@ class BandedSolver(DirectSolver):
 
     def _describe_on_cpu(self) -> str:
         try:
-            alone = "one robot and " if self.reach <= REACH_ALONE else ""
-            few = "" if alone and self._native_from == 2 else f" for {alone}{self._native_from} or more, else lapack,"
-            return f"native ({library().made_by}){few} on a CPU"
+            return f"native ({library().made_by}) on a CPU"
         except Unavailable as missing:
             return f"lapack on a CPU, as native is not to be had: {missing}"
 
@@ -189,7 +171,7 @@ class BandedSolver(DirectSolver):
 
     def memory(self, batch: int, device: torch.device | str = "cpu") -> int:
         """Return an estimate of the bytes that a factor of `batch` float64 matrices holds on a device."""
-        method = self._method(torch.device(device), batch)
+        method = self._method(torch.device(device))
         if method == "blocks":
             return 8 * batch * self._blocks.numbers(self.pattern.symmetric)
         if method == "triton":
@@ -199,12 +181,10 @@ class BandedSolver(DirectSolver):
         width = self.order.lower + 1 if self.pattern.symmetric else 2 * self.order.lower + self.order.upper + 1
         return 8 * batch * self.pattern.n * width
 
-    def takes_native(self, batch: int) -> bool:
-        """Return whether so many matrices on a CPU are factored by compiled code; compiles it if need be."""
+    def takes_native(self) -> bool:
+        """Return whether matrices on a CPU are factored by compiled code; compiles it if need be."""
         if self.method != "auto":
             return self.method == "native"
-        if batch < self._native_from and not (batch == 1 and self.reach <= REACH_ALONE):
-            return False
         try:
             library()
         except Unavailable:  # `describe` says why
@@ -231,8 +211,8 @@ class BandedSolver(DirectSolver):
             )
         kernels()
 
-    def _method(self, device: torch.device, batch: int) -> str:
-        """Return the method for so many matrices on the device."""
+    def _method(self, device: torch.device) -> str:
+        """Return the method on the device."""
         on_cpu = device.type == "cpu"
         if self.method in ("native", "lapack") and not on_cpu:
             raise InputError(f"banded: method {self.method!r} runs on the CPU, got values on {device}; use 'auto'")
@@ -245,13 +225,14 @@ class BandedSolver(DirectSolver):
             return self.method
         if not on_cpu:
             return "triton" if self.takes_triton() else "blocks"
-        return "native" if self.takes_native(batch) else "lapack"
+        return "native" if self.takes_native() else "lapack"
 
     def _fewest_alike(self, batch: int) -> int | None:
         if self.method != "auto":
             return None
-        # a single matrix has its lines in vectors, and sums are grouped otherwise
-        return self._native_from if self.takes_native(batch) else 1
+        if not self.takes_native() or one_by_one(batch):
+            return 1
+        return most_one_by_one() + 1  # one by one, sums are grouped otherwise
 
     def _memory(self, count: int, dtype: torch.dtype) -> Tensor:
         """Return so many numbers for a factor; what another one left, if nobody holds that any more."""
@@ -259,7 +240,7 @@ class BandedSolver(DirectSolver):
         return self._pool.numbers(self._largest, dtype)[:count]
 
     def _cholesky(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
-        method = self._method(values.device, values.shape[1])
+        method = self._method(values.device)
         if method == "native":
             return NativeBand(self.order, self._lower_sources, self._fronts, values, self._memory)
         if method == "lapack":
@@ -269,7 +250,7 @@ class BandedSolver(DirectSolver):
         return self._blocks.cholesky(values)
 
     def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
-        method = self._method(values.device, values.shape[1])
+        method = self._method(values.device)
         if method == "native":
             places = (self._full_sources, self._full_places, self._fronts)
             return _NativeLU(self.order, *places, self._memory, values)

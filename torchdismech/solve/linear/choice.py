@@ -13,6 +13,7 @@ from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.solve.linear.base import Solver
 from torchdismech.solve.linear.dense import DenseSolver
 from torchdismech.solve.linear.multifrontal import MultifrontalSolver
+from torchdismech.solve.linear.native_band import one_by_one
 from torchdismech.sparse import Pattern
 
 __all__ = ["choose"]
@@ -28,8 +29,8 @@ NARROW_BAND = 64
 NARROW_BAND_TIME = {True: 4.5, False: 4.3}
 WIDE_BAND_TIME = {True: 7.5, False: 6.0}
 
-# Bands by compiled code, of a batch and of a robot alone: per number that pivots reach, and more of that for each place
-# that they reach.
+# Bands by compiled code, of a batch and of few robots, one by one: per number that pivots reach, and more of that for
+# each place that they reach.
 NATIVE_TIME = {True: 1.4, False: 1.6}
 NATIVE_PLACE_TIME = {True: 0.03, False: 0.035}
 ALONE_TIME, ALONE_PLACE_TIME = 3.0, 0.035
@@ -91,7 +92,7 @@ def choose(
     banded = like if isinstance(like, BandedSolver) and like.pattern is pattern else BandedSolver(pattern)
     if not on_cpu and banded.takes_triton():
         return MultifrontalSolver(pattern) if pattern.n > LONG_BAND and batch < FEW_ROBOTS else banded
-    if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native(batch)):
+    if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native()):
         return DenseSolver(pattern)
     grown = isinstance(like, BandedSolver) and (on_cpu or like.pattern is not pattern)
     if grown and banded.order.lower <= MUCH_WIDER * like.order.lower:  # type: ignore[union-attr]
@@ -113,13 +114,13 @@ def choose(
 def _banded_time(solver: BandedSolver, batch: int) -> float:
     """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
     symmetric, reach = solver.pattern.symmetric, solver.reach
-    if not solver.takes_native(batch):
+    if not solver.takes_native():
         width = solver.order.lower
         per_number = (NARROW_BAND_TIME if width <= NARROW_BAND else WIDE_BAND_TIME)[symmetric]
         numbers = solver.memory(batch) / 8 / max(batch, 1)
     else:
         per_number = NATIVE_TIME[symmetric] + NATIVE_PLACE_TIME[symmetric] * reach
-        if batch == 1:
+        if one_by_one(batch):
             per_number = ALONE_TIME + ALONE_PLACE_TIME * reach
         numbers = solver.pattern.n * (reach + 1) * (1 if symmetric else 2)
     time = per_number * numbers

@@ -1,5 +1,5 @@
-"""Banded factors by compiled code: one matrix in each lane of a vector (`native/band.cpp`), or a single one whose
-lines are vectors (`native/single_band.cpp`).
+"""Banded factors by compiled code: one matrix in each lane of a vector (`native/band.cpp`), or few matrices, one after
+the other, whose lines are vectors (`native/single_band.cpp`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.native import in_threads, library
 from torchdismech.sparse.ordering import BandedOrder
 
-__all__ = ["Memory", "NativeBand", "band_bytes", "band_fronts", "band_sources"]
+__all__ = ["Memory", "NativeBand", "band_bytes", "band_fronts", "band_sources", "most_one_by_one", "one_by_one"]
 
 # A thread takes about 0.1 ms to start: each gets at least as many numbers of bands, about 1 ms of factoring.
 NUMBERS_A_THREAD = 500_000
@@ -53,8 +53,13 @@ class NativeBand:
         upper = -1 if growth is None else order.upper
         self._order, self._fronts = order.order, fronts
         self._shape = (values.shape[1], len(order.order), order.lower, upper)
-        self._groups = -(-values.shape[1] // self._library.lanes(values.dtype))
-        self._bands = memory(self._groups * len(sources) * self._library.lanes(values.dtype), values.dtype)
+        self._one_by_one = one_by_one(values.shape[1])
+        if self._one_by_one:
+            self._groups, numbers = values.shape[1], _numbers_alone(order, growth is None, values.dtype)
+        else:
+            lanes = self._library.lanes(values.dtype)
+            self._groups, numbers = -(-values.shape[1] // lanes), lanes * len(sources)
+        self._bands = memory(self._groups * numbers, values.dtype)
         self.ok = torch.empty(values.shape[1], dtype=torch.bool)
         factor = self._function("factor", values.dtype)
         given = (*self._shape, fronts, values, len(values), sources, np.array([growth or 0.0]), self._bands, self.ok)
@@ -71,8 +76,18 @@ class NativeBand:
 
     def _function(self, what: str, dtype: torch.dtype) -> Callable:
         """Return the compiled code that factors or solves so many matrices."""
-        kind = "single_band" if self._shape[0] == 1 else "band"
+        kind = "single_band" if self._one_by_one else "band"
         return getattr(self._library.code, f"{kind}_{what}_{_name(dtype)}")
+
+
+def one_by_one(batch: int) -> bool:
+    """Return whether so many matrices are factored one after the other."""
+    return batch <= most_one_by_one()
+
+
+def most_one_by_one() -> int:
+    """Return up to how many matrices are: in a vector most lanes would have none."""
+    return library().lanes(torch.float64) // 2
 
 
 def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetric: bool) -> np.ndarray:
@@ -118,13 +133,21 @@ def band_fronts(rows: np.ndarray, cols: np.ndarray, order: BandedOrder) -> np.nd
 
 
 def band_bytes(order: BandedOrder, symmetric: bool, batch: int) -> int:
-    """Return the bytes that factors of `batch` float64 matrices take, whole vectors of the widest kind."""
+    """Return the bytes that factors of `batch` float64 matrices take; shared vectors are taken as the widest kind."""
+    if one_by_one(batch):
+        return 8 * batch * _numbers_alone(order, symmetric, torch.float64)
     lanes = LINE // 8
     return -(-batch // lanes) * LINE * _numbers(order, symmetric)
 
 
 def _numbers(order: BandedOrder, symmetric: bool) -> int:
     return len(order.order) * (order.lower + 1 + (0 if symmetric else order.upper + 1))
+
+
+def _numbers_alone(order: BandedOrder, symmetric: bool, dtype: torch.dtype) -> int:
+    """Return the numbers that the factor of a matrix takes for itself."""
+    count = getattr(library().code, f"single_band_numbers_{_name(dtype)}")
+    return count(len(order.order), order.lower, -1 if symmetric else order.upper)
 
 
 def _name(dtype: torch.dtype) -> str:
