@@ -138,6 +138,18 @@ class TestGrowth:
         assert factor.parts.grown.tolist() == [1, 2, 4, 8]
         assert_solves(pattern, values, transpose, indefinite=symmetric)
 
+    @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+    @pytest.mark.parametrize("n", [61, 62, 63, 64])
+    def test_units_do_not_matter(self, n, scale):
+        """Find the same rows that grow in a batch and alone, whatever the units and the number of unknowns."""
+        pattern = cliques([(k, k + 1) for k in range(n - 1)], n, False, np.arange(n))
+        values = scale * self.values_that_grow(pattern, [4.0, 1e-10, 3.0, 1e-14, 5.0])
+        solver = linear.make("banded", pattern, method="native")
+        assert solver.factor(values).parts.grown.tolist() == [1, 3]
+        for row in range(5):
+            alone = solver.factor(values[:, row : row + 1]).parts
+            assert bool(alone.native.ok) == (row not in (1, 3))
+
     def test_growth_that_cancels_again_is_seen(self):
         """Judge by all terms of the elimination, not by what is left of them in the factor."""
         # Both terms of entry (2, 2) are 1e10 and cancel: the factor itself shows none of it but a lost 1.

@@ -86,6 +86,10 @@ template <typename T> void fill(const Half<T>& half, const T* values, int64_t ba
       to[h] = *from;
     }
   }
+}
+
+// Put ones on the diagonal of the lines that complete four.
+template <typename T> void complete(const Half<T>& half) {
   for (int64_t p = half.n; p < half.lines(); ++p) half.line(p)[p % FOUR] = 1;
 }
 
@@ -136,7 +140,7 @@ template <typename T, bool symmetric> class Elimination {
     if (symmetric) return positive;
     keep(upper_, j, inverse, across);
     bool small = limit_ <= std::numeric_limits<T>::max();
-    for (int r = 0; r < FOUR; ++r) small &= largest_term(j, r) <= limit_;  // false for NaN
+    for (int r = 0; r < smaller(FOUR, lower_.n - j); ++r) small &= largest_term(j, r) <= limit_;  // false for NaN
     return small;
   }
 
@@ -183,20 +187,21 @@ template <typename T, bool symmetric> class Elimination {
   }
 
   // Reduce what is behind the corner of the four lines from j on, keep it as it is in `reduced`, and divide it by the
-  // pivots. `over` is the other half's corner.
+  // pivots. `over` is the other half's corner. (Sizes are local: for all that a compiler knows, stores change the others.)
   void reduce(const Half<T>& half, int64_t j, const T* inverse, const Corner<T>& over, T* reduced) const {
+    const int64_t count = half.behind(j), apart = pitch_, pitch = half.pitch;
     T* line = half.line(j) + FOUR;
     int64_t k = 0;
-    for (const int64_t count = half.behind(j); k < count; k += WIDTH<T>) {
+    for (; k < count; k += WIDTH<T>) {
       Vec<T> numbers[FOUR];
       for (int r = 0; r < FOUR; ++r) {
-        numbers[r] = loaded(line + r * half.pitch + k);
+        numbers[r] = loaded(line + r * pitch + k);
         for (int s = 0; s < r; ++s) numbers[r] -= numbers[s] * over[s][r];
-        store<T>(reduced + r * pitch_ + k, numbers[r]);
-        store<T>(line + r * half.pitch + k, numbers[r] * inverse[r]);
+        store<T>(reduced + r * apart + k, numbers[r]);
+        store<T>(line + r * pitch + k, numbers[r] * inverse[r]);
       }
     }
-    for (int r = 0; r < FOUR; ++r) store<T>(reduced + r * pitch_ + k, Vec<T>{});  // `subtract` reads beyond
+    for (int r = 0; r < FOUR; ++r) store<T>(reduced + r * apart + k, Vec<T>{});  // `subtract` reads beyond
   }
 
   static void keep(const Half<T>& half, int64_t j, const T* inverse, const Corner<T>& corner) {
@@ -207,8 +212,7 @@ template <typename T, bool symmetric> class Elimination {
     }
   }
 
-  // Subtract what the four pivots from j on do to lines [from, to), as far as they reach. Stores might change what is not
-  // local, for all that the compiler knows.
+  // Subtract what the four pivots from j on do to lines [from, to), as far as they reach.
   void subtract(const Half<T>& half, const Half<T>& other, int64_t j, const T* reduced, int64_t from, int64_t to) const {
     const int64_t first = j + FOUR, count = half.behind(j), last = smaller(to - first, other.behind(j));
     const int64_t apart = pitch_, pitch = half.pitch, between = other.pitch;
@@ -284,9 +288,14 @@ template <typename T> struct Matrix {
   // no term was more than `growth` times as large as its largest number.
   bool factor(const T* values, int64_t batch, const int64_t* sources, T growth) const {
     fill(lower, values, batch, sources);
-    if (symmetric) return Elimination<T, true>(lower, upper, 0).run();
+    if (symmetric) {
+      complete(lower);
+      return Elimination<T, true>(lower, upper, 0).run();
+    }
     fill(upper, values, batch, sources + lower.n * (lower.reach + 1));
     const T limit = growth * larger(largest(lower.at, lower.numbers()), largest(upper.at, upper.numbers()));
+    complete(lower);
+    complete(upper);
     return Elimination<T, false>(lower, upper, limit).run();
   }
 
