@@ -9,37 +9,43 @@
 
 namespace {
 
+// So many numbers as a vector; one number is none.
+template <typename T, int N> struct Few { typedef T vec __attribute__((vector_size(N * sizeof(T)))); };
+template <typename T> struct Few<T, 1> { typedef T vec; };
+
 // y[row, at : at + COUNT vectors]: numbers that stay in registers while the sources of the row are added. `put` says what
 // becomes of numbers and the sums for them. Vectors are told as such: of plain arrays a compiler keeps the sums in memory
 // instead, which takes three times as long.
-template <int COUNT, typename T, typename Put>
+template <int COUNT, typename V, typename T, typename Put>
 inline void sum_vectors(int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight, const T* x,
                         T* out, Put put) {
-  constexpr int64_t WIDTH = VECTOR_BYTES / sizeof(T);
-  Vec<T> sum[COUNT] = {};
+  constexpr int64_t WIDTH = sizeof(V) / sizeof(T);
+  V sum[COUNT] = {};
   for (int64_t k = begin; k < end; ++k) {
     const T* in = x + source[k] * length;
     for (int i = 0; i < COUNT; ++i) {
-      Vec<T> read;
+      V read;
       std::memcpy(&read, in + i * WIDTH, sizeof read);
       sum[i] += weight[k] * read;
     }
   }
   for (int i = 0; i < COUNT; ++i) {
-    Vec<T> written;
+    V written;
     std::memcpy(&written, out + i * WIDTH, sizeof written);
     put(written, sum[i]);
     std::memcpy(out + i * WIDTH, &written, sizeof written);
   }
 }
 
-// The same of one number.
-template <typename T, typename Put>
-inline void sum_number(int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight, const T* x,
-                       T* out, Put put) {
-  T sum = 0;
-  for (int64_t k = begin; k < end; ++k) sum += weight[k] * x[source[k] * length];
-  put(*out, sum);
+// The same of what is left, less than 2 N numbers: N of them, N / 2, ..., as far as there are so many.
+template <int N, typename T, typename Put>
+inline void sum_rest(int64_t left, int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight,
+                     const T* x, T* out, Put put) {
+  if (!left) return;
+  const int64_t taken = left & N;
+  if (taken) sum_vectors<1, typename Few<T, N>::vec>(length, begin, end, source, weight, x, out, put);
+  if constexpr (N > 1)
+    sum_rest<N / 2>(left - taken, length, begin, end, source, weight, x + taken, out + taken, put);
 }
 
 // y[row], of numbers one after the other.
@@ -48,9 +54,11 @@ inline void sum_row(int64_t length, int64_t begin, int64_t end, const int64_t* s
                     T* y, Put put) {
   constexpr int64_t WIDTH = VECTOR_BYTES / sizeof(T), MANY = 4 * WIDTH;
   int64_t at = 0;
-  for (; at + MANY <= length; at += MANY) sum_vectors<4>(length, begin, end, source, weight, x + at, y + at, put);
-  for (; at + WIDTH <= length; at += WIDTH) sum_vectors<1>(length, begin, end, source, weight, x + at, y + at, put);
-  for (; at < length; ++at) sum_number(length, begin, end, source, weight, x + at, y + at, put);
+  for (; at + MANY <= length; at += MANY)
+    sum_vectors<4, Vec<T>>(length, begin, end, source, weight, x + at, y + at, put);
+  for (; at + WIDTH <= length; at += WIDTH)
+    sum_vectors<1, Vec<T>>(length, begin, end, source, weight, x + at, y + at, put);
+  sum_rest<WIDTH / 2>(length - at, length, begin, end, source, weight, x + at, y + at, put);
 }
 
 template <typename T>
@@ -59,7 +67,7 @@ void weighted_sums(int64_t length, const int64_t* start, const int64_t* source, 
   const auto put = [](auto& out, auto sum) { out = sum; };
   if (length == 1) {  // a third of the time where the compiler knows it
     for (int64_t row = first; row < last; ++row)
-      sum_number(1, start[row], start[row + 1], source, weight, x, y + row, put);
+      sum_vectors<1, T>(1, start[row], start[row + 1], source, weight, x, y + row, put);
     return;
   }
   for (int64_t row = first; row < last; ++row)
@@ -74,7 +82,7 @@ void subtract_sums(int64_t length, const int64_t* row, const int64_t* start, con
     const T by = gain[row[k] * by_row];
     const auto put = [by](auto& out, auto sum) { out -= by * sum; };
     if (length == 1)
-      sum_number(1, start[k], start[k + 1], source, weight, x, y + row[k], put);
+      sum_vectors<1, T>(1, start[k], start[k + 1], source, weight, x, y + row[k], put);
     else
       sum_row(length, start[k], start[k + 1], source, weight, x, y + row[k] * length, put);
   }
