@@ -8,7 +8,7 @@ import torch
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, forces, rollout, straight
 from torchdismech.contact import HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.recorded_energies import EVALUATIONS_BEFORE_RECORDING
+from torchdismech.replays import EVALUATIONS_BEFORE_RECORDING
 
 
 def rod(on_floor=False):
@@ -55,7 +55,7 @@ def test_recorded_energies_are_those_that_torch_finds(on_floor):
     model = rod(on_floor)
     first, later = moving(model), moving(model, steps=9)
     assert_same(recorded(model, first), anew(model, first))
-    assert any(tape is not None for tape in model._recorded_energies._tapes.values())
+    assert any(tape is not None for tape in model._recorded_energies._replays._tapes.values())
     assert_same(model.energies(later), anew(model, later))
     kept = model.energies(first)
     model.energies(later)

@@ -1,0 +1,76 @@
+"""What controllers answer, recorded: torch's calls for it take longer than a step of one robot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from threading import RLock
+
+from torch import Tensor, nn
+
+from torchdismech.control.protocol import Memory
+from torchdismech.model import Model
+from torchdismech.replays import Replays
+from torchdismech.snapshot import Snapshot
+from torchdismech.state import Control, State
+
+__all__ = ["RecordedAnswers"]
+
+KEPT_AS = "_recorded"  # the controller's attribute
+
+
+class RecordedAnswers:
+    """What a controller answers, from tapes where there are some. Copies of it begin anew."""
+
+    def __init__(self) -> None:
+        self._replays, self._turn = Replays(), RLock()
+        self._snapshot: Snapshot | None = None
+        self._names: dict[Hashable, tuple[list[str], list[str]]] = {}  # of what controls set and memories hold
+
+    def __reduce__(self) -> tuple:
+        return type(self), ()
+
+    def found(
+        self,
+        controller: nn.Module,
+        answer: Callable[[State, Memory, Control, Model], tuple[Control, Memory]],
+        state: State,
+        memory: Memory,
+        control: Control,
+        model: Model,
+    ) -> tuple[Control, Memory] | None:
+        """Return what the controller answers; None where it has to be asked. Arguments as for `Feedback.forward`.
+
+        Parameters
+        ----------
+        answer : asks it; called here only where that is recorded.
+        """
+        if control.values:
+            return None
+        held = [value for _, value in sorted(memory.items())]
+        shapes = tuple((name, memory[name].shape, memory[name].dtype) for name in sorted(memory))
+        kind = (state.kind, control.kind, shapes)
+
+        def asked(tensors: Sequence[Tensor]) -> list[Tensor]:
+            static = iter(tensors)
+            own = state.with_fields(next(static) for _ in state.fields())
+            remembered = {name: next(static) for name in sorted(memory)}
+            given = Control.of({name: next(static) for name in control.tensors()})
+            acting, after = answer(own, remembered, given, model)
+            self._names[kind] = [*acting.tensors()], [*after]
+            return [*acting.tensors().values(), *after.values()]
+
+        with self._turn:
+            snapshots = (self._shown(controller), model.snapshot())
+            given = [*state.fields(), *held, *control.tensors().values()]
+            found = self._replays.found(asked, given, kind, snapshots, lambda: [controller, *model.terms])
+            if found is None:
+                return None
+            acting, after = self._names[kind]
+        own = iter(found)
+        return Control.of({name: next(own) for name in acting}), {name: next(own) for name in after}
+
+    def _shown(self, controller: nn.Module) -> Snapshot:
+        """Return what the controller holds: the same object as before unless something has changed since."""
+        if self._snapshot is None or not self._snapshot.shows(controller):
+            self._snapshot = Snapshot(controller, KEPT_AS)
+        return self._snapshot
