@@ -18,14 +18,97 @@ from tests.hooked import (
     rod,
 )
 from torchdismech import (
+    Circle,
     ImplicitEuler,
     InputError,
+    Material,
+    RobotBuilder,
     SimulationError,
     Static,
+    elastic,
     forces,
+    straight,
     unroll,
 )
-from torchdismech.testing import check_force
+from torchdismech.testing import check_energy, check_force
+
+# ---- each robot for itself, and the state left alone ----------------------------------------------------------------
+
+
+class Pull(forces.LocalForce):
+    """A force along x on the nodes of some robots of a batch: (first, one after the last)."""
+
+    def __init__(self, robots):
+        super().__init__(reach=0)
+        self.robots = slice(*robots)
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3) [N]."""
+        force = torch.zeros_like(state.positions)
+        force[self.robots] = 0.1 * state.positions[self.robots]
+        return force
+
+
+class Bent(elastic.Energy):
+    """An energy of the first robot's springs alone [J/m]."""
+
+    def density(self, strain):
+        """Return the densities (springs, B)."""
+        return torch.cat([strain[0][:, :1] ** 2, torch.zeros_like(strain[0][:, 1:])], dim=1)
+
+
+class InPlace(forces.LocalForce):
+    """A force that doubles the positions of the state that it is given."""
+
+    def __init__(self):
+        super().__init__(reach=0)
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3) [N]."""
+        positions = state.positions
+        positions *= 2
+        return 0.01 * positions
+
+
+@pytest.mark.parametrize("robots", [(0, 1), (-1, None)])
+def test_forces_of_one_robot_of_a_batch_are_refused(robots):
+    """Refuse what acts on the first robot of a batch alone, and on the last one, and take what acts on all."""
+    with pytest.raises(InputError, match="Pull: a robot alone gives other numbers .*: x.0. is the first robot alone"):
+        rod(Pull(robots))
+    rod(Pull((0, None)))
+
+
+def test_energies_of_one_robot_of_a_batch_are_refused():
+    """Refuse an energy that only the first robot has."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0))
+    builder.add_energy("bend_twist", Bent())
+    with pytest.raises(InputError, match="Bent .bend_twist.: a robot alone gives other numbers"):
+        builder.finalize()
+
+
+def test_changes_of_the_state_in_place_are_refused():
+    """Name the field that a force writes to."""
+    with pytest.raises(InputError, match="InPlace: changes State.q in place"):
+        rod(InPlace())
+
+
+def test_energies_are_told_what_they_are_given():
+    """Say what an energy is given where it cannot be evaluated, and nothing of tensors that have no part in it."""
+
+    class OfOneTensor(elastic.Energy):
+        def density(self, strain):
+            return strain[..., 0]
+
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0))
+    builder.add_energy("bend_twist", OfOneTensor())
+    with pytest.raises(InputError, match="a tuple of its strains, kappa1, kappa2, tau, each .stencils, B.") as told:
+        builder.finalize()
+    assert "per_robot" not in str(told.value)
+    with pytest.raises(InputError, match="a tuple of its strains"):
+        check_energy(OfOneTensor(), 3)
+
 
 # ---- a force that is nothing but a forward -----------------------------------------------------------------------
 

@@ -50,6 +50,17 @@ def test_two_nodes_of_a_call_in_one_place(add, message):
         add(RobotBuilder())
 
 
+def test_rods_have_edges():
+    """Refuse a rod of one node, and a network without edges."""
+    for nodes, edges in (([[0, 0, 0]], None), (straight((0, 0, 0), (1, 0, 0), 3), np.zeros((0, 2), dtype=int))):
+        builder = RobotBuilder()
+        with pytest.raises(InputError, match="rod: expected an edge or more, so two nodes or more"):
+            if edges is None:
+                builder.add_rod(nodes, Circle(1e-3), Material(1e6, 1000.0))
+            else:
+                builder.add_rods(nodes, edges, Circle(1e-3), Material(1e6, 1000.0))
+
+
 def test_shells_may_be_slit():
     """Warn of two nodes in one place, and keep them apart: the triangles do not hold together."""
     builder = RobotBuilder()

@@ -331,3 +331,17 @@ def test_second_dissipation_has_names_of_its_own():
     assert known["bend_twist.viscous_EI1"][1] == "viscous_EI1"
     assert known["bend_twist.viscous_EI1_2"] == (added, "EI1")
     assert known["bend_twist.c1"] == (other, "c1")
+
+
+def test_constants_have_numbers_by_their_names():
+    """Read a constant before and after it is trained; refuse a name that there is not."""
+    model = rod()
+    before = trainable.value(model, "bend_twist.EI1")
+    factor = trainable.scaled(model, ["bend_twist.EI1"])
+    with torch.no_grad():
+        factor.log_factor.fill_(1.0)
+    after = trainable.value(model, "bend_twist.EI1")
+    torch.testing.assert_close(after, torch.e * before)
+    assert not after.requires_grad
+    with pytest.raises(InputError, match="no constant 'EI' in this model"):
+        trainable.value(model, "EI")

@@ -28,8 +28,8 @@ from torchdismech.faults import (
 )
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation
-from torchdismech.state import Control, State
-from torchdismech.values import every_module, leading
+from torchdismech.state import Control, State, tensor_fields
+from torchdismech.values import every_module, leading, with_rows
 
 __all__ = ["TRIALS", "check_hooks", "refuse_misnamed", "settle_dependence"]
 
@@ -113,57 +113,98 @@ def _all(state: State) -> Tensor:
 
 
 def _refuse_unevaluable(force: Force, robots: int | None, state: State, control: Control) -> None:
-    """Refuse a force that cannot be evaluated for the robots of a trial state, or not for the first of them alone."""
+    """Refuse a force that cannot be evaluated for the robots of a trial state, or not for one of them alone."""
 
     def value(rows: slice) -> Tensor:
-        with leading(force, state.batch if robots else None, rows.stop):
+        with with_rows(force, state.batch if robots else None, rows):
             return force(state.rows(rows), control.rows(rows))
 
     _refuse_odd_batches(force, type(force).__name__, value, state, tuple(state.q.shape), "(B, n)")
 
 
 def _refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control: Control) -> None:
-    """Refuse a term that cannot be evaluated for the robots of a trial state, or not for the first of them alone."""
+    """Refuse a term that cannot be evaluated for the robots of a trial state, or not for one of them alone."""
 
     def value(rows: slice) -> Tensor:
         at = state.rows(rows)
-        with leading(term, state.batch if robots else None, rows.stop):
+        with with_rows(term, state.batch if robots else None, rows):
             return term.densities(at.q.t().contiguous(), term.constants(at, control.rows(rows))).t()
 
     expected = (state.batch, term.stencil.count)
-    _refuse_odd_batches(term, name_of(term), value, state, expected, "(B, stencils) of the densities")
+    given = f" An energy is given a tuple of its strains, {', '.join(term.stencil.strains)}, each (stencils, B)."
+    _refuse_odd_batches(term, name_of(term), value, state, expected, "(B, stencils) of the densities", given)
 
 
 def _refuse_odd_batches(
-    module: nn.Module, name: str, value: Callable[[slice], Tensor], state: State, shape: tuple[int, ...], what: str
+    module: nn.Module,
+    name: str,
+    value: Callable[[slice], Tensor],
+    state: State,
+    shape: tuple[int, ...],
+    what: str,
+    given: str = "",
 ) -> None:
-    """Refuse what is not a function of each robot alone, at any number of robots."""
-    found = []
-    for count in (state.batch, 1):
-        try:
-            with torch.no_grad():
-                found.append(value(slice(0, count)).detach())
-        except Exception as error:
+    """Refuse what is not a function of each robot alone, at any number of robots.
+
+    Parameters
+    ----------
+    value : of some of the robots.
+    shape, what : of all robots, and what it is called.
+    given : a sentence on what is given.
+    """
+    whole, before = slice(0, state.batch), [tensor.clone() for tensor in state.fields()]
+    alone = [slice(row, row + 1) for row in sorted({0, state.batch - 1})]
+    found = [_tried(module, name, value, state, rows, shape, what, given) for rows in (whole, *alone)]
+    for field, old, new in zip(tensor_fields(state), before, state.fields(), strict=True):
+        if not torch.equal(old, new):
             raise InputError(
-                f"{name}: cannot be evaluated for {count} robot{'s' * (count > 1)}, at a trial state: {error}."
-                + _hint_of_robots(module, state.batch)
-            ) from error
-        if tuple(found[-1].shape) != (count, shape[1]):
-            raise InputError(
-                f"{name}: expected shape {what} = {(count, shape[1])} for {count} robots, got "
-                f"{tuple(found[-1].shape)}." + _hint_of_robots(module, state.batch)
+                f"{name}: changes State.{field} in place, which belongs to the step: work on a copy (.clone()), or "
+                "without operations in place"
             )
-        if found[-1].dtype != state.q.dtype:
-            raise InputError(another_dtype(name, found[-1], state.q))
-    with torch.no_grad():
-        again = value(slice(0, state.batch)).detach()
-    if not same(again, found[0]):
+    if not same(_of(value, whole), found[0]):
         raise InputError(not_deterministic(name))
     close = _rounding(found[0])
-    if not bool(torch.isclose(found[0][:1], found[1], rtol=close, atol=close, equal_nan=True).all()):
+    for rows, own in zip(alone, found[1:], strict=True):
+        if not bool(torch.isclose(found[0][rows], own, rtol=close, atol=close, equal_nan=True).all()):
+            raise InputError(
+                f"{name}: a robot alone gives other numbers than the same robot among others (robot {rows.start} of "
+                f"{state.batch}); each is for itself, and every robot of a batch counts: x[0] is the first robot alone"
+            )
+
+
+def _tried(
+    module: nn.Module,
+    name: str,
+    value: Callable[[slice], Tensor],
+    state: State,
+    rows: slice,
+    shape: tuple[int, ...],
+    what: str,
+    given: str,
+) -> Tensor:
+    """Return the value of some robots; refuse what cannot be evaluated, and a wrong shape or dtype."""
+    count = rows.stop - rows.start
+    try:
+        found = _of(value, rows)
+    except Exception as error:
+        sized = isinstance(error, RuntimeError | IndexError)  # others do not come from tensors of other robots
         raise InputError(
-            f"{name}: a robot alone gives other numbers than the same robot among others; each is for itself"
+            f"{name}: cannot be evaluated for {count} robot{'s' * (count > 1)}, at a trial state: {error}.{given}"
+            + _hint_of_robots(module, state.batch) * sized
+        ) from error
+    if tuple(found.shape) != (count, shape[1]):
+        raise InputError(
+            f"{name}: expected shape {what} = {(count, shape[1])} for {count} robots, got {tuple(found.shape)}.{given}"
+            + _hint_of_robots(module, state.batch)
         )
+    if found.dtype != state.q.dtype:
+        raise InputError(another_dtype(name, found, state.q))
+    return found
+
+
+def _of(value: Callable[[slice], Tensor], rows: slice) -> Tensor:
+    with torch.no_grad():
+        return value(rows).detach()
 
 
 def refuse_misnamed(module: nn.Module) -> None:
@@ -178,14 +219,17 @@ def refuse_misnamed(module: nn.Module) -> None:
 
 
 def _hint_of_robots(module: nn.Module, trials: int) -> str:
-    """Return which tensors may be of single robots without being named so."""
+    """Return which public tensors of users' modules may be of single robots without being named so."""
     names = []
     for part in every_module(module):
+        if type(part).__module__.partition(".")[0] in ("torch", "torchdismech"):
+            continue
         own = {**vars(part), **part._parameters, **part._buffers}
         known = set(getattr(part, "per_robot", ()))
         for name, value in own.items():
             if (
                 isinstance(value, Tensor)
+                and not name.startswith("_")
                 and name not in known
                 and value.dim() > 1
                 and value.shape[0] not in (1, trials)

@@ -28,7 +28,7 @@ from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Place
 
-__all__ = ["Factor", "Shift", "constants", "refuse_negative", "scaled", "shifted"]
+__all__ = ["Factor", "Shift", "constants", "refuse_negative", "scaled", "shifted", "value"]
 
 
 KEEPS_SIGNS = "no optimiser can drive a constant below zero"  # among what fits a model
@@ -211,6 +211,18 @@ def _keeps_sign(module: nn.Module, name: str) -> bool:
 def constants(model: AnyModel) -> dict[str, Place]:
     """Return the constants of a model by name, each as (module, attribute); see `constants.constants`."""
     return constants_of(model) if isinstance(model, Model) else model.constants()
+
+
+def value(model: AnyModel, name: str) -> Tensor:
+    """Return the present numbers of a constant (.., elements) by its name, detached; also of one that is trained.
+
+    Raises
+    ------
+    InputError
+        No constant has this name.
+    """
+    module, attribute = _found(model, [name])[name]
+    return getattr(module, attribute).detach()
 
 
 def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[str, Place]:

@@ -268,13 +268,18 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
         raise InputError(f"{label}: expected more than 0, got {float(value.min()):g}")
 
 
-@contextmanager
-def leading(module: nn.Module, batch: int | None, size: int) -> Iterator[None]:
+def leading(module: nn.Module, batch: int | None, size: int) -> AbstractContextManager[None]:
     """Let a module that is for `batch` robots hold the values of the first `size`; None is for any number."""
+    return with_rows(module, batch, slice(0, size))
+
+
+@contextmanager
+def with_rows(module: nn.Module, batch: int | None, rows: slice) -> Iterator[None]:
+    """Let a module that is for `batch` robots hold the values of some that are next to each other."""
     if batch is None:
         yield
         return
-    with per_robot(module).rows(0, min(batch, size)).in_place():
+    with per_robot(module).rows(rows.start, min(batch, rows.stop) - rows.start).in_place():
         yield
 
 

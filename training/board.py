@@ -124,7 +124,7 @@ class Board:
 
     @_writes
     def constants(self, step: int, values: dict[str, Tensor]) -> None:
-        """Write the trained constants; of one per element the mean, and all of them as a histogram."""
+        """Write the trained constants; of one per element the mean of those trained, and these as a histogram."""
         for name, value in values.items():
             self._writer.add_scalar(f"physics/{name}", value.mean().item(), step)
             if value.numel() > 1:

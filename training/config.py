@@ -135,8 +135,9 @@ class Constant(Table):
 
     Attributes
     ----------
-    tensors : names from `torchdismech.trainable.constants`; of a robot from a scene also "added_mass" of the nodes,
-        "markers.position", "markers.rotation", "clamp0.position", "clamp0.rotation", ..., "NAME.gain", "NAME.offset".
+    tensors : names from `torchdismech.trainable.constants`; of a robot from a scene also "added_mass" of the nodes
+        (beyond the scene's `[[mass]]`, zero at the start), "markers.position", "markers.rotation", "clamp0.position",
+        "clamp0.rotation", ..., "NAME.gain", "NAME.offset".
     kind : "factor" (positive stays positive) or "shift".
     per : one number for all, or one for each "element" of the tensor.
     elements : with per = "element" the only ones that change, counted through.

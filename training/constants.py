@@ -95,6 +95,11 @@ class Trained(nn.Module):
         """The present value of the first tensor."""
         return getattr(*self.place).detach()
 
+    @property
+    def value_of_trained(self) -> Tensor:
+        """The present value of the first tensor, of the elements alone that are trained where some are chosen."""
+        return self.value if bool(self.mask.all()) else self.value[..., self.mask > 0]
+
     def for_robots(self, moves: Tensor) -> Tensor:
         """Return the parameter for each of B robots, off the present one by moves (B, numbers of it)."""
         own = self.parameter.detach()

@@ -129,8 +129,8 @@ class PhysicsSystem(System):
         return torch.stack(parts).sum() if parts else None
 
     def values(self) -> dict[str, Tensor]:
-        """Return the present values of the trained constants, of the first tensor of each."""
-        return {name: entry.value for name, entry in self.entries.items()}
+        """Return the present values of the trained constants, of the first tensor of each, where it is trained."""
+        return {name: entry.value_of_trained for name, entry in self.entries.items()}
 
     def evaluations(self) -> list[list]:
         """Return what the model has evaluated."""

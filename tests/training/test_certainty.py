@@ -158,6 +158,10 @@ def test_only_the_chosen_elements_are_trained():
     module, name = entry.place
     getattr(module, name).sum().backward()
     assert entry.parameter.grad.tolist() == [0, 0, 1]
+    with torch.no_grad():
+        entry.parameter[2] = 1.0
+    assert entry.value.tolist() == [2, 2, 3] and entry.value_of_trained.tolist() == [3]
+    assert trained().value_of_trained.tolist() == [2, 2, 2]
 
 
 def at_the_optimum(folder, clean: torch.Tensor, seed: int) -> Certainty:

@@ -183,6 +183,8 @@ class RobotBuilder:
         """
         points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
+        if not len(pairs):
+            raise InputError(f"rod: expected an edge or more, so two nodes or more, got {len(points)} nodes, 0 edges")
         check_choice("natural", natural, NATURAL["rod"])
         check_name(name)
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.compilation import Compilation, Cost
 from torchdismech.elastic import Assembly, ElasticTerm, Energy, LinearElastic, Stencil
+from torchdismech.errors import InputError
 from torchdismech.sparse import Pattern
 from torchdismech.state import Control, State
 from torchdismech.testing.report import (
@@ -79,7 +80,7 @@ def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int 
     report = Report(f"{type(energy).__name__}: {strains} strains of size {size:g}")
     point = size * torch.randn(strains, stencils, robots, dtype=torch.float64, generator=fixed_generator())
     zero = torch.zeros(stencils, robots, dtype=torch.float64)
-    report.checks.append(shape_check("density", [[energy.density(tuple(point))]], (1, 1), tuple(zero.shape)))
+    report.checks.append(shape_check("density", [[_density(energy, point)]], (1, 1), tuple(zero.shape)))
     first, second = energy.derivatives(tuple(point))
     rows = [[zero if c is None else _widened(c, zero) for c in row] for row in second]
     firsts = [_widened(g, zero) for g in first]
@@ -108,6 +109,17 @@ def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int 
         total = torch.stack([part.expand_as(zero) for part in parts.values()]).sum(0).detach()
         report.checks.append(comparison("parts add up", total, density(point)[0], SAME))
     return report
+
+
+def _density(energy: Energy, strains: Tensor) -> Tensor:
+    """Return the density at strains (m, S, B); refuse an energy that cannot be evaluated."""
+    try:
+        return energy.density(tuple(strains))
+    except Exception as error:
+        raise InputError(
+            f"{type(energy).__name__}.density: cannot be evaluated: {error}. It is given a tuple of its strains, each "
+            "(stencils, B), and returns the densities (stencils, B)"
+        ) from error
 
 
 def _strains_of(stencil: Stencil, state: State, control: Control) -> Tensor:
