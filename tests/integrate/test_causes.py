@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, Status, forces, rollout, straight
+from torchdismech.errors import FailureWarning
 
 DT = 0.01
 
@@ -175,3 +176,22 @@ def test_jumps_of_a_clamp_are_named(field):
     with pytest.warns(RuntimeWarning, match=said):
         _, info = ImplicitEuler(DT).step(model, state, Control(**{field: given}))
     assert info.converged.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("field", "place", "named"),
+    [
+        ("q", (1, 5), r"State.q of robot 1 \(z of node 1\) holds NaN"),
+        ("velocity", (0, 0), r"State.velocity of robot 0 \(x of node 0\) holds NaN"),
+        ("time", (1,), "State.time of robot 1 holds NaN"),
+    ],
+)
+def test_a_run_from_a_state_with_nan_says_where_it_is(field, place, named):
+    """Name the number before the first step, and let the other robot go on."""
+    model = rod()
+    state = model.initial_state(2)
+    value = getattr(state, field).clone()
+    value[place] = torch.nan
+    with pytest.warns(FailureWarning), pytest.warns(RuntimeWarning, match=named):
+        run = rollout(model, state.replace(**{field: value}), ImplicitEuler(1e-2), 2)
+    assert run.status[-1].eq(int(Status.NOT_FINITE)).tolist() == [place[0] == robot for robot in (0, 1)]

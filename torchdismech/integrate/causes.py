@@ -11,9 +11,9 @@ from torch import Tensor
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import cause_in_hooks
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.state import Control, State, tensor_fields
 
-__all__ = ["cause_of_failure"]
+__all__ = ["cause_of_failure", "what_is_lost"]
 
 HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
 
@@ -48,6 +48,20 @@ def cause_of_failure(
             return cause
     first = failed & (step == 0)
     return cause_in_hooks(model, state, acting, first, info.status, dt) or _moved_far(model, state, acting, first)
+
+
+def what_is_lost(state: State) -> str | None:
+    """Return which number of a state is not finite, of the first robot that has one; None where all are."""
+    for name, value in zip(tensor_fields(state), state.fields(), strict=True):
+        off = ~torch.isfinite(value.detach().flatten(1) if value.dim() > 1 else value.detach()[:, None])
+        if bool(off.any()):
+            robot, number = off.nonzero()[0].tolist()
+            where = f", number {number}" * (value.dim() > 1)
+            if name in ("q", "velocity") and number < 3 * state.n_nodes:
+                where = f" ({'xyz'[number % 3]} of node {number // 3})"
+            what = "NaN" if bool(value[robot].isnan().any()) else "an infinite number"
+            return f"State.{name} of robot {robot}{where} holds {what}"
+    return None
 
 
 def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> str | None:

@@ -16,7 +16,7 @@ from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
-from torchdismech.integrate.causes import cause_of_failure
+from torchdismech.integrate.causes import cause_of_failure, what_is_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.linearised import Linearised
@@ -154,7 +154,7 @@ class Solver(ABC):
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays; warn of bad beginnings.
 
-        Bad beginnings are loads below the tolerance, and robots inside of obstacles.
+        Bad beginnings are loads below the tolerance, numbers that are not finite, and robots inside of obstacles.
         """
         refuse_unstepped(self, model, Model)
         with model.turn:
@@ -163,6 +163,8 @@ class Solver(ABC):
                 small = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
                 if small is not None:
                     warnings.warn(small, RuntimeWarning, stacklevel=2)
+            if (lost := what_is_lost(state)) is not None:
+                warnings.warn(f"{lost}: its steps fail; look at what made the state", RuntimeWarning, stacklevel=2)
             warn_of_overlap(model.obstacles, state)
             self.compile_for(model, state, steps)
 
