@@ -52,7 +52,7 @@ USUAL_MEMBRANE = {"midedge": "continuum", "hinge": "springs"}  # of each bending
 FOLDED = 1e-6  # length of the sum of two unit normals at an edge, below which its triangles lie on one another
 HINGES = (
     "shell: bending 'hinge' depends on the mesh, by tens of per cent, and does not come to plate theory on finer ones; "
-    "'midedge' does (docs/shells.md)"
+    "'midedge' does; one row of held nodes is a hinge itself, two rows clamp a side (docs/shells.md)"
 )
 
 
