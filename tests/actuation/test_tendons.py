@@ -196,6 +196,22 @@ def test_pretension_is_the_tension_as_built():
     assert found[4].item() == pytest.approx(0.5 + 200 / unstretched * 0.003)
 
 
+def test_tensions_of_what_a_control_sets():
+    """Ask for tensions while the model holds a control's values, with gradients to these; its own come back after."""
+    model = rod(straight_tendon(4, pull=[0.0], stiffness=200.0, pretension=1.0), edges=4)
+    state, tendon = model.rest_state(2), model.forces[0]
+    pull = torch.tensor([[0.0], [0.003]], dtype=torch.float64, requires_grad=True)
+    with model.holding(state, Control(values={"Tendons.pull": pull})):
+        found = tendon.tensions(state)[:, 0]
+    spring = 200 / LENGTH * (1 + 1 / 200)
+    assert found.tolist() == pytest.approx([1.0, 1.0 + 0.003 * spring])
+    assert torch.autograd.grad(found.sum(), pull)[0].flatten().tolist() == pytest.approx([spring] * 2)
+    assert tendon.tensions(state)[:, 0].tolist() == pytest.approx([1.0] * 2)
+    odd = Control(values={"Tendons.pull": pull[:1]})
+    with pytest.raises(InputError, match="Tendons.pull'.: expected shape"), model.holding(state, odd):
+        pass
+
+
 def test_a_slack_tendon_catches_in_mid_step():
     """Converge in the step in which a tendon of a rod thrown away from it becomes taut, in few iterations."""
     model = rod(straight_tendon(5, pull=-0.002, stiffness=1e5), edges=5)
