@@ -205,7 +205,8 @@ class Environment:
 
     def began(self, seed: Tensor, episode: Tensor) -> Episodes:
         """Return these episodes (B,) of robots with these seeds (B,) at their beginning."""
-        draws, task, model = Draws(seed, episode), self.task, self.model
+        task, model = self.task, self.model
+        draws = Draws(seed, episode, dtype=model.dtype)
         constants = _drawn("constants", task.constants, model, draws)
         start = _drawn("start", task.start, model, draws)
         if odd := sorted(start.keys() - {"q", "velocity"}):
