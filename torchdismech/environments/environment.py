@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.environments.actuators import controlled
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.task import Step, Task
@@ -299,7 +300,8 @@ class Environment:
     def reset(self, rows: Tensor | None = None) -> Tensor:
         """Begin the next episode of some robots (B,) bool, or of all; return what is observed (B, k) of all.
 
-        Other robots, and what they draw in later episodes, stay as they are.
+        Other robots, and what they draw in later episodes, stay as they are. The first reset warns of robots that begin
+        inside of obstacles, as runs do.
         """
         if rows is None:
             rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
@@ -307,6 +309,9 @@ class Environment:
         if self._current is None and not bool(rows.all()):
             raise InputError("Environment: the first reset has to be of all robots")
         fresh = self.began(self._seed, self._episode)
+        if self._current is None:
+            with self._own(fresh):
+                warn_of_overlap(self.model.obstacles, fresh.state)
         self._current = fresh if self._current is None else self._current.merged(fresh, rows)
         self._episode = self._episode + rows
         self._ended = self._ended & ~rows
