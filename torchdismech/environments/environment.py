@@ -205,7 +205,9 @@ class Environment:
     # ---- pure functions --------------------------------------------------------------------------------------------
 
     def began(self, seed: Tensor, episode: Tensor) -> Episodes:
-        """Return these episodes (B,) of robots with these seeds (B,) at their beginning."""
+        """Return these episodes (B,) of robots with these seeds (B,) at their beginning; whole numbers, int64."""
+        _refuse_odd_counts("began: seed", seed, self.batch)
+        _refuse_odd_counts("began: episode", episode, self.batch)
         task, model = self.task, self.model
         draws = Draws(seed, episode, dtype=model.dtype)
         constants = _drawn("constants", task.constants, model, draws)
@@ -422,6 +424,17 @@ def _refuse_odd_choice(what: str, robots: Tensor, batch: int) -> None:
     if robots.shape != (batch,) or robots.dtype != torch.bool:
         dtype = str(robots.dtype).removeprefix("torch.")
         raise InputError(f"{what}: expected ({batch},) bool, got {tuple(robots.shape)} {dtype}")
+
+
+def _refuse_odd_counts(what: str, numbers: Tensor, batch: int) -> None:
+    """Refuse what is no whole number of each robot."""
+    refuse_other_kind(what, numbers, Tensor, f"a tensor ({batch},) of int64, one number for each robot")
+    if numbers.shape != (batch,) or numbers.dtype != torch.int64:
+        dtype = str(numbers.dtype).removeprefix("torch.")
+        raise InputError(
+            f"{what}: expected ({batch},) int64, one number for each of the environment's robots, got "
+            f"{tuple(numbers.shape)} {dtype}"
+        )
 
 
 def _refuse_moving(scene: Scene) -> None:
