@@ -126,10 +126,11 @@ def test_contact_page_runs():
 
 
 def test_environments_page_runs():
-    """Run the block of docs/environments.md: arms that do not act hang, and each number bends all of its arm."""
-    names = after_the_only_block("environments.md")
+    """Run the blocks of docs/environments.md: arms that do not act hang, each number bends all of its arm."""
+    *_, names = after_each_block("environments.md")
     environment = names["environment"]
     assert names["observation"].shape == (256, 9) and not names["outcome"].ended.any()
+    assert (names["action"].grad != 0).all()
     for number in range(2):
         environment.reset()
         action = torch.zeros(256, 2)
