@@ -113,6 +113,19 @@ def helix_of_cosserat_rod(tension, turns):
     return u
 
 
+@pytest.mark.parametrize(("edges", "per_cent"), [(5, 9.9), (20, 2.3), (80, 0.6)])
+def test_driven_by_length_the_last_half_edge_is_missed(edges, per_cent):
+    """Pull a tendon a little: tension and deflection are off theory by what docs/tendons.md says, in first order."""
+    stiffness, pull = 1e3, 1e-5
+    model = rod(straight_tendon(edges, pull=pull, stiffness=stiffness), edges=edges)
+    state = settled(model)
+    tension = stiffness * pull / LENGTH / (1 + stiffness * (OFFSET**2 / EI + 1 / EA))
+    deflection = tension * OFFSET / EI * LENGTH**2 / 2
+    found = model.forces[0].tensions(state)[0, 0].item(), state.positions[0, -1, 2].item()
+    for off in (found[0] / tension - 1, found[1] / deflection - 1):
+        assert 100 * off == pytest.approx(per_cent, abs=0.05)  # the figures are rounded to a tenth
+
+
 def test_a_helical_route_bends_and_twists_as_a_cosserat_rod():
     """Have the curvature and twist of Rucker and Webster's equations, within a per cent."""
     tension, turns, edges = 0.5, 1.0, 40
