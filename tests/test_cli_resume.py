@@ -222,6 +222,17 @@ def test_what_cannot_be_resumed_is_refused(scene, tmp_path):
     assert "no such file" in call("simulate", scene, "--resume", out, status=2).stderr
 
 
+def test_runs_of_arms_are_not_resumed_by_scenes(scene, tmp_path):
+    """Refuse the run of a pneumatic arm, whose state is no robot's of a scene, also where it is forced."""
+    from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+    from torchdismech.rollout import rollout
+
+    arm = PneumaticArm([0.15], [1.0], 0.04, 265.0, 125.0)
+    rollout(arm, arm.initial_state(), ArmIntegrator(dt=2e-3), 1).save(tmp_path / "arm.h5")
+    refused = call("simulate", scene, "--resume", tmp_path / "arm.h5", "--force-resume", status=2)
+    assert "another kind of robot: it does not fit" in refused.stderr
+
+
 def test_changed_geometry_is_not_resumed(scene, tmp_path):
     """Refuse to go on when the file with the geometry has changed under the same name."""
     geometry = "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,{z}\n*Edges\n1,2\n2,3\n"

@@ -106,10 +106,12 @@ def test_the_command_lines_exist():
 
 
 def test_the_code_on_tendons_runs():
-    """Run the block of docs/tendons.md: the arm goes to the side of the tendon that is taken in."""
-    names = after_the_only_block("tendons.md")
+    """Run the blocks of docs/tendons.md: the arm goes to the side of the tendon that is taken in, and that is taut."""
+    *_, names = after_each_block("tendons.md")
     assert not names["run"].failed.any()
     assert names["run"].positions[-1, 0, -1, 0] > 0.02
+    first, second = names["tensions"][0].unflatten(0, (2, 16))
+    assert 0.0 < second.max() < first.min() < 5.0  # by its own constants the second has 250 N
 
 
 def test_contact_page_runs():
@@ -124,10 +126,11 @@ def test_contact_page_runs():
 
 
 def test_environments_page_runs():
-    """Run the block of docs/environments.md: arms that do not act hang, and each number bends all of its arm."""
-    names = after_the_only_block("environments.md")
+    """Run the blocks of docs/environments.md: arms that do not act hang, each number bends all of its arm."""
+    *_, names = after_each_block("environments.md")
     environment = names["environment"]
     assert names["observation"].shape == (256, 9) and not names["outcome"].ended.any()
+    assert (names["action"].grad != 0).all()
     for number in range(2):
         environment.reset()
         action = torch.zeros(256, 2)

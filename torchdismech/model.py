@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -288,6 +289,28 @@ class Model(nn.Module):
     def values_of(self, control: Control) -> Values:
         """Return the values that a control sets in place of the model's own, which `check_batch` has seen."""
         return Values({self.places[name]: value for name, value in control.values.items()})
+
+    @contextmanager
+    def holding(self, state: State, control: Control) -> Iterator[None]:
+        """Let the model and its forces hold `Control.values` in a block, in place of its own constants.
+
+        What is asked of a force itself takes no control: `with model.holding(state, control):` before
+        `model.forces[k].tensions(state)` makes that the tensions of a step which is driven by the control. Gradients
+        reach the values. Other threads wait meanwhile; steps are taken outside of the block.
+
+        Parameters
+        ----------
+        state : of the robots that are asked about.
+        control : of which `values` count.
+
+        Raises
+        ------
+        InputError
+            State or control do not fit the model.
+        """
+        self.check_batch(state, control)
+        with self.turn, self.values_of(control).in_place():
+            yield
 
     # ---- parts of a batch --------------------------------------------------------------------------------------
 

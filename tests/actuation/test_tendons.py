@@ -113,6 +113,19 @@ def helix_of_cosserat_rod(tension, turns):
     return u
 
 
+@pytest.mark.parametrize(("edges", "per_cent"), [(5, 9.9), (20, 2.3), (80, 0.6)])
+def test_driven_by_length_the_last_half_edge_is_missed(edges, per_cent):
+    """Pull a tendon a little: tension and deflection are off theory by what docs/tendons.md says, in first order."""
+    stiffness, pull = 1e3, 1e-5
+    model = rod(straight_tendon(edges, pull=pull, stiffness=stiffness), edges=edges)
+    state = settled(model)
+    tension = stiffness * pull / LENGTH / (1 + stiffness * (OFFSET**2 / EI + 1 / EA))
+    deflection = tension * OFFSET / EI * LENGTH**2 / 2
+    found = model.forces[0].tensions(state)[0, 0].item(), state.positions[0, -1, 2].item()
+    for off in (found[0] / tension - 1, found[1] / deflection - 1):
+        assert 100 * off == pytest.approx(per_cent, abs=0.05)  # the figures are rounded to a tenth
+
+
 def test_a_helical_route_bends_and_twists_as_a_cosserat_rod():
     """Have the curvature and twist of Rucker and Webster's equations, within a per cent."""
     tension, turns, edges = 0.5, 1.0, 40
@@ -194,6 +207,22 @@ def test_pretension_is_the_tension_as_built():
     unstretched = LENGTH / (1 + 0.5 / 200)
     assert found[:4].tolist() == pytest.approx([1.5] * 4)
     assert found[4].item() == pytest.approx(0.5 + 200 / unstretched * 0.003)
+
+
+def test_tensions_of_what_a_control_sets():
+    """Ask for tensions while the model holds a control's values, with gradients to these; its own come back after."""
+    model = rod(straight_tendon(4, pull=[0.0], stiffness=200.0, pretension=1.0), edges=4)
+    state, tendon = model.rest_state(2), model.forces[0]
+    pull = torch.tensor([[0.0], [0.003]], dtype=torch.float64, requires_grad=True)
+    with model.holding(state, Control(values={"Tendons.pull": pull})):
+        found = tendon.tensions(state)[:, 0]
+    spring = 200 / LENGTH * (1 + 1 / 200)
+    assert found.tolist() == pytest.approx([1.0, 1.0 + 0.003 * spring])
+    assert torch.autograd.grad(found.sum(), pull)[0].flatten().tolist() == pytest.approx([spring] * 2)
+    assert tendon.tensions(state)[:, 0].tolist() == pytest.approx([1.0] * 2)
+    odd = Control(values={"Tendons.pull": pull[:1]})
+    with pytest.raises(InputError, match="Tendons.pull'.: expected shape"), model.holding(state, odd):
+        pass
 
 
 def test_a_slack_tendon_catches_in_mid_step():

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.constant_curvature.arms import HANGING, incline, paper_arm
-from torchdismech import Control, InputError, rollout, unroll
-from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+from torchdismech import Control, InputError, Trajectory, rollout, unroll
+from torchdismech.constant_curvature import ArmIntegrator, ArmState, PneumaticArm
 from torchdismech.contact import Box, Complementarity, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 from torchdismech.errors import Status
 from torchdismech.solve.complementarity import Conditioning
@@ -299,3 +299,20 @@ def test_refused_by_name(call, message):
     """Refuse what makes no sense, naming it."""
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("touches", [False, True])
+def test_a_run_goes_on_from_its_file(touches, tmp_path):
+    """Write a run, read it back with its impulses, and go on from its state as if without a file."""
+    arm = paper_arm([incline(45, height=-0.526)] if touches else [], disks=1)
+    start, integrator = arm.initial_state(2, q=REST), ArmIntegrator(DT)
+    whole = rollout(arm, start, integrator, 6, schedule=lambda time, arm: pushed(2))
+    first = rollout(arm, start, integrator, 4, schedule=lambda time, arm: pushed(2))
+    first.save(tmp_path / "arm.h5")
+    read = Trajectory.load(tmp_path / "arm.h5")
+    assert isinstance(read.state, ArmState) and read.state_step == 4
+    assert bool((read.state.impulses > 0).any()) == touches
+    for name in ("positions", "velocities", "twist"):
+        assert torch.equal(getattr(read, name), getattr(whole, name)[:5])
+    rest = rollout(arm, read.state, integrator, 2, schedule=lambda time, arm: pushed(2))
+    assert torch.equal(rest.twist[1:], whole.twist[5:])

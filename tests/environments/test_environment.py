@@ -82,6 +82,32 @@ def test_robot_draws_the_same_in_any_batch():
     assert torch.equal(env.reset()[2], environment(1, seed=9).reset()[0])
 
 
+def test_draws_are_in_the_dtype_of_the_model():
+    """Draw the numbers of float64, rounded, for robots in float32: what is observed of them stays in float32."""
+    env, exact = (environment(2, model=arm(dtype=dtype)) for dtype in (torch.float32, torch.float64))
+    found, expected = env.reset(), exact.reset()
+    assert found.dtype == env.current.goal["target"].dtype == torch.float32
+    assert expected.dtype == torch.float64 and torch.equal(found[:, -3:], expected[:, -3:].float())  # the targets
+    seed = torch.arange(4)
+    for kind, bounds in (("uniform", (1.0, 3.0)), ("loguniform", (1.0, 3.0)), ("normal", (1.0, 3.0))):
+        single, double = (getattr(Draws(seed, seed, dtype=d), kind)(*bounds, 2) for d in (torch.float32, torch.float64))
+        assert torch.equal(single, double.float()) and double.dtype == torch.float64
+
+
+def test_robots_that_begin_inside_of_obstacles_are_warned_of():
+    """Say once, at the first reset, that a robot begins below the floor, by the height that the episode drew."""
+    heights = torch.tensor([[-0.02], [0.3]], dtype=torch.float64)
+    low = {"constants": lambda m, draws: {"ground.point": torch.nn.functional.pad(heights, (2, 0))}}
+    env = environment(2, model=arm(floor=True), **low)
+    with pytest.warns(RuntimeWarning, match="'ground' .* of robot 1 begins inside of it, 0.305 m deep"):
+        env.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.reset()
+        env.reset(torch.tensor([False, True]))
+        environment(2, model=arm(floor=True)).reset()
+
+
 def test_robots_go_on_where_they_were(tmp_path):
     """Write where robots are, some of them at the end of their episode, and go on elsewhere: every bit is the same.
 

@@ -1,5 +1,8 @@
 """Scenes with tendons and chambers: what a file says is what Python builds, and what is refused."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -8,6 +11,8 @@ from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, R
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.actuation.tendons import SLIP_VELOCITY
 from torchdismech.io.scene import load_scene
+from torchdismech.io.schema_actuators import Chamber, Tendon
+from torchdismech.io.schema_base import per_robot
 
 ROBOT = (
     scenes.rod(3, youngs=1e7)
@@ -153,3 +158,29 @@ def test_tables_of_files_are_checked(tmp_path):
     path.write_text(still + BY_LENGTH)
     with pytest.raises(InputError, match="2 rows"):
         load_scene(path).build()
+
+
+DRAWN = {
+    "tendon": ("tension", "pull", "stiffness", "pretension", "friction", "slip_velocity"),
+    "chamber": ("area", "pressure"),
+}
+
+
+def test_what_the_page_says_is_drawn(tmp_path):
+    """Draw each number of tendons and chambers that docs/scene.md says may be drawn; there are no others."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "scene.md").read_text(encoding="utf-8")
+    for name, table in (("tendon", Tendon), ("chamber", Chamber)):
+        said = re.search(rf"`\[\[{name}\]\]` \(([\w, ]+)[:)]", page)
+        assert said is not None and tuple(said[1].split(", ")) == DRAWN[name]
+        assert {key for key, field in table.model_fields.items() if per_robot(field)} == set(DRAWN[name])
+    by_length = BY_LENGTH.replace('pull_file = "pull.csv"', "pull = 1e-3")
+    chamber = CHAMBER.replace('pressure_file = "p.csv"', "pressure = 1e3")
+    names = ["tendon.0.tension", *(f"tendon.1.{name}" for name in DRAWN["tendon"][1:])]
+    names += [f"chamber.0.{name}" for name in DRAWN["chamber"]]
+    drawn = "".join(f'"{name}" = {{uniform = [1e-3, 2e-3]}}\n' for name in names)
+    scene = load(tmp_path, BY_TENSION + by_length + chamber + f"[batch]\nsize = 2\n[batch.randomize]\n{drawn}")
+    forces = scene.build().model.forces
+    for force, attributes in zip(forces, (DRAWN["tendon"][:1], DRAWN["tendon"][1:], DRAWN["chamber"]), strict=True):
+        for attribute in attributes:
+            first, second = getattr(force, attribute)
+            assert first != second, attribute

@@ -9,6 +9,8 @@ import torch
 from tests.magnetics.robots import FIELDS, coil
 from torchdismech import Circle, InputError, Material, RobotBuilder, magnetics, meshes, straight
 
+SOUND = [[1.0, 2.0, 0.5], [2.0, -3.0, 0.1], [0.5, 0.1, 2.0]]  # a gradient that a static field may have
+
 
 def times(*numbers):
     """Return times (B,)."""
@@ -101,6 +103,26 @@ def test_wrong_arguments_are_refused(make, message):
     """Name what was expected."""
     with pytest.raises((InputError, TypeError), match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        ([[0, 0, 0], [0, 0, 0], [0, 0, 1.0]], "a trace of 1 T/m, a divergence; a static"),
+        ([[0, 0, 0], [0, 0, 0.4], [0, 0, 0]], "an antisymmetric part of up to 0.2 T/m, a curl; a static"),
+        ([[-2.0, 0.4, 0], [0, 0, 0], [0, 0, 0]], "a trace of -2 T/m, a divergence and an antisymmetric part of up to"),
+        ([SOUND, [[1e-3, 0, 0], [0, 0, 0], [0, 0, 0]]], "a trace of 0.001 T/m"),  # of the second of two robots
+    ],
+)
+def test_gradients_that_no_static_field_has_are_warned_of(matrix, words):
+    """Say what a gradient has that it should not have; a sound one, rounded to float32, is taken without a word."""
+    with pytest.warns(UserWarning, match=f"Gradient.gradient: has {words}.* expected a symmetric matrix"):
+        magnetics.Gradient((0, 0, 1), matrix)
+    turn, _ = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        magnetics.Gradient((0, 0, 1), turn @ torch.tensor(SOUND) @ turn.T)
+        magnetics.Gradient((0, 0, 1), torch.zeros(3, 3))
 
 
 def beside_a_magnet(center, shell=False, magnetisation=(1e4, 0.0, 0.0)):

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tests.view.runs import made_up, run_of, twisting
 from torchdismech import InputError, Trajectory
+from torchdismech.cli import app
 from torchdismech.geometry.frames import rotated
 from torchdismech.view.colours import Scale, node_values
 from torchdismech.view.directors import material_directors
@@ -179,6 +181,25 @@ def test_chains_of_rigid_elements_are_tubes():
     assert np.isfinite(shown.vertices).all() and shown.vertices.shape[1] > 4 * 2 * 16
     own = Scenery(run, [0])  # of its own diameter
     assert not own.remarks and np.allclose(own.shown(2).vertices, shown.vertices, atol=1e-12)
+
+
+@pytest.mark.parametrize("command", ["plot", "movie", "export"])
+def test_pneumatic_arms_are_shown_from_their_files(tmp_path, command):
+    """Draw an arm's run by each command; its axis is a tube without twist."""
+    from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+    from torchdismech.rollout import rollout
+
+    arm = PneumaticArm([0.15] * 2, [1.0, 0.5], 0.04, 265.0, 125.0, orientation=(0.0, np.pi, 0.0))
+    rollout(arm, arm.initial_state(), ArmIntegrator(dt=2e-3), 1).save(tmp_path / "arm.h5")
+    ending, options = {
+        "plot": ("png", ["--energies"]),
+        "movie": ("gif", ["--size", "64x48", "--radius", "0.04", "--colour", "curvature"]),
+        "export": ("glb", ["--radius", "0.04"]),
+    }[command]
+    out = tmp_path / f"arm.{ending}"
+    result = CliRunner().invoke(app, [command, str(tmp_path / "arm.h5"), "--out", str(out), *options])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert out.stat().st_size > 1000 and "note" not in result.stderr
 
 
 def test_chains_in_a_batch_are_as_thick_as_each_is():

@@ -103,7 +103,10 @@ class RoutedForce(Force):
         return Segments.between(self.paths, self.route_points.at_rest(self.body, self.offset))
 
     def points(self, state: State) -> Tensor:
-        """Return the points (B, K, 3) of the routes at a state [m], route after route."""
+        """Return the points (B, K, 3) of the routes at a state [m], route after route.
+
+        For offsets that a control sets see `Model.holding`.
+        """
         return self._at(state).points
 
     def lengths(self, state: State) -> Tensor:

@@ -105,7 +105,10 @@ class Tendons(RoutedForce):
         return self.friction is not None
 
     def tensions(self, state: State) -> Tensor:
-        """Return the tensions (B, M) in the segments at a state, with the model's own constants [N]."""
+        """Return the tensions (B, M) in the segments at a state, with the model's own constants [N].
+
+        Those that a control sets stand in their place within `with model.holding(state, control):`.
+        """
         at = self._at(state)
         rates = self.route_points.along(at.velocity(state)) if self.rubs else None
         return self.tension_in(Segments.between(self.paths, at.points), rates)

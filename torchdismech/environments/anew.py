@@ -65,7 +65,7 @@ class DrawnAnew:
         """Return the scene's robots with numbers that were drawn."""
 
         def sampled(name: str, distribution: Distribution) -> Iterator[np.ndarray]:
-            own = draws.named(name)
+            own = Draws(draws.seed, draws.episode).named(name)  # in float64, as numbers of scenes are
             while True:
                 yield _of(distribution, own).cpu().numpy()
 

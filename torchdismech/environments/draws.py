@@ -25,30 +25,36 @@ class Draws:
     ----------
     seed, episode : (B,) int64.
     first : number of the first call, from which it counts on.
+    dtype : of what is drawn: numbers of float64, rounded to it.
     """
 
-    def __init__(self, seed: Tensor, episode: Tensor, first: int = 0):
-        self.seed, self.episode = seed, episode
+    def __init__(self, seed: Tensor, episode: Tensor, first: int = 0, dtype: torch.dtype = torch.float64):
+        self.seed, self.episode, self.dtype = seed, episode, dtype
         self._calls = first
 
     def named(self, name: str) -> Draws:
         """Return draws of the same episodes that depend on a name, and not on what else is drawn."""
         digest = hashlib.sha256(name.encode()).digest()
-        return Draws(self.seed, self.episode, FAR + int.from_bytes(digest[:7], "big"))
+        return Draws(self.seed, self.episode, FAR + int.from_bytes(digest[:7], "big"), self.dtype)
 
     def uniform(self, low: float, high: float, count: int | None = None) -> Tensor:
-        """Return numbers (B,), or (B, count), that are spread evenly between two bounds, in float64."""
+        """Return numbers (B,), or (B, count), that are spread evenly between two bounds."""
+        return self._between(low, high, count).to(self.dtype)
+
+    def loguniform(self, low: float, high: float, count: int | None = None) -> Tensor:
+        """Return numbers (B,), or (B, count), whose logarithms are spread evenly between those of two bounds."""
+        return self._between(math.log(low), math.log(high), count).exp().to(self.dtype)
+
+    def normal(self, mean: float, deviation: float, count: int | None = None) -> Tensor:
+        """Return normal numbers (B,), or (B, count)."""
+        # by Box and Muller's transform, as `control.noise.normal`
+        first, second = self._between(0.0, 1.0, count), self._between(0.0, 1.0, count)
+        drawn = mean + deviation * torch.sqrt(-2 * first.log()) * torch.cos(2 * math.pi * second)
+        return drawn.to(self.dtype)
+
+    def _between(self, low: float, high: float, count: int | None) -> Tensor:
+        """Return the numbers of the next call, in float64."""
         self._calls += 1
         drawn = uniform(self.seed, self.episode, self.episode.new_full(self.episode.shape, self._calls), count or 1)
         drawn = low + (high - low) * drawn
         return drawn[:, 0] if count is None else drawn
-
-    def loguniform(self, low: float, high: float, count: int | None = None) -> Tensor:
-        """Return numbers (B,), or (B, count), whose logarithms are spread evenly between those of two bounds."""
-        return self.uniform(math.log(low), math.log(high), count).exp()
-
-    def normal(self, mean: float, deviation: float, count: int | None = None) -> Tensor:
-        """Return normal numbers (B,), or (B, count), in float64."""
-        # by Box and Muller's transform, as `control.noise.normal`
-        first, second = self.uniform(0.0, 1.0, count), self.uniform(0.0, 1.0, count)
-        return mean + deviation * torch.sqrt(-2 * first.log()) * torch.cos(2 * math.pi * second)

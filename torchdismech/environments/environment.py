@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.environments.actuators import controlled
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.task import Step, Task
@@ -204,8 +205,11 @@ class Environment:
     # ---- pure functions --------------------------------------------------------------------------------------------
 
     def began(self, seed: Tensor, episode: Tensor) -> Episodes:
-        """Return these episodes (B,) of robots with these seeds (B,) at their beginning."""
-        draws, task, model = Draws(seed, episode), self.task, self.model
+        """Return these episodes (B,) of robots with these seeds (B,) at their beginning; whole numbers, int64."""
+        _refuse_odd_counts("began: seed", seed, self.batch)
+        _refuse_odd_counts("began: episode", episode, self.batch)
+        task, model = self.task, self.model
+        draws = Draws(seed, episode, dtype=model.dtype)
         constants = _drawn("constants", task.constants, model, draws)
         start = _drawn("start", task.start, model, draws)
         if odd := sorted(start.keys() - {"q", "velocity"}):
@@ -298,7 +302,8 @@ class Environment:
     def reset(self, rows: Tensor | None = None) -> Tensor:
         """Begin the next episode of some robots (B,) bool, or of all; return what is observed (B, k) of all.
 
-        Other robots, and what they draw in later episodes, stay as they are.
+        Other robots, and what they draw in later episodes, stay as they are. The first reset warns of robots that begin
+        inside of obstacles, as runs do.
         """
         if rows is None:
             rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
@@ -306,6 +311,9 @@ class Environment:
         if self._current is None and not bool(rows.all()):
             raise InputError("Environment: the first reset has to be of all robots")
         fresh = self.began(self._seed, self._episode)
+        if self._current is None:
+            with self._own(fresh):
+                warn_of_overlap(self.model.obstacles, fresh.state)
         self._current = fresh if self._current is None else self._current.merged(fresh, rows)
         self._episode = self._episode + rows
         self._ended = self._ended & ~rows
@@ -416,6 +424,17 @@ def _refuse_odd_choice(what: str, robots: Tensor, batch: int) -> None:
     if robots.shape != (batch,) or robots.dtype != torch.bool:
         dtype = str(robots.dtype).removeprefix("torch.")
         raise InputError(f"{what}: expected ({batch},) bool, got {tuple(robots.shape)} {dtype}")
+
+
+def _refuse_odd_counts(what: str, numbers: Tensor, batch: int) -> None:
+    """Refuse what is no whole number of each robot."""
+    refuse_other_kind(what, numbers, Tensor, f"a tensor ({batch},) of int64, one number for each robot")
+    if numbers.shape != (batch,) or numbers.dtype != torch.int64:
+        dtype = str(numbers.dtype).removeprefix("torch.")
+        raise InputError(
+            f"{what}: expected ({batch},) int64, one number for each of the environment's robots, got "
+            f"{tuple(numbers.shape)} {dtype}"
+        )
 
 
 def _refuse_moving(scene: Scene) -> None:

@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Task:
-    """A task for a batch of robots, by functions of tensors.
+    """A task for a batch of robots, by functions of tensors. What `draws` draw is in the model's dtype.
 
     Attributes
     ----------

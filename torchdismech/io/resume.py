@@ -126,6 +126,11 @@ def _first_difference(name: str, theirs: np.ndarray, ours: np.ndarray) -> str:
 def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> None:
     """Refuse a state of another robot or batch, and another set of energies and contacts."""
     state = setup.state
+    if type(before.state) is not type(state):
+        raise InputError(
+            f"{path}: was written by another kind of integrator than {scene.path} has, or for another "
+            "kind of robot: it does not fit"
+        )
     kept = {"energies": set(before.energies), "contacts": set(before.contact), "strains": set(before.strains)}
     kept["reactions"] = set(before.reactions)
     names = {"energies": set(setup.model.energies(state)), "contacts": set(setup.model.contact_report(state))}
@@ -142,8 +147,6 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
     stored, own = before.state.q.dtype, state.q.dtype
     if stored != own:
         raise InputError(f"{path}: its state is in {stored}, and {scene.path} in {own}: it does not fit")
-    if type(before.state) is not type(state):
-        raise InputError(f"{path}: was written by another kind of integrator than {scene.path} has: it does not fit")
     for name in names:
         if kept[name] != names[name]:
             written, asked = (", ".join(sorted(which[name])) or "none" for which in (kept, names))

@@ -30,6 +30,7 @@ __all__ = [
     "field_of",
 ]
 
+SOURCES = 1e-6  # part of the largest entry of a gradient that its divergence or curl may have by rounding in float32
 FieldDerivatives = tuple[Tensor, Tensor, Tensor | None]
 
 
@@ -215,7 +216,7 @@ class Gradient(Field):
     """A field that is linear in space: B = value + gradient (x - center).
 
     Between magnets the divergence of a field is zero, and so is its curl: then the gradient is a symmetric matrix
-    whose diagonal adds up to zero.
+    whose diagonal adds up to zero. Another one is warned of when the field is made, and taken as it is.
 
     Parameters
     ----------
@@ -232,6 +233,7 @@ class Gradient(Field):
         matrix = number(gradient, "Gradient.gradient")
         if matrix.shape[-2:] != (3, 3) or matrix.dim() > 3:
             raise InputError(f"Gradient.gradient: expected shape (3, 3) or (B, 3, 3), got {tuple(matrix.shape)}")
+        _warn_of_sources(matrix.detach().reshape(-1, 3, 3))
         self.value = nn.Parameter(vector(value, "Gradient.value"), requires_grad=False)
         self.gradient = nn.Parameter(matrix.reshape(-1, 3, 3), requires_grad=False)
         self.center = nn.Parameter(vector(center, "Gradient.center"), requires_grad=False)
@@ -245,6 +247,26 @@ class Gradient(Field):
         field = self(position, time)
         gradient = self.gradient.unsqueeze(-3).expand(*position.shape, 3)
         return field, gradient, None if moment is None else torch.zeros_like(gradient)
+
+
+def _warn_of_sources(gradient: Tensor) -> None:
+    """Warn of gradients (B, 3, 3) that no static field has where no current flows: with a trace, or not symmetric."""
+    size = SOURCES * gradient.abs().amax((1, 2))
+    trace = gradient.diagonal(dim1=1, dim2=2).sum(1)
+    odd = 0.5 * (gradient - gradient.mT)
+    found = []
+    if bool((trace.abs() > size).any()):
+        found.append(f"a trace of {trace[trace.abs().argmax()].item():.3g} T/m, a divergence")
+    if bool((odd.abs().amax((1, 2)) > size).any()):
+        found.append(f"an antisymmetric part of up to {odd.abs().max().item():.3g} T/m, a curl")
+    if found:
+        warnings.warn(
+            f"Gradient.gradient: has {' and '.join(found)}; a static field where no current flows has neither: "
+            "expected a symmetric matrix dB_i/dx_j whose diagonal adds up to zero. Take (G + G^T) / 2 less a third of "
+            "its trace on the diagonal, or a Field of your own if that is meant",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 class _Magnet(Field):

@@ -33,7 +33,8 @@ class Frame:
     ----------
     step : number of steps from the start of the run.
     time : () [s] when they end, also where robots failed: `state.time` is when each robot's own last good step ended.
-    state : the state after them; of chains of rigid elements a `ChainState`, which has positions, too.
+    state : the state after them; of chains of rigid elements a `ChainState`, of pneumatic arms an `ArmState`, which
+        have positions, too.
     iterations, iterations_max : (B,) long, Newton iterations of these steps: the sum, and the most of one step.
     residual : (B,) the largest residual at which one of these steps ended [N]; of chains an angle [rad].
     status : (B,) long, value of `Status`: CONVERGED, or the first failure.
@@ -123,7 +124,7 @@ class Trajectory:
         also where all did: `state.time` (B,) says when the last good step of each robot ended.
     positions, velocities : (T, B, N, 3) of the nodes [m, m/s].
     twist : (T, B, A) angles of the framed edges [rad]: rods' twist first, then joints', then mid-edge normals; of
-        chains of rigid elements the angles of their joints.
+        chains of rigid elements the angles of their joints, of pneumatic arms the elongations of their chambers [m].
     iterations, iterations_max, residual, status : (T, B), as in `Frame`.
     energies : (T, B) [J] by name.
     contact : (T, B), (T, B, 3) or, of nodes, (T, B, N, 3) by name, as in `Frame`.

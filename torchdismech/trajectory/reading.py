@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.constant_curvature.state import ArmState
 from torchdismech.errors import InputError
 from torchdismech.integrate.bdf2 import TwoStepState
 from torchdismech.rigid.state import ChainState
@@ -172,7 +173,7 @@ def _given(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
 def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) -> dict[str, h5py.Dataset]:
     """Return the datasets of a copy of the state."""
     kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
-    remembers = kind is not ChainState and members.has(f"{copy}/internal")
+    remembers = issubclass(kind, State) and members.has(f"{copy}/internal")
     names = [*tensor_fields(kind), *(["internal"] if remembers else [])]
     if kind is TwoStepState and not members.has(f"{copy}/reached_velocity"):
         names.remove("reached_velocity")  # files of earlier versions have none
@@ -184,7 +185,9 @@ def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) ->
     return fields | ({"checksum": members.dataset(f"{copy}/checksum", (), UNSIGNED)} if checked else {})
 
 
-def _kind_of_state(members: Members) -> type[State] | type[ChainState]:
+def _kind_of_state(members: Members) -> type[State] | type[ChainState] | type[ArmState]:
+    if members.has("state/impulses"):
+        return ArmState
     if members.has("state/positions"):
         return ChainState
     return TwoStepState if members.has("state/previous_step") else State
@@ -193,16 +196,17 @@ def _kind_of_state(members: Members) -> type[State] | type[ChainState]:
 def _fixed_fields(sizes: Mapping[str, int], kind: type[BatchState]) -> dict[str, int]:
     """Return the fields of a state that are no tensors.
 
-    A batch of nothing is refused, and dofs that are not those of nodes, framed edges and held tangents, or of a chain's
-    joints.
+    A batch of nothing is refused, and dofs that are not those of nodes, framed edges and held tangents, of a chain's
+    joints, or of an arm's chambers.
     """
     if 0 in (sizes["B"], sizes["N"]):
         raise Damaged(f"positions: expected robots and nodes, got {sizes['B']} robots of {sizes['N']} nodes")
-    expected = sizes["A"] if kind is ChainState else 3 * sizes["N"] + sizes["A"]
+    of_rods = issubclass(kind, State)
+    expected = 3 * sizes["N"] + sizes["A"] if of_rods else sizes["A"]
     held, rest = divmod(sizes["n"] - expected, 3)
-    if rest or held < 0 or (kind is ChainState and held):
+    if rest or held < 0 or (held and not of_rods):
         raise Damaged(f"state/q: expected {expected} dofs as in the rows, got {sizes['n']}")
-    return {} if kind is ChainState else {"n_held": held}
+    return {"n_held": held} if of_rods else {}
 
 
 def _check_fixed(members: Members, filled: Mapping[str, h5py.Dataset], given: Mapping[str, np.ndarray]) -> None:
@@ -226,10 +230,10 @@ def _check_numbers(name: str, dataset: h5py.Dataset, count: int, sums: np.ndarra
 
 def _state(
     copies: Mapping[str, Mapping[str, h5py.Dataset]],
-    kind: type[State] | type[ChainState],
+    kind: type[State] | type[ChainState] | type[ArmState],
     fixed: Mapping[str, int],
     checked: bool,
-) -> tuple[State | ChainState, dict[str, Tensor], int]:
+) -> tuple[State | ChainState | ArmState, dict[str, Tensor], int]:
     """Return the last state, of the first copy that is whole, what a controller remembers there, and its step."""
     found = []
     for copy in copies.values():

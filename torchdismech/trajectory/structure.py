@@ -33,8 +33,8 @@ DATASETS = {
     "residual": "newton/residual",
     "status": "newton/status",
 }
-# T rows, B robots, N nodes, A framed edges (or joints of a chain), n dofs, S springs, M internal variables,
-# E rod edges, F triangles
+# T rows, B robots, N nodes, A framed edges (or joints of a chain, or chambers of an arm), n dofs, S springs, M internal
+# variables, C contacts of an arm, E rod edges, F triangles
 SHAPES: dict[str, tuple[str | int, ...]] = {
     "time": ("T",),
     "step": ("T",),
@@ -52,6 +52,7 @@ SHAPES: dict[str, tuple[str | int, ...]] = {
     "state/tangent": ("B", "A", 3),
     "state/reference_twist": ("B", "S"),
     "state/internal": ("B", "M"),
+    "state/impulses": ("B", "C", 3),
     "state/positions": ("B", "N", 3),
     "state/node_velocities": ("B", "N", 3),
     "state/time": ("B",),
@@ -84,6 +85,7 @@ UNITS = {
     "state/tangent": "1",
     "state/reference_twist": "rad",
     "state/internal": "as the laws of the materials have it",
+    "state/impulses": "N s",
     "state/positions": "m",
     "state/node_velocities": "m/s",
     "state/time": "s",
