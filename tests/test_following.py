@@ -19,7 +19,7 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.following import _Walk
+from torchdismech.following import _back, _Walk
 from torchdismech.geometry.frames import rotated
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.integrate.static import ramped
@@ -105,6 +105,62 @@ def test_a_deep_arch_buckles_as_dadeppo_and_schmidt_have_it():
         assert path.stable is not None and torch.equal(path.stable[:, 0], ~falling)
     assert loads[1] == pytest.approx(8.97, rel=0.01)  # 0.64 % at 120 edges, 2.5 % at 60
     assert (4 * loads[1] - loads[0]) / 3 == pytest.approx(8.97, rel=5e-4)  # published with three digits
+
+
+def shallow_arch(loads):
+    """A shallow arch between clamps, radius 1 and rise .031, of 20 edges, with a load at its crown for each robot."""
+    angle = np.linspace(-0.25, 0.25, 21)
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(np.stack([np.sin(angle), 0 * angle, np.cos(angle)], 1), Circle(0.01), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0, 20], direction="rest")
+    force = torch.zeros(len(loads), 3, dtype=torch.float64)
+    force[:, 2] = -torch.tensor(loads)
+    builder.add_force(forces.PointForce([10], force))
+    return builder.finalize(compile=False)
+
+
+@pytest.fixture(scope="module")
+def snapping_loads():
+    """Return the two loads [N] at which the shallow arch turns, by steps of a tenth of the default."""
+    model = shallow_arch([0.5])
+    return 0.5 * follow(model, model.initial_state(), steps=400, length=0.005).limits()
+
+
+def test_a_snap_is_not_stepped_over(snapping_loads):
+    """Come to both limits, which are 5 % of the load apart, by the default length: a twentieth of the robot's extent.
+
+    That is more than half of what the crown moves by in all.
+    """
+    model = shallow_arch([0.5])
+    path = follow(model, model.initial_state())
+    assert path.reached.tolist() == [True] and len(path.states) < 30
+    # 1e-2: cubics between some points a limit, 2e-3 and less
+    torch.testing.assert_close(0.5 * path.limits(), snapping_loads, rtol=1e-2, atol=0)
+    assert path.stable is not None and torch.equal(path.stable[:, 0], path.slope[:, 0] > 0)
+    assert not bool(path.stable.all())
+
+
+@pytest.mark.parametrize("length", [0.05, 0.2])
+def test_a_snap_is_found_whatever_the_whole_load(snapping_loads, length):
+    """Come to both limits also where the whole load is forty times the first, and a step of the load is past both."""
+    loads = [part * 0.32 for part in (1.5, 2.5, 5.0, 10.0, 20.0, 40.0)]
+    model = shallow_arch(loads)
+    path = follow(model, model.initial_state(), length=length)
+    assert bool(path.reached.all()) and len(path.states) < 30
+    for robot, load in enumerate(loads):
+        # 1e-2 as above
+        torch.testing.assert_close(load * path.limits(robot), snapping_loads, rtol=1e-2, atol=0)
+
+
+def test_how_far_a_load_goes_back():
+    """Measure it for a cubic of two turns, whichever way it goes; it is zero with fewer turns than two."""
+    # f = +-(s^3 / 3 - s), which turns at -1 and 1, from -2 on for a length of 4, of 2.5 (one turn), and of .5 (none)
+    ends, sign = torch.tensor([2.0, 2.0, 0.5, -1.5]).double(), torch.tensor([1.0, -1.0, 1.0, 1.0]).double()
+    start = torch.full_like(ends, -2.0)
+    values = [sign * (s**3 / 3 - s) for s in (start, ends)]
+    slopes = [sign * (s**2 - 1) for s in (start, ends)]
+    back = _back(ends - start, *values, *slopes)
+    torch.testing.assert_close(back, torch.tensor([4 / 3, 4 / 3, 0, 0]).double())
 
 
 def column(load, **options):

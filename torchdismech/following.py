@@ -43,8 +43,9 @@ __all__ = ["EquilibriumPath", "follow"]
 DIFFERENCE = 1e-4  # of the load factor: dr/df by central differences, exact for loads that grow with it
 SHORTEST = 2.0**-24  # of the length that is asked for: where the path cannot be followed in such steps it ends
 TURN = 0.8  # the least cosine between tangents of two points: beyond, a shorter step is taken
-STRAYED = 0.5  # of the motion along the tangent: a point further away from there may be of another branch ...
+STRAYED = 0.5  # of the motion along a tangent: a point further away from there may be of another branch ...
 SMALL = 1e-6  # ... unless it is as near as this
+BACK = 0.01  # of the length that is asked for: a load that falls and rises again by more may not be stepped over
 # The smallest eigenvalue of a matrix with ones on its diagonal. Where rounding alone keeps it from zero it is up to
 # 3e-15 (a coarse shell with hinges; rods 7e-16); of a clamped rod of 1000 edges that is 15,000 times as long as thick
 # it is 5e-14. In single precision rounding leaves 1e-7, and rods of 100 edges have 6e-8 to 4e-7: some of them cannot be
@@ -53,6 +54,8 @@ RESISTS = {torch.float64: 1e-14, torch.float32: 2e-7}
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples, less their whole parts, are spread evenly and follow no pattern
 INVERSE_ITERATIONS = 3  # zero is far from all other eigenvalues
 QUICK, SLOW = 3, 6  # iterations up to which the next step is longer, and from which on it is shorter
+# A step is at most `LONGER` times the one before, too. Lengths count the load little where the path turns, and the
+# robot's extent may be far more than what a snap moves: only the steps so far tell of what size the path is there.
 LONGER, SHORTER, HALF = 1.5, 0.7, 0.5
 
 
@@ -113,6 +116,17 @@ def _turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: 
     return first + s * (rising + s * (p + s * q))
 
 
+def _back(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
+    """Return by how much (B,) the cubic over a length goes back between two turns; 0 where it has not two."""
+    # f = first + a s + p s^2 + q s^3 for s from 0 to 1
+    a, b, rise = rising * length, falling * length, last - first
+    p, q = 3 * rise - 2 * a - b, a + b - 2 * rise
+    square = p * p - 3 * q * a  # of half the distance between the turns, times 3 q
+    way = -p * torch.sign(q)  # to the middle between them, times 3 |q|
+    two = (a * b > 0) & (a * q > 0) & (square > 0) & (way > 0) & (way < 3 * q.abs())
+    return torch.where(two, 4 * square.clamp(min=0) ** 1.5 / (27 * q * q), 0.0)
+
+
 def follow(
     model: Model,
     state: State,
@@ -148,7 +162,9 @@ def follow(
     last : load factor at which paths end; negative ones go the other way.
     steps : points after the first, at most.
     length : of a step, at most: this part of the whole load, and nodes move by this part of the robot's extent (root of
-        the mean square; angles in rad). Where the path bends, or many iterations are needed, steps are shorter.
+        the mean square; angles in rad). That is of the scale of the whole load and the whole robot, which a snap of a
+        shallow arch may be far below. So each step is at most 1.5 times the one before, and shorter where the path
+        bends, where many iterations are needed, or where the load falls and rises again between two points.
     max_iterations : Newton iterations a step.
     force_tolerance, relative_tolerance : as for `Static`.
 
@@ -231,6 +247,7 @@ class _Walk:
     at : where they are.
     unit : (B,) length of the whole load, beside motions.
     part : (B,) of the longest step, how long the next of each is.
+    taken : (B,) length of the step before, infinite before the first.
     running : (B,) which are still on their way.
     """
 
@@ -245,6 +262,7 @@ class _Walk:
         self.running = problem.running
         self.status = torch.zeros_like(self.running, dtype=torch.long)
         self.unit, self.part = torch.ones_like(state.time), torch.ones_like(state.time)
+        self.taken = torch.full_like(state.time, math.inf)
         zero, forward = torch.zeros_like(state.time), torch.full_like(state.time, 1.0 if last > 0 else -1.0)
         x = model.unknowns.picked(state.q)
         self.at = _Point(state, zero, torch.zeros_like(x), forward, torch.zeros_like(self.running))
@@ -278,21 +296,22 @@ class _Walk:
         """Take each robot that runs to its next point, or end its path; return which (B,) came to one."""
         waiting, arrived = self.running, torch.zeros_like(self.running)
         while bool(waiting.any()):
-            size = self.part * self._longest()
+            longest = self._longest()
+            # not of a length where a tangent has no numbers: parts are halved to an end there
+            part = torch.fmin(self.part, LONGER * self.taken / longest)
+            size = part * longest
             there, found, iterations, status = self._corrected(self.at, size, waiting)
-            turned = self._inner(self.at, there.ways, there.slope) < TURN
-            found = found & ~turned & ~self._strayed(there, size)
-            found = found & ~self._over_the_last(there)
+            found = found & self._leads_on(there, size) & ~self._over_the_last(there)
             beyond = found & ((there.factor - self.last) * self.last >= 0)
             if bool(beyond.any()):
                 there, landed = self._landed(there, beyond)
                 found, beyond = found & (landed | ~beyond), landed
             self.reached = self.reached | beyond
-            self.at = self.at.merged(there, found)
+            self.at, self.taken = self.at.merged(there, found), torch.where(found, size, self.taken)
             arrived, waiting = arrived | found, waiting & ~found
             longer = torch.where(iterations <= QUICK, LONGER * self.part, self.part).clamp(max=1)
-            longer = torch.where(iterations >= SLOW, SHORTER * self.part, longer)
-            self.part = torch.where(found, longer, torch.where(waiting, HALF * self.part, self.part))
+            longer = torch.where(iterations >= SLOW, SHORTER * part, longer)
+            self.part = torch.where(found, longer, torch.where(waiting, HALF * part, self.part))
             lost = waiting & (self.part < SHORTEST)
             status = torch.where(status > 0, status, int(Status.MAX_ITERATIONS))
             self.status = torch.where(lost, status, self.status)
@@ -311,12 +330,29 @@ class _Walk:
         norm = torch.sqrt(self._inner(first, first.ways, first.slope))
         return first._replace(ways=first.ways / norm[:, None], slope=first.slope / norm)
 
+    def _leads_on(self, there: _Point, size: Tensor) -> Tensor:
+        """Return which points (B,) may be the next of the path; before others, shorter steps have to be taken."""
+        turned = self._inner(self.at, there.ways, there.slope) < TURN
+        return ~turned & ~self._strayed(there, size) & ~self._over_two_turns(there)
+
     def _strayed(self, there: _Point, size: Tensor) -> Tensor:
-        """Return which points (B,) lie too far from the tangent's prediction, measured by the motion of the robot."""
+        """Return which points (B,) lie too far from where a tangent leads.
+
+        Ahead from the point before, measured by the motion of the robot; and back from there, measured with the load:
+        tangents that agree with one another are of two branches where the way between them agrees with neither.
+        """
         way = self._way(self.at, there)
         ahead = size[:, None] * self.at.ways
         off, led = (torch.sqrt(self._dot(motion, motion)) for motion in (way - ahead, ahead))
-        return off > STRAYED * led + SMALL
+        length = self._distance(self.at, there)
+        back, load = way - length[:, None] * there.ways, there.factor - self.at.factor - length * there.slope
+        missed = torch.sqrt(self._dot(back, back) + (self.unit * load) ** 2)
+        return (off > STRAYED * led + SMALL) | (missed > STRAYED * length + SMALL)
+
+    def _over_two_turns(self, there: _Point) -> Tensor:
+        """Return whose steps (B,) lead over a load that falls and rises again, of which neither end tells."""
+        back = _back(self._distance(self.at, there), self.at.factor, there.factor, self.at.slope, there.slope)
+        return back > BACK * self.longest + SMALL
 
     def _over_the_last(self, there: _Point) -> Tensor:
         """Return whose steps (B,) lead over a turn of the load that may be at the last load factor or beyond.
