@@ -14,7 +14,7 @@ NUMBERS = {torch.float64: "double", torch.float32: "float"}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 INFIX |= {"less": "<", "less_or_equal": "<=", "equal": "==", "both": "&", "either": "|"}
 PREFIX = {"neg": "-", "not": "~"}
-BEYOND = {"inf": "INFINITY", "-inf": "-INFINITY"}
+BEYOND = {"inf": "__builtin_inf()", "-inf": "-__builtin_inf()"}
 
 # What is called: `inputs` are rows of five numbers (see `Input` in vectors.h), values of spring s and robot b stand at
 # s * robots + b, one row of values after the other. Robots of one spring are taken a vector at a time; where they are
@@ -22,7 +22,7 @@ BEYOND = {"inf": "INFINITY", "-inf": "-INFINITY"}
 FRAME = """
 namespace {{
 
-inline void store(number* out, V v) {{ std::memcpy(out, &v, sizeof v); }}
+inline void store(number* out, V v) {{ __builtin_memcpy(out, &v, sizeof v); }}
 
 // A vector of each value, made of what lanes read; those of a row of values stand `size` numbers after those before.
 template <typename Read> void evaluate(const Read& in, int64_t start, int64_t size, number* first, number* second) {{
@@ -31,7 +31,7 @@ template <typename Read> void evaluate(const Read& in, int64_t start, int64_t si
 
 void copy_some(const number* vectors, int64_t rows, int64_t start, int64_t count, int64_t size, number* to) {{
   for (int64_t row = 0; row < rows; ++row)
-    std::memcpy(to + row * size + start, vectors + row * LANES, count * sizeof(number));
+    __builtin_memcpy(to + row * size + start, vectors + row * LANES, count * sizeof(number));
 }}
 
 // The same, but for lanes from `count` on. (To write each value with a length that may vary takes a fourth longer.)
