@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -119,7 +120,7 @@ def _refuse_unevaluable(force: Force, robots: int | None, state: State, control:
         with with_rows(force, state.batch if robots else None, rows):
             return force(state.rows(rows), control.rows(rows))
 
-    _refuse_odd_batches(force, type(force).__name__, value, state, tuple(state.q.shape), "(B, n)")
+    _refuse_odd_batches(_Trial(force, type(force).__name__, value, state, state.q.shape[1], "(B, n)"))
 
 
 def _refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control: Control) -> None:
@@ -130,81 +131,74 @@ def _refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, contro
         with with_rows(term, state.batch if robots else None, rows):
             return term.densities(at.q.t().contiguous(), term.constants(at, control.rows(rows))).t()
 
-    expected = (state.batch, term.stencil.count)
     given = f" An energy is given a tuple of its strains, {', '.join(term.stencil.strains)}, each (stencils, B)."
-    _refuse_odd_batches(term, name_of(term), value, state, expected, "(B, stencils) of the densities", given)
+    what = "(B, stencils) of the densities"
+    _refuse_odd_batches(_Trial(term, name_of(term), value, state, term.stencil.count, what, given))
 
 
-def _refuse_odd_batches(
-    module: nn.Module,
-    name: str,
-    value: Callable[[slice], Tensor],
-    state: State,
-    shape: tuple[int, ...],
-    what: str,
-    given: str = "",
-) -> None:
-    """Refuse what is not a function of each robot alone, at any number of robots.
+@dataclass(frozen=True)
+class _Trial:
+    """What a user's module finds at a trial state.
 
-    Parameters
+    Attributes
     ----------
-    value : of some of the robots.
-    shape, what : of all robots, and what it is called.
-    given : a sentence on what is given.
+    name : of the module in messages.
+    value : what it finds of some of the robots.
+    count, what : how many numbers that is of each robot, and what it is called.
+    given : a sentence on what the module is given.
     """
-    whole, before = slice(0, state.batch), [tensor.clone() for tensor in state.fields()]
-    alone = [slice(row, row + 1) for row in sorted({0, state.batch - 1})]
-    found = [_tried(module, name, value, state, rows, shape, what, given) for rows in (whole, *alone)]
+
+    module: nn.Module
+    name: str
+    value: Callable[[slice], Tensor]
+    state: State
+    count: int
+    what: str
+    given: str = ""
+
+    @torch.no_grad()
+    def of(self, rows: slice) -> Tensor:
+        """Return what is found of some robots; refuse what cannot be evaluated, and a wrong shape or dtype."""
+        robots = rows.stop - rows.start
+        hint = self.given + _hint_of_robots(self.module, self.state.batch)
+        try:
+            found = self.value(rows).detach()
+        except Exception as error:
+            # tensors of other robots make no other errors than these
+            why = hint if isinstance(error, RuntimeError | IndexError) else self.given
+            of = f"{robots} robot{'s' * (robots > 1)}"
+            raise InputError(f"{self.name}: cannot be evaluated for {of}, at a trial state: {error}.{why}") from error
+        if tuple(found.shape) != (robots, self.count):
+            raise InputError(
+                f"{self.name}: expected shape {self.what} = {(robots, self.count)} for {robots} robots, got "
+                f"{tuple(found.shape)}.{hint}"
+            )
+        if found.dtype != self.state.q.dtype:
+            raise InputError(another_dtype(self.name, found, self.state.q))
+        return found
+
+
+def _refuse_odd_batches(trial: _Trial) -> None:
+    """Refuse what is not a function of each robot alone, at any number of robots."""
+    state, batch = trial.state, trial.state.batch
+    before = [tensor.clone() for tensor in state.fields()]
+    alone = [slice(row, row + 1) for row in sorted({0, batch - 1})]
+    among, *own = [trial.of(rows) for rows in (slice(0, batch), *alone)]
     for field, old, new in zip(tensor_fields(state), before, state.fields(), strict=True):
         if not torch.equal(old, new):
             raise InputError(
-                f"{name}: changes State.{field} in place, which belongs to the step: work on a copy (.clone()), or "
-                "without operations in place"
+                f"{trial.name}: changes State.{field} in place, which belongs to the step: work on a copy (.clone()), "
+                "or without operations in place"
             )
-    if not same(_of(value, whole), found[0]):
-        raise InputError(not_deterministic(name))
-    close = _rounding(found[0])
-    for rows, own in zip(alone, found[1:], strict=True):
-        if not bool(torch.isclose(found[0][rows], own, rtol=close, atol=close, equal_nan=True).all()):
+    if not same(trial.of(slice(0, batch)), among):
+        raise InputError(not_deterministic(trial.name))
+    close = _rounding(among)
+    for rows, found in zip(alone, own, strict=True):
+        if not bool(torch.isclose(among[rows], found, rtol=close, atol=close, equal_nan=True).all()):
             raise InputError(
-                f"{name}: a robot alone gives other numbers than the same robot among others (robot {rows.start} of "
-                f"{state.batch}); each is for itself, and every robot of a batch counts: x[0] is the first robot alone"
+                f"{trial.name}: a robot alone gives other numbers than the same robot among others (robot {rows.start} "
+                f"of {batch}); each is for itself, and every robot of a batch counts: x[0] is the first robot alone"
             )
-
-
-def _tried(
-    module: nn.Module,
-    name: str,
-    value: Callable[[slice], Tensor],
-    state: State,
-    rows: slice,
-    shape: tuple[int, ...],
-    what: str,
-    given: str,
-) -> Tensor:
-    """Return the value of some robots; refuse what cannot be evaluated, and a wrong shape or dtype."""
-    count = rows.stop - rows.start
-    try:
-        found = _of(value, rows)
-    except Exception as error:
-        sized = isinstance(error, RuntimeError | IndexError)  # others do not come from tensors of other robots
-        raise InputError(
-            f"{name}: cannot be evaluated for {count} robot{'s' * (count > 1)}, at a trial state: {error}.{given}"
-            + _hint_of_robots(module, state.batch) * sized
-        ) from error
-    if tuple(found.shape) != (count, shape[1]):
-        raise InputError(
-            f"{name}: expected shape {what} = {(count, shape[1])} for {count} robots, got {tuple(found.shape)}.{given}"
-            + _hint_of_robots(module, state.batch)
-        )
-    if found.dtype != state.q.dtype:
-        raise InputError(another_dtype(name, found, state.q))
-    return found
-
-
-def _of(value: Callable[[slice], Tensor], rows: slice) -> Tensor:
-    with torch.no_grad():
-        return value(rows).detach()
 
 
 def refuse_misnamed(module: nn.Module) -> None:

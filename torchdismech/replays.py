@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torchdismech.fused import fits, is_own, watched
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
-from torchdismech.native.tape import Tape
 from torchdismech.snapshot import Snapshot
 
 __all__ = ["Replays"]
@@ -102,16 +101,9 @@ class _Tape:
         self._buffers = StaticBuffers(given)
         self._buffers.give(given)
         self._tape = recorded(lambda: function(self._buffers.tensors), given[0].device, None)
-        reads = self._tape.reads if isinstance(self._tape, Tape) else None
-        if reads is not None:  # and what is handed through is found, too
-            needed = reads | {_place(tensor) for tensor in self._tape.replay()}
-            self._buffers.read_at(k for k, own in enumerate(self._buffers.tensors) if _place(own) in needed)
+        self._buffers.read_by(self._tape.reads)
 
     def found(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Return what the function finds of other tensors."""
         self._buffers.give(given)
         return [tensor.clone() for tensor in self._tape.replay()]
-
-
-def _place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()

@@ -82,6 +82,27 @@ def test_every_bit_is_kept(robot, integrator, recorded, monkeypatch):
     assert all(bool((g != 0).any()) for g in pair[0])
 
 
+@pytest.mark.parametrize("integrator", [*INTEGRATORS, "bdf2"])
+def test_gradients_by_all_of_a_state_keep_every_bit(integrator, recorded, monkeypatch):
+    """Differentiate single steps by every field, weighed otherwise each time: BDF2 hands one gradient through."""
+    make = {**INTEGRATORS, "bdf2": lambda: BDF2(1e-2)}[integrator]
+
+    def run():
+        model, one, found = rods_on_cpu(2), make(), []
+        state, _ = one.step(model, model.initial_state(2))
+        torch.manual_seed(0)
+        for _ in range(4):
+            leaves = [field.detach().clone().requires_grad_() for field in state.fields()]
+            after, _ = one.step(model, state.with_fields(leaves))
+            total = sum((field * torch.randn_like(field)).sum() for field in after.fields() if field.requires_grad)
+            found += torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+            state = after.with_fields([field.detach() for field in after.fields()])
+        return found
+
+    assert_every_bit(with_and_without(recorded, monkeypatch, run))
+    assert all(recorded[1:])
+
+
 @pytest.mark.parametrize("load", LOADS)
 def test_loads_keep_every_bit(load, recorded, monkeypatch):
     """Differentiate steps with loads that change within them, and with contact with obstacles."""

@@ -63,6 +63,15 @@ def test_what_nobody_reads_is_not_done_again():
     assert kept.replay().tolist() == [10.0] * 4
 
 
+def test_what_is_handed_through_is_read():
+    """Count a tensor as read that no operation does, but that is an output as it came."""
+    x, y, z = (torch.ones(3, dtype=torch.float64) for _ in range(3))
+    tape = recorded(lambda: (2 * x, [y]), torch.device("cpu"), None)
+    assert tape.reads is not None
+    assert {x.data_ptr(), y.data_ptr()} <= tape.reads and z.data_ptr() not in tape.reads
+
+
+
 def test_loops_that_nobody_reads_are_not_run_again():
     """Leave out compiled work that also has an empty list to write to, and say which tensors are read."""
     x, y = torch.rand(3, 8, dtype=torch.float64), torch.rand(3, 8, dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -29,16 +29,17 @@ class StaticBuffers:
     Attributes
     ----------
     tensors : the buffers; what they hold at first is left open.
-    places : those of them that are written; see `read_at`.
+    places : those of them that are written; see `read_by`.
     """
 
     def __init__(self, like: Sequence[Tensor]):
         self.tensors = [torch.empty_like(t, memory_format=torch.contiguous_format).detach() for t in like]
-        self.read_at(range(len(like)))
+        self.read_by(None)
 
-    def read_at(self, places: Iterable[int]) -> None:
-        """Write only the buffers in these places from now on, as the others are not read."""
-        self.places = [*places]
+    def read_by(self, reads: frozenset[int] | None) -> None:
+        """Write only the buffers from now on that a recording reads (`Recording.reads`, `Tape.reads`); None: all."""
+        begins = [tensor.untyped_storage().data_ptr() for tensor in self.tensors]
+        self.places = [k for k, begin in enumerate(begins) if reads is None or begin in reads]
         self._of_dtype: dict[torch.dtype, list[int]] = {}
         for place in self.places:
             self._of_dtype.setdefault(self.tensors[place].dtype, []).append(place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 
@@ -32,6 +32,7 @@ class Recording(Generic[T]):
 
     graph: torch.cuda.CUDAGraph
     outputs: T
+    reads: ClassVar[frozenset[int] | None] = None  # as of `Tape`: it may read all
 
     def replay(self) -> T:
         """Hand the launches over, on the current stream; return the outputs. The host waits for nothing."""

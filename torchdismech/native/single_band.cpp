@@ -1,5 +1,5 @@
-// Banded factors of few matrices, one after the other: the lanes of a vector are numbers of a line, where in band.cpp they
-// are matrices.
+// Banded factors of few matrices, one after the other: the lanes of a vector are numbers of a line, where in band.cpp
+// they are matrices.
 //
 // A = L D U without row exchanges: L and U have ones on their diagonals, and a symmetric matrix has U = L^T, of which
 // one half is stored. Four pivots are taken at a time: first where their lines meet each other, then what is behind
@@ -7,9 +7,9 @@
 //
 // A half is n lines, L by columns and U by rows. Lines j, ..., j + 3 of four pivots begin at number j of the matrix, so
 // that what stands side by side in them is of one row of L (of one column of U). On its diagonal a line has the inverse
-// of the pivot. After its first four numbers a line is whole vectors, with zeros behind what pivots reach: pivot j reaches
-// the lines up to last[j], which grows with j. After the last line follow empty ones that complete four, with ones on the
-// diagonal.
+// of the pivot. After its first four numbers a line is whole vectors, with zeros behind what pivots reach: pivot j
+// reaches the lines up to last[j], which grows with j. After the last line follow empty ones that complete four, with
+// ones on the diagonal.
 
 #include <cmath>
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace {
 
 constexpr int64_t FOUR = 4;  // pivots that are taken together
 
-// In bands that reach so far the lines that pivots reach do not stay in the first cache; so many pivots are taken before
-// the lines behind them, each of which is then read from the second cache once.
+// In bands that reach so far the lines that pivots reach do not stay in the first cache; so many pivots are taken
+// before the lines behind them, each of which is then read from the second cache once.
 constexpr int64_t WIDE = 48, MANY = 16;
 
 template <typename T> constexpr int64_t WIDTH = sizeof(Vec<T>) / sizeof(T);
@@ -74,8 +74,8 @@ template <typename T> struct Half {
   }
 };
 
-// Start a half as entries of the matrix, which are `batch` numbers apart: number h of line p from the diagonal on is entry
-// sources[p * (reach + 1) + h], or zero for -1.
+// Start a half as entries of the matrix, which are `batch` numbers apart: number h of line p from the diagonal on is
+// entry sources[p * (reach + 1) + h], or zero for -1.
 template <typename T> void fill(const Half<T>& half, const T* values, int64_t batch, const int64_t* sources) {
   const T zero = 0;
   std::memset(half.at, 0, half.numbers() * sizeof(T));
@@ -164,7 +164,6 @@ template <typename T, bool symmetric> class Elimination {
   }
 
   // Find what the four lines from j on are where they meet each other.
-  static_assert(FOUR == 4);
   bool take_corner(int64_t j, T* inverse, Corner<T>& down, Corner<T>& across) const {
     T a[FOUR][FOUR];
     for (int c = 0; c < FOUR; ++c)
@@ -187,7 +186,7 @@ template <typename T, bool symmetric> class Elimination {
   }
 
   // Reduce what is behind the corner of the four lines from j on, keep it as it is in `reduced`, and divide it by the
-  // pivots. `over` is the other half's corner. (Sizes are local: for all that a compiler knows, stores change the others.)
+  // pivots. `over` is the other half's corner. Sizes are local: for all that a compiler knows, stores change the others.
   void reduce(const Half<T>& half, int64_t j, const T* inverse, const Corner<T>& over, T* reduced) const {
     const int64_t count = half.behind(j), apart = pitch_, pitch = half.pitch;
     T* line = half.line(j) + FOUR;
@@ -213,7 +212,8 @@ template <typename T, bool symmetric> class Elimination {
   }
 
   // Subtract what the four pivots from j on do to lines [from, to), as far as they reach.
-  void subtract(const Half<T>& half, const Half<T>& other, int64_t j, const T* reduced, int64_t from, int64_t to) const {
+  void subtract(const Half<T>& half, const Half<T>& other, int64_t j, const T* reduced, int64_t from,
+                int64_t to) const {
     const int64_t first = j + FOUR, count = half.behind(j), last = smaller(to - first, other.behind(j));
     const int64_t apart = pitch_, pitch = half.pitch, between = other.pitch;
     const T* by = other.line(j) + (from - j);

@@ -13,9 +13,9 @@ namespace {
 template <typename T, int N> struct Few { typedef T vec __attribute__((vector_size(N * sizeof(T)))); };
 template <typename T> struct Few<T, 1> { typedef T vec; };
 
-// y[row, at : at + COUNT vectors]: numbers that stay in registers while the sources of the row are added. `put` says what
-// becomes of numbers and the sums for them. Vectors are told as such: of plain arrays a compiler keeps the sums in memory
-// instead, which takes three times as long.
+// y[row, at : at + COUNT vectors]: numbers that stay in registers while the sources of the row are added. `put` says
+// what becomes of numbers and the sums for them. Vectors are told as such: of plain arrays a compiler keeps the sums in
+// memory instead, which takes three times as long.
 template <int COUNT, typename V, typename T, typename Put>
 inline void sum_vectors(int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight, const T* x,
                         T* out, Put put) {

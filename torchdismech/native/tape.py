@@ -54,7 +54,8 @@ class Tape(Generic[T]):
     memory : that the operations work on, besides that of the pool.
     pool : where what they make lives.
     calls_torch : whether some operation is one of torch.
-    reads : where the storages begin that operations read; None where that may be all.
+    reads : where the storages begin that operations read or that are outputs, which may be handed through; None where
+        that may be all.
     """
 
     operations: tuple[Callable[[], Any], ...]
@@ -245,7 +246,7 @@ class _Recorder(TorchDispatchMode):
             calls: list[Any] = list(group)
             found += [in_turn(calls)] if compiled else calls
             calls_torch |= not compiled
-        return Tape(tuple(found), outputs, self.memory, self._pool, calls_torch, _read_by(needed))
+        return Tape(tuple(found), outputs, self.memory, self._pool, calls_torch, _read_by(needed, outputs))
 
     def _needed(self, outputs: Any) -> Iterator[_Operation]:
         """Yield the operations whose results are used, without those that make the same numbers each time."""
@@ -299,9 +300,9 @@ def _calls(operations: Sequence[_Operation]) -> Iterator[CompiledCall | Callable
         yield carried_out(waiting)
 
 
-def _read_by(operations: Sequence[_Operation]) -> frozenset[int] | None:
-    """Return where the storages begin that operations read; None if they may read any."""
-    read: set[int] = set()
+def _read_by(operations: Sequence[_Operation], outputs: Any) -> frozenset[int] | None:
+    """Return where the storages begin that operations read or that are outputs; None if they may read any."""
+    read = set(_storages(outputs))
     for operation in operations:
         if operation.reads is None:
             return None

@@ -29,7 +29,6 @@ from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import warn_of_memory
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
-from torchdismech.native.tape import Tape
 from torchdismech.registration import refuse_unregistered
 from torchdismech.values import Values
 
@@ -289,9 +288,7 @@ class RecordedGradients:
         self._solvable: Tensor | None = None
         self._give(recipe.dt, given)
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
-        reads = self._tape.reads if isinstance(self._tape, Tape) else None
-        if reads is not None:  # a step's residual and state are linear in much of the state before
-            self._buffers.read_at(k for k, t in enumerate(self._static) if t.untyped_storage().data_ptr() in reads)
+        self._buffers.read_by(self._tape.reads)  # a step's residual and state are linear in much of the state before
 
     @property
     def reads(self) -> frozenset[int]:
