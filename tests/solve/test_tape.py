@@ -71,7 +71,6 @@ def test_what_is_handed_through_is_read():
     assert {x.data_ptr(), y.data_ptr()} <= tape.reads and z.data_ptr() not in tape.reads
 
 
-
 def test_loops_that_nobody_reads_are_not_run_again():
     """Leave out compiled work that also has an empty list to write to, and say which tensors are read."""
     x, y = torch.rand(3, 8, dtype=torch.float64), torch.rand(3, 8, dtype=torch.float64)
