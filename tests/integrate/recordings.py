@@ -6,7 +6,7 @@ import functools
 import torch
 
 from tests.rods import rod_through
-from tests.solve.replays import replayable
+from tests.solve.stand_in import replayable
 from torchdismech import (
     Circle,
     ImplicitEuler,

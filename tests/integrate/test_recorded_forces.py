@@ -20,7 +20,7 @@ from tests.integrate.recordings import (
     surface_loads,
     trained,
 )
-from tests.solve.replays import replayable
+from tests.solve.stand_in import replayable
 from torchdismech import ImplicitEuler, InputError, Status, contact, forces
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording

@@ -29,7 +29,7 @@ from tests.integrate.recordings import (
     thrown,
     trained,
 )
-from tests.solve.replays import Replays
+from tests.solve.stand_in import RecordedCalls
 from tests.solve.waiting import DEVICE, nothing_to_wait_for
 from torchdismech import (
     Control,
@@ -94,7 +94,7 @@ class TestWaiting:
             with nothing_to_wait_for():
                 outputs = function()
             found.append(function.__name__)
-            return Replays([], outputs)
+            return RecordedCalls([], outputs)
 
         monkeypatch.setattr(recorded_step, "recorded", run)
         monkeypatch.setattr(recorded_gradient, "recorded", run)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.solve.replays import replayable
+from tests.solve.stand_in import replayable
 from tests.solve.topologies import chain, random_values
 from torchdismech.errors import InputError
 from torchdismech.native.graphs import WARM_UPS, Unrecordable, memory_pool, recorded

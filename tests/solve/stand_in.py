@@ -6,7 +6,7 @@ are read on the way.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,12 +43,13 @@ class _Recorder(TorchDispatchMode):
 
 
 @dataclass
-class Replays:
+class RecordedCalls:
     """What `native.graphs.Recording` is, with the number of its replays."""
 
     calls: list[tuple]
     outputs: Any
     count: int = field(default=0)
+    reads: ClassVar[None] = None  # as of `Recording`
 
     def replay(self) -> Any:
         """Run the operations again; write what they make to where the recorded ones did."""
@@ -63,7 +64,7 @@ class Replays:
         return self.outputs
 
 
-def replayable(function: Callable, device: torch.device, pool: None) -> Replays:
+def replayable(function: Callable, device: torch.device, pool: None) -> RecordedCalls:
     """Return what `native.graphs.recorded` does, on a CPU."""
     with torch.no_grad():
         for _ in range(WARM_UPS):
@@ -74,4 +75,4 @@ def replayable(function: Callable, device: torch.device, pool: None) -> Replays:
         for made in _tensors(result):
             if made.is_floating_point() and not _storages(made) & _storages((args, kwargs)):
                 made.fill_(torch.nan)
-    return Replays(recorder.calls, outputs)
+    return RecordedCalls(recorder.calls, outputs)
