@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <type_traits>
 
 namespace {
@@ -15,7 +16,7 @@ enum Code {
   COPY, GATHER, SCATTER, ADD_AT, WHERE,
   NEGATIVE, ABSOLUTE, RECIPROCAL, SQUARE, NOT,
   ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, MINIMUM, AND, OR,
-  EQUAL, DIFFERENT, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL
+  EQUAL, DIFFERENT, LESS, LESS_EQUAL
 };
 enum Type { FLOAT64, FLOAT32, INT64, BOOL };
 
@@ -78,35 +79,46 @@ struct Crosswise {
   void put(int64_t line, int64_t k, Four four) { std::memcpy(numbers[line] + k, &four, sizeof four); }
 };
 
-// Call line(pointers, count, strides) for parts of the lines along the last dimension that begin at these pointers; the
-// operand `of` lies crosswise. Returns how many lines that were: all but the last few.
-template <int N, typename T, typename Line>
-inline int64_t lines_across(const Row& row, char* const* first, const int64_t* stride, int of, Line line) {
-  Crosswise<T> block;
-  const int64_t count = row.size[DIMS - 1], lines = row.size[DIMS - 2], many = Crosswise<T>::MOST;
-  int64_t along[N], across[N];
-  for (int k = 0; k < N; ++k) along[k] = k == of ? sizeof(T) : stride[k], across[k] = row.operand[k].stride[DIMS - 2];
+// Lines next to each other: from one to the next it is so many bytes `across`, along a line so many from number to number.
+struct Lines {
+  int64_t lines, count;
+  const int64_t *across, *along;
+};
+
+// Call block(pointers, lines) for parts of the lines along the last dimension that begin at these pointers; the operand
+// `of` lies crosswise. Returns how many lines that were: all but the last few.
+template <int N, typename T, typename Block>
+inline int64_t blocks_across(const Row& row, char* const* first, const int64_t* stride, int of, Block block) {
+  Crosswise<T> turned;
+  constexpr int64_t LINES = Crosswise<T>::LINES, MOST = Crosswise<T>::MOST;
+  const int64_t count = row.size[DIMS - 1], lines = row.size[DIMS - 2];
+  int64_t along[N], across[N], own[N];
+  for (int k = 0; k < N; ++k) {
+    across[k] = row.operand[k].stride[DIMS - 2];
+    along[k] = k == of ? sizeof(T) : stride[k], own[k] = k == of ? MOST * sizeof(T) : across[k];
+  }
   int64_t c = 0;
-  for (; c + Crosswise<T>::LINES <= lines; c += Crosswise<T>::LINES)
-    for (int64_t start = 0; start < count; start += many) {
-      const int64_t some = count - start < many ? count - start : many;
-      block.read(first[of] + c * across[of] + start * stride[of], stride[of], some);
-      for (int64_t j = 0; j < Crosswise<T>::LINES; ++j) {
-        char* at[N];
-        for (int k = 0; k < N; ++k) at[k] = first[k] + (c + j) * across[k] + start * stride[k];
-        at[of] = reinterpret_cast<char*>(block.numbers[j]);
-        line(at, some, along);
-      }
+  for (; c + LINES <= lines; c += LINES)
+    for (int64_t start = 0; start < count; start += MOST) {
+      const int64_t some = count - start < MOST ? count - start : MOST;
+      char* at[N];
+      for (int k = 0; k < N; ++k) at[k] = first[k] + c * across[k] + start * stride[k];
+      turned.read(at[of], stride[of], some);
+      at[of] = reinterpret_cast<char*>(turned.numbers[0]);
+      block(at, Lines{LINES, some, own, along});
     }
   return c;
 }
 
-// Call line(pointers, count, strides) for each line along the last dimension, or for parts of it. T is the type of what
-// is read.
-template <int N, typename T, typename Line>
-inline void each_line(const Row& row, Line line) {
-  int64_t stride[N];
-  for (int k = 0; k < N; ++k) stride[k] = row.operand[k].stride[DIMS - 1];
+// Call block(pointers, lines) for all lines along the last dimension, or parts of them. T is the type of what is read, or
+// another of its size.
+template <int N, typename T, typename Block>
+void each_block(const Row& row, Block block) {
+  int64_t along[N], across[N];
+  for (int k = 0; k < N; ++k) {
+    along[k] = row.operand[k].stride[DIMS - 1];
+    across[k] = row.operand[k].stride[DIMS - 2];
+  }
   int of = 0;  // the operand that lies crosswise
   for (int k = N == 4 ? 2 : 1; k < N; ++k)  // of four operands the first that is read is a mask
     if (Crosswise<T>::is(row.operand[k], row.size[DIMS - 2], row.size[DIMS - 1])) of = k;
@@ -117,12 +129,23 @@ inline void each_line(const Row& row, Line line) {
         const Operand& o = row.operand[k];
         first[k] = o.data + a * o.stride[0] + b * o.stride[1];
       }
-      for (int64_t c = of ? lines_across<N, T>(row, first, stride, of, line) : 0; c < row.size[DIMS - 2]; ++c) {
-        char* at[N];
-        for (int k = 0; k < N; ++k) at[k] = first[k] + c * row.operand[k].stride[DIMS - 2];
-        line(at, row.size[DIMS - 1], stride);
-      }
+      int64_t done = 0;
+      if constexpr (sizeof(T) >= 4) done = of ? blocks_across<N, T>(row, first, along, of, block) : 0;
+      for (int k = 0; k < N; ++k) first[k] += done * across[k];
+      if (done < row.size[DIMS - 2]) block(first, Lines{row.size[DIMS - 2] - done, row.size[DIMS - 1], across, along});
     }
+}
+
+// Call line(pointers, count, strides) for each line along the last dimension, or for parts of it.
+template <int N, typename T, typename Line>
+void each_line(const Row& row, Line line) {
+  each_block<N, T>(row, [&](char* const* first, Lines of) {
+    for (int64_t c = 0; c < of.lines; ++c) {
+      char* at[N];
+      for (int k = 0; k < N; ++k) at[k] = first[k] + c * of.across[k];
+      line(at, of.count, of.along);
+    }
+  });
 }
 
 // What is written is what is read, or apart from it: a compiler need not look whether it is.
@@ -132,88 +155,119 @@ inline void each_line(const Row& row, Line line) {
 #define APART _Pragma("GCC ivdep")
 #endif
 
+// Arithmetic on lines. It is called through a pointer, so that it is compiled once, and what finds the lines once for all
+// arithmetic: inlined, it takes a compiler half a minute.
+typedef void (*OfLines)(char* const*, Lines);
+
+template <int Bytes> struct OfSize;
+template <> struct OfSize<8> { typedef int64_t Bits; };
+template <> struct OfSize<4> { typedef int32_t Bits; };
+template <> struct OfSize<1> { typedef uint8_t Bits; };
+
+template <int N, typename From>
+void each_block_by(const Row& row, OfLines of_lines) {
+  each_block<N, typename OfSize<sizeof(From)>::Bits>(row, of_lines);
+}
+
 template <typename To, typename From, typename F>
-void unary(const Row& row, F f) {
-  each_line<2, From>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-    To* to = reinterpret_cast<To*>(p[0]);
-    const From* from = reinterpret_cast<const From*>(p[1]);
-    const int64_t step = s[0], other = s[1];
+void unary_lines(char* const* p, Lines of) {
+  const F f{};
+  const int64_t step = of.along[0], other = of.along[1], count = of.count;
+  for (int64_t c = 0; c < of.lines; ++c) {
+    char *first = p[0] + c * of.across[0], *read = p[1] + c * of.across[1];
+    To* to = reinterpret_cast<To*>(first);
+    const From* from = reinterpret_cast<const From*>(read);
     if (step != sizeof(To)) {
-      for (int64_t k = 0; k < count; ++k) at<To>(p[0], k, step) = f(at<From>(p[1], k, other));
+      for (int64_t k = 0; k < count; ++k) at<To>(first, k, step) = f(at<From>(read, k, other));
     } else if (other == sizeof(From)) {
       APART for (int64_t k = 0; k < count; ++k) to[k] = f(from[k]);
     } else if (other == 0) {
       const To value = f(*from);
       for (int64_t k = 0; k < count; ++k) to[k] = value;
     } else {
-      APART for (int64_t k = 0; k < count; ++k) to[k] = f(at<From>(p[1], k, other));
+      APART for (int64_t k = 0; k < count; ++k) to[k] = f(at<From>(read, k, other));
     }
-  });
+  }
 }
 
 template <typename To, typename From, typename F>
-void binary(const Row& row, F f) {
-  each_line<3, From>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-    To* to = reinterpret_cast<To*>(p[0]);
-    const From *left = reinterpret_cast<const From*>(p[1]), *right = reinterpret_cast<const From*>(p[2]);
-    const int64_t step = s[0], one = s[1], other = s[2], dense = sizeof(From);
-    if (step != sizeof(To)) {
-      for (int64_t k = 0; k < count; ++k)
-        at<To>(p[0], k, step) = f(at<From>(p[1], k, one), at<From>(p[2], k, other));
-    } else if (one == dense && other == dense) {
+void binary_lines(char* const* p, Lines of) {
+  const F f{};
+  const int64_t step = of.along[0], one = of.along[1], other = of.along[2], count = of.count, dense = sizeof(From);
+  const bool few = !std::is_same<To, From>::value;  // comparisons are few and short
+  for (int64_t c = 0; c < of.lines; ++c) {
+    char *first = p[0] + c * of.across[0], *a = p[1] + c * of.across[1], *b = p[2] + c * of.across[2];
+    To* to = reinterpret_cast<To*>(first);
+    const From *left = reinterpret_cast<const From*>(a), *right = reinterpret_cast<const From*>(b);
+    if (step == sizeof(To) && one == dense && other == dense) {
       APART for (int64_t k = 0; k < count; ++k) to[k] = f(left[k], right[k]);
-    } else if (one == dense && other == 0) {
+    } else if (!few && step == dense && one == dense && other == 0) {
       const From value = *right;
       APART for (int64_t k = 0; k < count; ++k) to[k] = f(left[k], value);
-    } else if (one == 0 && other == dense) {
+    } else if (!few && step == dense && one == 0 && other == dense) {
       const From value = *left;
       APART for (int64_t k = 0; k < count; ++k) to[k] = f(value, right[k]);
     } else {
-      APART for (int64_t k = 0; k < count; ++k) to[k] = f(at<From>(p[1], k, one), at<From>(p[2], k, other));
+      for (int64_t k = 0; k < count; ++k) at<To>(first, k, step) = f(at<From>(a, k, one), at<From>(b, k, other));
     }
-  });
+  }
 }
 
-template <typename T, typename F>
-inline T joined_line(F f, T number, char* line, int64_t stride, int64_t count) {
-  for (int64_t k = 0; k < count; ++k) number = f(number, at<T>(line, k, stride));
-  return number;
+template <typename To, typename From, typename F>
+void unary(const Row& row) {
+  each_block_by<2, From>(row, unary_lines<To, From, F>);
 }
 
-template <typename T, typename F>
-inline T joined_line(F f, T number, const T* line, int64_t count) {
-  constexpr int64_t LANES = 32 / sizeof(T) * 4;
-  const int64_t whole = count - count % LANES;
-  T lane[LANES];
-  for (T& one : lane) one = number;
-  for (int64_t k = 0; k < whole; k += LANES)
-    for (int64_t j = 0; j < LANES; ++j) lane[j] = f(lane[j], line[k + j]);
-  for (int64_t k = whole; k < count; ++k) number = f(number, line[k]);
-  for (const T& one : lane) number = f(number, one);
-  return number;
+template <typename To, typename From, typename F>
+void binary(const Row& row) {
+  each_block_by<3, From>(row, binary_lines<To, From, F>);
 }
 
-// As `binary`, for operations of which it does not matter in which order, and how often, they take a number: a line that
-// is reduced to one number (operands 0 and 1 are that number) is taken in several lanes, which are joined at its end.
+// The numbers of each line in one: in several lanes, which are joined at its end.
 template <typename T, typename F>
-void joined(const Row& row, F f) {
+void joined_lines(char* const* p, Lines of) {
+  const F f{};
+  for (int64_t c = 0; c < of.lines; ++c) {
+    char* read = p[2] + c * of.across[2];
+    T& made = at<T>(p[0], c, of.across[0]);
+    T number = made;
+    int64_t k = 0;
+    if (of.along[2] == sizeof(T)) {
+      constexpr int64_t LANES = 32 / sizeof(T) * 4;
+      const T* line = reinterpret_cast<const T*>(read);
+      T lane[LANES];
+      for (T& one : lane) one = number;
+      for (; k + LANES <= of.count; k += LANES)
+        for (int64_t j = 0; j < LANES; ++j) lane[j] = f(lane[j], line[k + j]);
+      for (const T& one : lane) number = f(number, one);
+    }
+    for (; k < of.count; ++k) number = f(number, at<T>(read, k, of.along[2]));
+    made = number;
+  }
+}
+
+// As `binary`, for operations of which it does not matter in which order, and how often, they take a number, where a line
+// is reduced to one: operands 0 and 1 are that number.
+template <typename T, typename F>
+void joined(const Row& row) {
   const Operand &to = row.operand[0], &left = row.operand[1];
   if (row.size[DIMS - 1] < 2 || to.data != left.data || to.stride[DIMS - 1] || left.stride[DIMS - 1])
-    return binary<T, T>(row, f);
-  each_line<3, T>(row, [&](char* const* p, int64_t count, const int64_t* s) {
-    T& number = at<T>(p[0], 0, 0);
-    number = s[2] == sizeof(T) ? joined_line(f, number, reinterpret_cast<const T*>(p[2]), count)
-                               : joined_line(f, number, p[2], s[2], count);
-  });
+    return binary<T, T, F>(row);
+  each_block_by<3, T>(row, joined_lines<T, F>);
 }
+
+template <typename To, typename From>
+struct Converted {
+  To operator()(From x) const { return static_cast<To>(x); }  // to bool: whether it is not zero
+};
 
 template <typename From>
 void copied(const Row& row) {
   switch (row.made) {
-    case FLOAT64: return unary<double, From>(row, [](From x) { return static_cast<double>(x); });
-    case FLOAT32: return unary<float, From>(row, [](From x) { return static_cast<float>(x); });
-    case INT64: return unary<int64_t, From>(row, [](From x) { return static_cast<int64_t>(x); });
-    case BOOL: return unary<bool, From>(row, [](From x) { return x != From(0); });
+    case FLOAT64: return unary<double, From, Converted<double, From>>(row);
+    case FLOAT32: return unary<float, From, Converted<float, From>>(row);
+    case INT64: return unary<int64_t, From, Converted<int64_t, From>>(row);
+    case BOOL: return unary<bool, From, Converted<bool, From>>(row);
   }
 }
 
@@ -240,7 +294,7 @@ template <typename T>
 inline void choose_line(char* const* p, int64_t count, const int64_t* s) {
   const int64_t step = s[0], mask = s[1], one = s[2], other = s[3], dense = sizeof(T);
   if (!mask) {
-    const int chosen = at<bool>(p[1], 0, 0) ? 2 : 3;
+    const int chosen = at<uint8_t>(p[1], 0, 0) ? 2 : 3;
     return copy_line<T>(p[0], step, p[chosen], s[chosen], count);
   }
   T* to = reinterpret_cast<T*>(p[0]);
@@ -257,7 +311,7 @@ inline void choose_line(char* const* p, int64_t count, const int64_t* s) {
     APART for (int64_t k = 0; k < count; ++k) to[k] = chosen(choice[k], left[k], value);
   } else {
     for (int64_t k = 0; k < count; ++k)
-      at<T>(p[0], k, step) = at<bool>(p[1], k, mask) ? at<T>(p[2], k, one) : at<T>(p[3], k, other);
+      at<T>(p[0], k, step) = at<uint8_t>(p[1], k, mask) ? at<T>(p[2], k, one) : at<T>(p[3], k, other);
   }
 }
 
@@ -426,37 +480,48 @@ bool moved(const Row& row) {
 }
 
 template <typename T>
-void compared(const Row& row) {
-  switch (row.code) {
-    case EQUAL: return binary<bool, T>(row, [](T a, T b) { return a == b; });
-    case DIFFERENT: return binary<bool, T>(row, [](T a, T b) { return a != b; });
-    case LESS: return binary<bool, T>(row, [](T a, T b) { return a < b; });
-    case LESS_EQUAL: return binary<bool, T>(row, [](T a, T b) { return a <= b; });
-    case GREATER: return binary<bool, T>(row, [](T a, T b) { return a > b; });
-    case GREATER_EQUAL: return binary<bool, T>(row, [](T a, T b) { return a >= b; });
-  }
-}
+struct Square {
+  T operator()(T x) const { return x * x; }
+};
+template <typename T>
+struct Absolute {
+  T operator()(T x) const { return std::abs(x); }
+};
+template <typename T>
+struct Reciprocal {
+  T operator()(T x) const { return T(1) / x; }
+};
 
 // NaN wins, as in torch.
 template <typename T>
-inline T larger(T a, T b) {
-  return a != a ? a : (b != b ? b : (a < b ? b : a));
-}
+struct Larger {
+  T operator()(T a, T b) const { return a != a ? a : (b != b ? b : (a < b ? b : a)); }
+};
 template <typename T>
-inline T smaller(T a, T b) {
-  return a != a ? a : (b != b ? b : (b < a ? b : a));
+struct Smaller {
+  T operator()(T a, T b) const { return a != a ? a : (b != b ? b : (b < a ? b : a)); }
+};
+
+template <typename T>
+void compared(const Row& row) {
+  switch (row.code) {
+    case EQUAL: return binary<bool, T, std::equal_to<T>>(row);
+    case DIFFERENT: return binary<bool, T, std::not_equal_to<T>>(row);
+    case LESS: return binary<bool, T, std::less<T>>(row);
+    case LESS_EQUAL: return binary<bool, T, std::less_equal<T>>(row);
+  }
 }
 
 template <typename T>
 void calculated(const Row& row) {
   switch (row.code) {
-    case NEGATIVE: return unary<T, T>(row, [](T x) { return -x; });
-    case SQUARE: return unary<T, T>(row, [](T x) { return x * x; });
-    case ADD: return binary<T, T>(row, [](T a, T b) { return a + b; });
-    case SUBTRACT: return binary<T, T>(row, [](T a, T b) { return a - b; });
-    case MULTIPLY: return binary<T, T>(row, [](T a, T b) { return a * b; });
-    case MAXIMUM: return joined<T>(row, [](T a, T b) { return larger(a, b); });
-    case MINIMUM: return joined<T>(row, [](T a, T b) { return smaller(a, b); });
+    case NEGATIVE: return unary<T, T, std::negate<T>>(row);
+    case SQUARE: return unary<T, T, Square<T>>(row);
+    case ADD: return binary<T, T, std::plus<T>>(row);
+    case SUBTRACT: return binary<T, T, std::minus<T>>(row);
+    case MULTIPLY: return binary<T, T, std::multiplies<T>>(row);
+    case MAXIMUM: return joined<T, Larger<T>>(row);
+    case MINIMUM: return joined<T, Smaller<T>>(row);
   }
   compared<T>(row);
 }
@@ -464,18 +529,18 @@ void calculated(const Row& row) {
 template <typename T>
 void of_reals(const Row& row) {
   switch (row.code) {
-    case ABSOLUTE: return unary<T, T>(row, [](T x) { return std::abs(x); });
-    case RECIPROCAL: return unary<T, T>(row, [](T x) { return T(1) / x; });
-    case DIVIDE: return binary<T, T>(row, [](T a, T b) { return a / b; });
+    case ABSOLUTE: return unary<T, T, Absolute<T>>(row);
+    case RECIPROCAL: return unary<T, T, Reciprocal<T>>(row);
+    case DIVIDE: return binary<T, T, std::divides<T>>(row);
   }
   calculated<T>(row);
 }
 
 void of_truths(const Row& row) {
   switch (row.code) {
-    case NOT: return unary<bool, bool>(row, [](bool x) { return !x; });
-    case AND: return joined<bool>(row, [](bool a, bool b) { return a && b; });
-    case OR: return joined<bool>(row, [](bool a, bool b) { return a || b; });
+    case NOT: return unary<bool, bool, std::logical_not<bool>>(row);
+    case AND: return joined<bool, std::logical_and<bool>>(row);
+    case OR: return joined<bool, std::logical_or<bool>>(row);
   }
   compared<bool>(row);
 }

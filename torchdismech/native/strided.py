@@ -25,7 +25,7 @@ CODES = (
     *("copy", "gather", "scatter", "add_at", "where"),
     *("neg", "abs", "reciprocal", "square", "not"),
     *("add", "sub", "mul", "div", "maximum", "minimum", "and", "or"),
-    *("eq", "ne", "lt", "le", "gt", "ge"),
+    *("eq", "ne", "lt", "le"),
 )
 CODE = {name: k for k, name in enumerate(CODES)}
 TYPES = {torch.float64: 0, torch.float32: 1, torch.int64: 2, torch.bool: 3}
@@ -38,7 +38,8 @@ SHORT = 8  # numbers of a line that is not worth beginning
 # off by one in the last place.
 UNARY = {"neg": "neg", "abs": "abs", "reciprocal": "reciprocal", "clone": "copy", "_to_copy": "copy"}
 ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum")
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+COMPARISONS = ("eq", "ne", "lt", "le")
+TURNED = {"gt": "lt", "ge": "le"}  # comparisons that are others of what is exchanged
 LOGIC = {"bitwise_and": "and", "bitwise_or": "or", "logical_and": "and", "logical_or": "or"}
 OF_REALS = ("abs", "reciprocal", "div")
 
@@ -213,10 +214,11 @@ def _arithmetic(name: str) -> Callable:
     return write
 
 
-def _comparison(name: str) -> Callable:
+def _comparison(name: str, turned: bool = False) -> Callable:
     def write(rows: Rows, out: Tensor, a: Tensor, b: Tensor | float) -> None:
         dtype = torch.result_type(a, b)
-        rows.add(name, out, rows.typed(a, dtype), rows.typed(b, dtype))
+        left, right = rows.typed(a, dtype), rows.typed(b, dtype)
+        rows.add(name, out, *((right, left) if turned else (left, right)))
 
     return write
 
@@ -409,6 +411,7 @@ WRITERS: dict[str, Callable] = {
     **{name: _unary(own) for name, own in UNARY.items()},
     **{name: _arithmetic(name) for name in ARITHMETIC},
     **{name: _comparison(name) for name in COMPARISONS},
+    **{name: _comparison(own, turned=True) for name, own in TURNED.items()},
     **{name: _logic(own) for name, own in LOGIC.items()},
     "bitwise_not": _not,
     "logical_not": _not,
