@@ -271,7 +271,7 @@ def test_helical_spring_by_edges_a_turn():
     turns, radius, coil, youngs, poisson, density, force = 6, 5e-4, 1e-2, 2e8, 0.4, 1500.0, 1e-6
     theory = youngs / (2 * (1 + poisson)) * radius**4 / (4 * coil**3 * turns)
     length = math.hypot(2 * math.pi * coil * turns, turns * 3e-3)
-    for edges, stiffer, lighter in ((12, 0.088, 0.011), (24, 0.024, 0.003), (48, 0.009, 0.0007)):
+    for edges, stiffer, lighter in ((12, 0.035, 0.011), (24, 0.011, 0.003), (48, 0.006, 0.0007)):
         points = helix((0, 0, 0), (coil, 0, 0), (0, 0, -1), 2 * math.pi * turns, turns * 3e-3, turns * edges + 1)
         builder = RobotBuilder()
         rod = builder.add_rod(points, Circle(radius), Material(youngs, density, poisson))

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body, Sections
+from torchdismech.builder.corners import corner_matrices
 from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_element, refuse_lost, robot_dimension
-from torchdismech.elastic import BendTwistStencil, ElasticTerm, LinearElastic, StretchStencil
+from torchdismech.elastic import BendTwistStencil, CornerElastic, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import REST_BRANCH, first_director, transported, unit
+from torchdismech.geometry.rods import BendTwist
 from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike_shapes
@@ -252,7 +254,7 @@ def bend_twist_terms(
     stencil.follows, stencil.share = _followed(springs, body.held, voronoi)
     weights = torch.as_tensor(joint_weights)
     between_joints = torch.as_tensor((inside >= len(body.rod_edges)).all(1))
-    constants = _stiffnesses(rods, weights, inside, lengths, between_joints)
+    constants = straight = _stiffnesses(rods, weights, inside, lengths, between_joints)
     for index, values in replaced:
         constants |= {name: _replaced(constants[name], index, value, len(voronoi)) for name, value in values.items()}
     relaxation = _mean(_with_joints(rods.constant("relaxation"), weights), inside, lengths)
@@ -260,16 +262,25 @@ def bend_twist_terms(
     stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, twist)
     natural = _shape_strains(body, stencil, directors)
     keep = torch.as_tensor(~(rods.naturally_straight(inside) & springs.along_rod))
+    corners = None
+    if not averaged:  # the papers have none of it
+        halves = _of_halves(rods, weights, inside)
+        spring, centres = _built(body, stencil, directors), springs.nodes[:, 1]
+        plain = ~keep
+        plain[[k for index, _ in replaced for k in index]] = True  # they have stiffnesses of their own
+        frames = spring, stencil.alignment, centres, springs.edges
+        corners = corner_matrices(*frames, lengths, halves, straight, plain)
+    parts: dict[str, Sequence[int]] = {"bend": (0, 1), "twist": (2,)}
     return [
         ElasticTerm(
             "bend_twist",
             stencil,
-            LinearElastic(constants, parts={"bend": (0, 1), "twist": (2,)}),
+            LinearElastic(constants, parts) if corners is None else CornerElastic(constants, parts, corners),
             measure=bent,
             scale=bent,
             natural=tuple(torch.where(keep, n, torch.zeros_like(n)) for n in natural),
             controlled=stencil.natural_of,
-            dissipation=viscous(constants, relaxation),
+            dissipation=viscous(constants, relaxation, corners),
         )
     ]
 
@@ -289,6 +300,21 @@ def _stiffnesses(
     of_edges = {name: _with_joints(rods.constant(name), joint_weights) for name in ("EI1", "EI2", "GJ")}
     constants = {name: _in_series(stiffness, inside, lengths) for name, stiffness in of_edges.items()}
     return constants | _alike_at(between_joints, constants["EI1"], constants["EI2"])
+
+
+def _of_halves(rods: Rods, joint_weights: Tensor, inside: np.ndarray) -> dict[str, Tensor]:
+    """Return EI1, EI2 and GJ (.., S, 2) of both edges of the springs; joint edges bend alike in all directions.
+
+    Parameters
+    ----------
+    joint_weights : (J, E) how joint edges average the constants of the rods.
+    inside : (S, 2) the edges of each spring; at a held tangent the same edge twice.
+    """
+    found = {}
+    for name in ("EI1", "EI2", "GJ"):
+        stiffness = _with_joints(rods.constant(name), joint_weights)
+        found[name] = per_element(stiffness, len(rods.edges) + len(joint_weights))[..., inside]
+    return found | _alike_at(torch.as_tensor(inside >= len(rods.edges)), found["EI1"], found["EI2"])
 
 
 def _end_corrections(springs: Springs, held: Held, length: np.ndarray) -> np.ndarray:
@@ -367,11 +393,12 @@ def _replaced(constant: Tensor, index: np.ndarray, value: Tensor, count: int) ->
     return whole
 
 
-def viscous(stiffness: dict[str, Tensor], relaxation: Tensor) -> LinearElastic | None:
+def viscous(stiffness: dict[str, Tensor], relaxation: Tensor, corners: Tensor | None = None) -> LinearElastic | None:
     """Return the Kelvin-Voigt dissipation: relaxation time [s] x stiffness; None where there is none."""
     if not bool((relaxation > 0).any()):
         return None
-    return LinearElastic({f"viscous_{name}": value * relaxation for name, value in stiffness.items()})
+    damping = {f"viscous_{name}": value * relaxation for name, value in stiffness.items()}
+    return LinearElastic(damping) if corners is None else CornerElastic(damping, None, corners)
 
 
 def _with_joints(per_edge: Tensor, weights: Tensor) -> Tensor:
@@ -400,7 +427,7 @@ def _in_series(stiffness: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
 
 
 def _alike_at(springs: Tensor, first: Tensor, second: Tensor) -> dict[str, Tensor]:
-    """Return EI1 and EI2 with their mean at some springs (S,), whose frames have no direction of their own."""
+    """Return EI1 and EI2 with their mean at some springs (S,), or halves of them, whose frames have no direction."""
     if torch.equal(first, second) or not bool(springs.any()):
         return {}
     mean = 0.5 * (first + second)
@@ -409,6 +436,12 @@ def _alike_at(springs: Tensor, first: Tensor, second: Tensor) -> dict[str, Tenso
 
 def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> tuple[Tensor, ...]:
     """Return (kappa1, kappa2, tau), each (S,), of the shape as built."""
+    spring = _built(body, stencil, directors)
+    return tuple(s.squeeze(-1).clone() for s in (spring.kappa1, spring.kappa2, spring.tau))
+
+
+def _built(body: Body, stencil: BendTwistStencil, directors: Tensor) -> BendTwist:
+    """Return the springs of the shape as built, each number (S, 1)."""
     nodes = body.nodes
     edges = torch.as_tensor(body.framed_edges)
     # as the model does at rest, to the last bit: then no force is left there
@@ -425,5 +458,4 @@ def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> 
     near = nodes.new_full((len(signs), 1), REST_BRANCH)
     local = stencil.local(q)
     alignment = stencil.alignment.to(nodes.dtype).unsqueeze(-1)
-    strains = stencil.strain(local, start_e, start_f, director_e, director_f, near, alignment)
-    return tuple(s.squeeze(-1).clone() for s in strains)
+    return stencil.spring(local, start_e, start_f, director_e, director_f, near, alignment)

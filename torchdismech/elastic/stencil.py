@@ -308,7 +308,7 @@ class BendTwistStencil(Stencil):
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return (kappa1, kappa2, tau)."""
-        spring = self._spring(local, *constants)
+        spring = self.spring(local, *constants)
         return spring.kappa1, spring.kappa2, spring.tau
 
     def natural_of(self, control: Control, own: Natural) -> Natural:
@@ -338,7 +338,7 @@ class BendTwistStencil(Stencil):
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return the strains and their derivatives in closed form."""
-        spring = self._spring(local, *constants)
+        spring = self.spring(local, *constants)
         return (spring.kappa1, spring.kappa2, spring.tau), spring.first(), spring.second
 
     def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
@@ -350,7 +350,8 @@ class BendTwistStencil(Stencil):
         spring = rods.bend_twist(e, f, none, none, *starts, *directors, none, averaged=self.averaged, in_plane=True)
         return (spring.kappa1, spring.kappa2, spring.tau), spring.first(), spring.second
 
-    def _spring(self, local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
+    def spring(self, local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
+        """Return the springs' strains, with what their derivatives need."""
         e, f = Vec3(*local[:3]), Vec3(*local[3:6])
         theta_f = local[7] - constants[5]
         return rods.bend_twist(e, f, local[6], theta_f, *_anchors(constants), constants[4], averaged=self.averaged)

@@ -138,7 +138,7 @@ class ElasticTerm(nn.Module):
 
     def add_inelastic(self, name: str, law: Inelastic) -> None:
         """Add a law of a material that remembers; refuse one that is not for strains and stiffnesses of this term."""
-        stiffnesses = self.energy.per_robot if isinstance(self.energy, LinearElastic) else ()
+        stiffnesses = self.energy.names if isinstance(self.energy, LinearElastic) else ()
         law.refuse_unlike(self.stencil.strains, stiffnesses)
         self.inelastic[name] = law
 

@@ -1,0 +1,119 @@
+"""Corners that are built into rods, and nodes where several edges meet: what they do to the stiffness of springs.
+
+A spring stands for the two halves of its cell, one of each edge. Where edges meet at an angle at rest, these halves
+bend and twist about axes of their own, and the strains count a small turn between the edges otherwise than along a
+straight rod: the curvature 2 tan(phi / 2) grows with 1 / cos(phi / 2)^2. Stiffness times strain squared would make a
+right angle four times as stiff in its plane as its halves are.
+
+Here small turns cost what the halves cost in series. Let omega be the turn of the leaving edge against the entering
+one, strains = M omega, and C the sum of the compliances of both halves. Then the energy is omega^T C^-1 omega / 2, or
+(P strain)^T D (P strain) / (2 length) with the stiffnesses D = diag(EI1, EI2, GJ) of a straight spring and a matrix P
+that is 1 there.
+
+At a node of more than two edges there is a spring between each two. Let every half be held to one point by the inverse
+K of its compliance. Without that point, two of them are held to each other by K_i (sum of all K)^-1 K_j, of two edges
+alone (C_i + C_j)^-1. So what branches off, and carries nothing, leaves a rod as soft as it was. The part of this matrix
+that is not symmetric is left out; there is none where edges meet at right angles, or all are alike in all directions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.geometry.rods import BendTwist
+from torchdismech.geometry.vec3 import Vec3
+
+__all__ = ["corner_matrices"]
+
+STRAIGHT = 1e-9  # P of a straight spring is one; what differs by less is rounding
+NAMES = ("EI1", "EI2", "GJ")
+
+
+def corner_matrices(
+    spring: BendTwist,
+    alignment: Tensor,
+    centres: np.ndarray,
+    edges: np.ndarray,
+    lengths: Tensor,
+    of_edges: dict[str, Tensor],
+    of_springs: dict[str, Tensor],
+    plain: Tensor,
+) -> Tensor | None:
+    """Return P (.., S, 3, 3) of springs; None where all of them are those of straight rods.
+
+    Parameters
+    ----------
+    spring : at rest, each of its numbers (S, 1).
+    alignment : (S,) by which the frames of the leaving edges are turned back in it [rad].
+    centres, edges : (S,) the springs' nodes, (S, 2) their edges.
+    lengths : (S, 2) of the edges [m], zero for a held tangent.
+    of_edges, of_springs : EI1, EI2 and GJ [N m^2] of the edges (.., S, 2), and of straight springs (.., S) or ().
+    plain : (S,) springs to which none of this applies.
+    """
+    stiffness = _of_pairs(_of_halves(spring, alignment, lengths, of_edges), lengths > 0, centres, edges)
+    by_strain = torch.linalg.inv(_strains_of_turns(spring))
+    stiffness = by_strain.transpose(1, 2) @ stiffness @ by_strain * lengths.mean(-1)[:, None, None]
+    root = torch.stack([of_springs[name].expand(stiffness.shape[:-2]) for name in NAMES], -1).sqrt()
+    values, vectors = torch.linalg.eigh(stiffness / (root[..., :, None] * root[..., None, :]))
+    square_root = vectors * values.clamp_min(0.0).sqrt()[..., None, :] @ vectors.transpose(-1, -2)
+    found = square_root * (root[..., None, :] / root[..., :, None])
+    straight = torch.eye(3, dtype=found.dtype)
+    unlike = ((found - straight).abs() > STRAIGHT).flatten(-2).any(-1)
+    unlike = unlike.reshape(-1, len(lengths)).any(0) & ~plain
+    return torch.where(unlike[:, None, None], found, straight) if bool(unlike.any()) else None
+
+
+def _of_halves(spring: BendTwist, alignment: Tensor, lengths: Tensor, of_edges: dict[str, Tensor]) -> Tensor:
+    """Return by which stiffness (.., S, 2, 3, 3) both halves of springs resist turns [N m]; one for held tangents."""
+    cos, sin = torch.cos(alignment)[:, None], torch.sin(alignment)[:, None]
+    m1f, m2f = spring.m1f.times(cos) + spring.m2f.times(sin), spring.m2f.times(cos) - spring.m1f.times(sin)
+    halves = []
+    for k, axes in enumerate(((spring.m2e, spring.m1e, spring.e.t), (m2f, m1f, spring.f.t))):
+        own = torch.zeros((), dtype=lengths.dtype)
+        for name, axis in zip(NAMES, axes, strict=True):
+            a = axis.stacked().reshape(-1, 3)
+            resists = 2 * of_edges[name][..., k] / lengths[:, k]
+            own = own + resists[..., None, None] * (a[:, :, None] * a[:, None, :])
+        halves.append(torch.where(lengths[:, k, None, None] > 0, own, torch.eye(3, dtype=lengths.dtype)))
+    return torch.stack(halves, -3)
+
+
+def _of_pairs(halves: Tensor, there: Tensor, centres: np.ndarray, edges: np.ndarray) -> Tensor:
+    """Return by which stiffness (.., S, 3, 3) the halves (.., S, 2, 3, 3) of springs are held to each other [N m].
+
+    Parameters
+    ----------
+    there : (S, 2) which halves there are: a held tangent has none, and holds the other one.
+    """
+    entering, leaving = halves.unbind(-3)
+    total = entering + leaving
+    alone = total.clone()  # of nodes of two edges, where frames are those of their one spring
+    several = np.bincount(centres)[centres] > 1
+    if several.any():
+        pairs = np.stack([np.repeat(centres, 2), edges.ravel()], -1)
+        _, first = np.unique(pairs[there.flatten().numpy()], axis=0, return_index=True)
+        first = np.flatnonzero(there.flatten().numpy())[first]
+        at_node = total.new_zeros(*total.shape[:-3], int(centres.max()) + 1, 3, 3)
+        at_node.index_add_(-3, torch.as_tensor(pairs[first, 0]), halves.flatten(-4, -3)[..., first, :, :])
+        total = torch.where(torch.as_tensor(several)[:, None, None], at_node[..., centres, :, :], alone)
+    held = entering @ torch.linalg.inv(total) @ leaving
+    held = 0.5 * (held + held.transpose(-1, -2))
+    for k, other in ((0, leaving), (1, entering)):
+        held = torch.where(there[:, k, None, None], held, other)
+    return held
+
+
+def _strains_of_turns(spring: BendTwist) -> Tensor:
+    """Return the derivatives (S, 3, 3) of the strains by a turn of the leaving edge against the entering one.
+
+    Half of the turn is that of one edge, half, backwards, that of the other.
+    """
+    rows = []
+    for first in spring.first():
+        turned = []
+        for edge, by_edge, by_theta in ((spring.e, first[:3], first[6]), (spring.f, first[3:6], first[7])):
+            turned.append(edge.t.times(1 / edge.inverse).cross(Vec3(*by_edge)) + edge.t.times(by_theta))
+        rows.append((turned[1] - turned[0]).times(0.5).stacked().reshape(-1, 3))
+    return torch.stack(rows, -2)
