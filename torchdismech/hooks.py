@@ -7,7 +7,8 @@ this would still be summed and stepped: it is found out here, by name, from eval
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -30,9 +31,9 @@ from torchdismech.faults import (
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation
 from torchdismech.state import Control, State, tensor_fields
-from torchdismech.values import every_module, leading, with_rows
+from torchdismech.values import Place, Values, every_module, leading, with_rows
 
-__all__ = ["TRIALS", "check_hooks", "refuse_misnamed", "settle_dependence"]
+__all__ = ["TRIALS", "check_hooks", "refuse_misnamed", "settle_dependence", "unchanged_random_numbers"]
 
 TRIALS = 3  # robots of a trial state
 REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
@@ -179,26 +180,43 @@ class _Trial:
 
 
 def _refuse_odd_batches(trial: _Trial) -> None:
-    """Refuse what is not a function of each robot alone, at any number of robots."""
+    """Refuse what is not a function of each robot alone, at any number of robots; with other weights, too."""
+    _refuse(_odd(trial))
+    if not _other_weights(trial.module):
+        return
+    with _with_other_weights(trial.module):
+        try:
+            wrong = _odd(trial)
+        except InputError:  # weights that a module does not have, and cannot be evaluated with, tell nothing of it
+            return
+    if wrong is not None:
+        raise InputError(f"{wrong}. It shows with other weights than those it starts with, as training will find")
+
+
+def _odd(trial: _Trial) -> str | None:
+    """Return what is wrong with what is not a function of each robot alone; None where nothing is."""
     state, batch = trial.state, trial.state.batch
     before = [tensor.clone() for tensor in state.fields()]
     alone = [slice(row, row + 1) for row in sorted({0, batch - 1})]
     among, *own = [trial.of(rows) for rows in (slice(0, batch), *alone)]
     for field, old, new in zip(tensor_fields(state), before, state.fields(), strict=True):
         if not torch.equal(old, new):
-            raise InputError(
+            return (
                 f"{trial.name}: changes State.{field} in place, which belongs to the step: work on a copy (.clone()), "
                 "or without operations in place"
             )
     if not same(trial.of(slice(0, batch)), among):
-        raise InputError(not_deterministic(trial.name))
+        return not_deterministic(trial.name)
     close = _rounding(among)
+    least = close * max(1.0, float(among.nan_to_num(0, 0, 0).abs().max()))  # what large numbers leave of a difference
     for rows, found in zip(alone, own, strict=True):
-        if not bool(torch.isclose(among[rows], found, rtol=close, atol=close, equal_nan=True).all()):
-            raise InputError(
+        if not bool(torch.isclose(among[rows], found, rtol=close, atol=least, equal_nan=True).all()):
+            return (
                 f"{trial.name}: a robot alone gives other numbers than the same robot among others (robot {rows.start} "
-                f"of {batch}); each is for itself, and every robot of a batch counts: x[0] is the first robot alone"
+                f"of {batch}); each is for itself (no mean over the batch; call eval() on a BatchNorm, or take a "
+                "LayerNorm), and every robot of a batch counts: x[0] is the first robot alone"
             )
+    return None
 
 
 def refuse_misnamed(module: nn.Module) -> None:
@@ -256,13 +274,62 @@ def _tells(slopes: Sequence[_Slopes]) -> bool:
 
 def _reweighted(force: Force) -> Evaluation:
     """Return the force with other weights: a network whose last layer starts from zero depends on nothing yet."""
+
+    def value(state: State, control: Control) -> Tensor:
+        with _with_other_weights(force):
+            return force(state, control)
+
+    return value
+
+
+def _other_weights(module: nn.Module) -> dict[Place, Tensor]:
+    """Return numbers near those of a module's trained tensors, always the same, for their places.
+
+    A tensor that stands in two places stays one, and what may not be negative does not become so.
+    """
     generator = torch.Generator().manual_seed(1)
-    weights = {}
-    for name, weight in force.named_parameters():
-        if weight.requires_grad:
-            noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
-            weights[name] = weight.detach() + 0.1 * noise
-    return lambda state, control: torch.func.functional_call(force, weights, (state, control))
+    made: dict[int, Tensor] = {}
+    found: dict[Place, Tensor] = {}
+    for part in every_module(module):
+        bounded = {*getattr(part, "not_negative", ()), *getattr(part, "positive", ())}
+        for name, weight in part._parameters.items():
+            if weight is None or not weight.requires_grad:
+                continue
+            if id(weight) not in made:
+                noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
+                other = weight.detach() + 0.1 * noise
+                made[id(weight)] = other.abs() if name in bounded else other
+            found[part, name] = made[id(weight)]
+    return found
+
+
+@contextmanager
+def _with_other_weights(module: nn.Module) -> Iterator[None]:
+    """Let a module have other weights meanwhile; what its evaluations change in it is as before afterwards.
+
+    That is its buffers, such as the running statistics of a BatchNorm, its attributes, and torch's random numbers.
+    """
+    parts = [part for part in every_module(module) if type(part).__module__.partition(".")[0] != "torchdismech"]
+    kept = [(held, dict(held)) for part in parts for held in (vars(part), part._buffers)]
+    copies = {id(t): t.clone() for part in parts for t in part._buffers.values() if t is not None}
+    with unchanged_random_numbers(module), Values(_other_weights(module)).in_place():
+        try:
+            for part in parts:
+                part._buffers.update({name: copies[id(t)] for name, t in part._buffers.items() if t is not None})
+            yield
+        finally:
+            for held, before in kept:
+                held.clear()
+                held.update(before)
+
+
+@contextmanager
+def unchanged_random_numbers(module: nn.Module) -> Iterator[None]:
+    """Let torch's random numbers go on afterwards as if none had been drawn meanwhile where a module is."""
+    tensors = (t for part in every_module(module) for own in (part._parameters, part._buffers) for t in own.values())
+    devices = {t.device.index for t in tensors if t is not None and t.device.type == "cuda"}
+    with torch.random.fork_rng(sorted(index for index in devices if index is not None)):
+        yield
 
 
 class _Slopes:
