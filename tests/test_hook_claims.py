@@ -98,6 +98,51 @@ class Misnamed(Hidden):
         self.rate = rate
 
 
+class Flat(Misnamed):
+    """... with the name, but without a dimension beside that of the robots."""
+
+    def __init__(self, rate):
+        forces.Force.__init__(self)
+        self.register_buffer("rate", rate)
+
+
+class FlatStiffness(Energy):
+    """An energy with a stiffness of each robot, without a dimension beside that of the robots."""
+
+    per_robot = ("stiffness",)
+
+    def __init__(self, stiffness):
+        super().__init__()
+        self.register_buffer("stiffness", stiffness)
+
+    def density(self, strain):
+        """Return k^2."""
+        return self.stiffness * strain[0] ** 2
+
+
+class AlongAxes(forces.LocalForce):
+    """A damping by one rate, or one for each axis, of all robots or of each."""
+
+    per_robot = ("rate",)
+
+    def __init__(self, rate):
+        super().__init__(reach=0)
+        self.register_buffer("rate", rate)
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3) [N]."""
+        rate = self.rate.unsqueeze(1) if self.rate.dim() > 1 else self.rate
+        return -rate * state.node_velocities
+
+
+class InPlane(forces.LocalForce):
+    """A force on nodes with two components."""
+
+    def nodal_force(self, state, control):
+        """Return (B, N, 2)."""
+        return -state.node_velocities[..., :2]
+
+
 class Half(forces.Force):
     """A force that says where its derivatives stand, and not what they are."""
 
@@ -129,6 +174,9 @@ REFUSED = {
     "reach": (FarReaching, "larger reach"),
     "shape": (WrongShape, r"expected shape \(B, n\)"),
     "per robot": (lambda: Hidden(RATES), r"per_robot; there is Hidden.rate \(8, 1\)"),
+    "rows without columns": (lambda: Flat(RATES[:, 0]), r"of two dimensions .* Flat.rate \(8,\), .* be \(8, 1\)"),
+    "rows as many as trials": (lambda: Flat(RATES[:3, 0]), r"of two dimensions .* Flat.rate \(3,\), .* be \(3, 1\)"),
+    "two components": (InPlane, r"^InPlane.nodal_force: .* \(B, N, 3\) = \(3, 7, 3\), got \(3, 7, 2\)"),
     "plain attribute": (lambda: Misnamed(RATES), "Misnamed.rate: named in per_robot, but it is neither"),
     "half": (Half, "there is no derivatives"),
     "miscounted": (Miscounted, r"Miscounted: blocks\(\) has 0 places, derivatives\(\) fills 1"),
@@ -141,6 +189,19 @@ def test_a_force_that_breaks_its_claims_is_refused(name):
     make, message = REFUSED[name]
     with pytest.raises(InputError, match=message):
         rod(make())
+
+
+@pytest.mark.parametrize("robots", [3, 5])
+def test_an_energy_with_rows_without_columns_is_refused(robots):
+    """Name the tensor, its shape and the one that it would have, also for as many robots as are tried."""
+    with pytest.raises(InputError, match=rf"FlatStiffness.stiffness \({robots},\), which would be \({robots}, 1\)"):
+        rod(energy=FlatStiffness(torch.full((robots,), 1e-3, dtype=torch.float64)))
+
+
+def test_tensors_for_all_robots_may_be_named_as_those_of_single_robots():
+    """Build with one number, with one for each axis, and with these of each robot."""
+    for rate in (torch.tensor(0.1), torch.tensor([0.1, 0.2, 0.3]), torch.ones(5, 3)):
+        rod(AlongAxes(rate.double()))
 
 
 class WrongDensity(Energy):

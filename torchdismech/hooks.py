@@ -164,6 +164,8 @@ class _Trial:
         hint = self.given + _hint_of_robots(self.module, self.state.batch)
         try:
             found = self.value(rows).detach()
+        except InputError as error:  # which names the thing itself
+            raise InputError(f"{error}.{hint}") from error
         except Exception as error:
             # tensors of other robots make no other errors than these
             why = hint if isinstance(error, RuntimeError | IndexError) else self.given
@@ -231,28 +233,33 @@ def refuse_misnamed(module: nn.Module) -> None:
 
 
 def _hint_of_robots(module: nn.Module, trials: int) -> str:
-    """Return which public tensors of users' modules may be of single robots without being named so."""
-    names = []
+    """Return which public tensors of users' modules may be of single robots without being given so."""
+    unnamed, flat = [], []
     for part in every_module(module):
         if type(part).__module__.partition(".")[0] in ("torch", "torchdismech"):
             continue
         own = {**vars(part), **part._parameters, **part._buffers}
         known = set(getattr(part, "per_robot", ()))
         for name, value in own.items():
-            if (
-                isinstance(value, Tensor)
-                and not name.startswith("_")
-                and name not in known
-                and value.dim() > 1
-                and value.shape[0] not in (1, trials)
-            ):
-                names.append(f"{type(part).__name__}.{name} {tuple(value.shape)}")
-    if not names:
-        return ""
-    return (
-        " Batches are evaluated by parts: a tensor of single robots (first dimension) has to be a parameter or buffer "
-        f"and be named in the class attribute per_robot; there is {', '.join(names)}"
-    )
+            if not isinstance(value, Tensor) or name.startswith("_"):
+                continue
+            said = f"{type(part).__name__}.{name} {tuple(value.shape)}"
+            if name in known and value.dim() == 1 and len(value) > 1:
+                flat.append(f"{said}, which would be {(len(value), 1)}")
+            elif name not in known and value.dim() > 1 and value.shape[0] not in (1, trials):
+                unnamed.append(said)
+    hint = ""
+    if unnamed:
+        hint += (
+            " Batches are evaluated by parts: a tensor of single robots (first dimension) has to be a parameter or "
+            f"buffer and be named in the class attribute per_robot; there is {', '.join(unnamed)}"
+        )
+    if flat:
+        hint += (
+            " A tensor named in per_robot that has a row for each robot is (B, ...), of two dimensions or more; one of "
+            f"fewer is the same for all robots; there is {'; '.join(flat)}"
+        )
+    return hint
 
 
 def _found_dependence(force: Force, state: State, control: Control) -> Dependence:
