@@ -90,6 +90,7 @@ def check_hooks(
                 _refuse_odd_term(term, robots, state, control)
                 _refuse(what_is_wrong([], [term], state, control, _all(state)))
                 _refuse_never_finite([], [term], [state, *others], control)
+                _refuse_not_finite_at_rest(term, others[0], control)
 
 
 def _refuse(wrong: str | None) -> None:
@@ -108,6 +109,20 @@ def _refuse_never_finite(
         if found is None:
             return
     _refuse(f"{found}, and so at every state that was tried (at rest; bent and moving; far away on all sides); {LOOK}")
+
+
+def _refuse_not_finite_at_rest(term: ElasticTerm, at_rest: State, control: Control) -> None:
+    """Refuse an energy that is not finite where robots begin, or has no finite derivative there: every step would fail.
+
+    A force may be so: it has no direction at rest, or acts elsewhere. What an energy says of no strain is not left out.
+    """
+    there = control.replace(clamped_q=at_rest.q)
+    found = what_is_not_finite([], [term], at_rest, at_rest, there, _all(at_rest))
+    if found is not None:
+        raise InputError(
+            f"{found} at rest, where robots begin: a root or a norm of strains has no derivative where they are zero; "
+            "take one that has, such as sqrt(x**2 + eps**2) - eps"
+        )
 
 
 def _all(state: State) -> Tensor:
