@@ -120,8 +120,8 @@ def _refuse_not_finite_at_rest(term: ElasticTerm, at_rest: State, control: Contr
     found = what_is_not_finite([], [term], at_rest, at_rest, there, _all(at_rest))
     if found is not None:
         raise InputError(
-            f"{found} at rest, where robots begin: a root or a norm of strains has no derivative where they are zero; "
-            "take one that has, such as sqrt(x**2 + eps**2) - eps"
+            f"{found} at rest, where robots begin: {LOOK}; a root or a norm of strains has no derivative where they "
+            "are zero, sqrt(x**2 + eps**2) - eps has one"
         )
 
 
@@ -179,9 +179,9 @@ class _Trial:
         hint = self.given + _hint_of_robots(self.module, self.state.batch)
         try:
             found = self.value(rows).detach()
-        except InputError as error:  # which names the thing itself
-            raise InputError(f"{error}.{hint}") from error
         except Exception as error:
+            if isinstance(error, InputError) and str(error).startswith(self.name):  # it says all itself
+                raise InputError(f"{error}.{hint}") from error
             # tensors of other robots make no other errors than these
             why = hint if isinstance(error, RuntimeError | IndexError) else self.given
             of = f"{robots} robot{'s' * (robots > 1)}"
