@@ -98,6 +98,51 @@ class Misnamed(Hidden):
         self.rate = rate
 
 
+class Flat(Misnamed):
+    """... with the name, but without a dimension beside that of the robots."""
+
+    def __init__(self, rate):
+        forces.Force.__init__(self)
+        self.register_buffer("rate", rate)
+
+
+class FlatStiffness(Energy):
+    """An energy with a stiffness of each robot, without a dimension beside that of the robots."""
+
+    per_robot = ("stiffness",)
+
+    def __init__(self, stiffness):
+        super().__init__()
+        self.register_buffer("stiffness", stiffness)
+
+    def density(self, strain):
+        """Return k^2."""
+        return self.stiffness * strain[0] ** 2
+
+
+class AlongAxes(forces.LocalForce):
+    """A damping by one rate, or one for each axis, of all robots or of each."""
+
+    per_robot = ("rate",)
+
+    def __init__(self, rate):
+        super().__init__(reach=0)
+        self.register_buffer("rate", rate)
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3) [N]."""
+        rate = self.rate.unsqueeze(1) if self.rate.dim() > 1 else self.rate
+        return -rate * state.node_velocities
+
+
+class InPlane(forces.LocalForce):
+    """A force on nodes with two components."""
+
+    def nodal_force(self, state, control):
+        """Return (B, N, 2)."""
+        return -state.node_velocities[..., :2]
+
+
 class Half(forces.Force):
     """A force that says where its derivatives stand, and not what they are."""
 
@@ -129,6 +174,9 @@ REFUSED = {
     "reach": (FarReaching, "larger reach"),
     "shape": (WrongShape, r"expected shape \(B, n\)"),
     "per robot": (lambda: Hidden(RATES), r"per_robot; there is Hidden.rate \(8, 1\)"),
+    "rows without columns": (lambda: Flat(RATES[:, 0]), r"of two dimensions .* Flat.rate \(8,\), .* be \(8, 1\)"),
+    "rows as many as trials": (lambda: Flat(RATES[:3, 0]), r"of two dimensions .* Flat.rate \(3,\), .* be \(3, 1\)"),
+    "two components": (InPlane, r"^InPlane.nodal_force: .* \(B, N, 3\) = \(3, 7, 3\), got \(3, 7, 2\)"),
     "plain attribute": (lambda: Misnamed(RATES), "Misnamed.rate: named in per_robot, but it is neither"),
     "half": (Half, "there is no derivatives"),
     "miscounted": (Miscounted, r"Miscounted: blocks\(\) has 0 places, derivatives\(\) fills 1"),
@@ -141,6 +189,19 @@ def test_a_force_that_breaks_its_claims_is_refused(name):
     make, message = REFUSED[name]
     with pytest.raises(InputError, match=message):
         rod(make())
+
+
+@pytest.mark.parametrize("robots", [3, 5])
+def test_an_energy_with_rows_without_columns_is_refused(robots):
+    """Name the tensor, its shape and the one that it would have, also for as many robots as are tried."""
+    with pytest.raises(InputError, match=rf"FlatStiffness.stiffness \({robots},\), which would be \({robots}, 1\)"):
+        rod(energy=FlatStiffness(torch.full((robots,), 1e-3, dtype=torch.float64)))
+
+
+def test_tensors_for_all_robots_may_be_named_as_those_of_single_robots():
+    """Build with one number, with one for each axis, and with these of each robot."""
+    for rate in (torch.tensor(0.1), torch.tensor([0.1, 0.2, 0.3]), torch.ones(5, 3)):
+        rod(AlongAxes(rate.double()))
 
 
 class WrongDensity(Energy):
@@ -371,3 +432,84 @@ def test_right_hooks_are_not_blamed_at_rest():
     model = rod(Cubic(), energy=OddEnergy(""))
     rest = model.initial_state(batch=2)
     assert what_is_wrong(model.forces, model.terms, rest, Control(), rest.time == 0) is None
+
+
+# ---- kinks, and roots at rest ------------------------------------------------------------------------------------
+
+
+class Kinked(Energy):
+    """A density or a slope with a kink at rest, and with derivatives that are right but there."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def density(self, strain):
+        """Return the density (springs, B) [J/m]."""
+        if self.kind == "slope":
+            return 1e-4 * torch.relu(strain[0]) ** 2
+        if self.kind == "root":
+            return 1e-4 * (strain[0] ** 2 + strain[1] ** 2).sqrt()
+        return 1e-4 * (torch.relu(strain[0]) if self.kind == "density" else strain[0].abs())
+
+
+def straight_rod(energy):
+    """Return a rod whose strains are zero at rest."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0))
+    builder.add_energy("bend_twist", energy)
+    builder.clamp(nodes=[0, 1])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    return builder.finalize(compile=False)
+
+
+@pytest.mark.parametrize("kind", ["density", "abs", "slope"])
+def test_kinks_of_energies_are_called_so(kind):
+    """Speak of a kink where differences to the two sides disagree, and not of derivatives that are wrong."""
+    model = straight_rod(Kinked(kind))
+    rest = model.initial_state(batch=2)
+    wrong = what_is_wrong(model.forces, model.terms, rest, Control(), rest.time == 0)
+    assert wrong.startswith("Kinked (bend_twist): density() or its slope seems to have a kink at this state")
+
+
+def test_kinks_of_forces_are_named():
+    """Say so of a force that pushes back on one side of its place at rest alone."""
+
+    class Wall(forces.LocalForce):
+        def nodal_force(self, state, control):
+            return torch.relu(self.body.nodes - state.positions)
+
+    model = rod(Wall(reach=0))
+    rest = model.initial_state(batch=2)
+    wrong = what_is_wrong(model.forces, model.terms, rest, Control(), rest.time == 0)
+    assert "Wall: its derivative by position" in wrong and r"forward() seems to have a kink at this state" in wrong
+
+
+def test_derivatives_that_are_wrong_are_not_taken_for_a_kink():
+    """Name derivatives of a smooth density that are not its own, at rest, too."""
+    energy = OddEnergy("")
+    model = straight_rod(energy)
+    for state in (model.initial_state(batch=2), moving(model)):
+        energy.density = lambda strain: 1e-3 * strain[0].detach() + 1e-3 * strain[0] ** 2
+        wrong = what_is_wrong(model.forces, model.terms, state, Control(), state.time == 0)
+        assert "derivatives are not those" in wrong and "kink" not in wrong
+
+
+def test_energies_without_derivatives_at_rest_are_refused():
+    """Refuse a root of strains that are zero at rest, by name."""
+    with pytest.raises(
+        InputError, match=r"Kinked .bend_twist.: at stencil 0 its first derivatives are not finite at res"
+    ):
+        straight_rod(Kinked("root"))
+
+
+def test_states_that_hold_what_a_hook_gave_are_laid_to_it():
+    """Name the energy where a run begins with accelerations that are NaN, not what made the state."""
+    energy = OddEnergy("")
+    model = straight_rod(energy)
+    energy.kind = "slope"
+    with pytest.warns(RuntimeWarning) as heard:
+        ImplicitEuler(0.005).prepare(model, model.initial_state(batch=2), 1)
+    told = [str(warning.message) for warning in heard if "acceleration" in str(warning.message)]
+    assert len(told) == 1 and "OddEnergy (bend_twist): at stencil 0 its first derivatives are not finite" in told[0]
+    assert "look at what made the state" not in told[0]

@@ -110,6 +110,125 @@ def test_energies_are_told_what_they_are_given():
         check_energy(OfOneTensor(), 3)
 
 
+# ---- what starts at zero -----------------------------------------------------------------------------------------
+
+
+class Together(forces.LocalForce):
+    """A force from the mean of all robots, by a gain."""
+
+    def __init__(self, gain):
+        super().__init__(reach=0, explicit=True)
+        self.gain = nn.Parameter(torch.full((), gain, dtype=torch.float64))
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3) [N]."""
+        return self.gain * (state.positions - state.positions.mean(0, keepdim=True))
+
+
+class TogetherBent(elastic.Energy):
+    """A bending law that stiffens with the mean curvature of all robots, by a gain [J/m]."""
+
+    def __init__(self, gain):
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((), gain, dtype=torch.float64))
+
+    def density(self, strain):
+        """Return the densities (springs, B)."""
+        return self.gain * strain[0] ** 2 * (1 + strain[0].abs().mean().detach())
+
+
+class ByNetwork(forces.LocalForce):
+    """A network on positions with something between its layers; `scale` is the size of what it starts from."""
+
+    def __init__(self, scale, between, explicit=False):
+        super().__init__(reach=0, explicit=explicit)
+        generator = torch.Generator().manual_seed(0)
+        self.network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), between, nn.Linear(8, 3)).double()
+        for weight in self.network[3].parameters():
+            nn.init.normal_(weight, generator=generator).data.mul_(scale)
+        self.evaluations = 0
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3) [N]."""
+        self.evaluations += 1
+        return self.network(state.positions.flatten(0, 1)).unflatten(0, (-1, state.n_nodes))
+
+
+@pytest.mark.parametrize("gain", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("built", "message"),
+    [
+        (lambda gain: rod(Together(gain)), "Together: a robot alone gives other numbers"),
+        (lambda gain: rod(energy=TogetherBent(gain)), "TogetherBent .bend_twist.: a robot alone gives other numbers"),
+        (lambda gain: rod(ByNetwork(gain, nn.BatchNorm1d(8))), "ByNetwork: a robot alone .* call eval.. on a BatchN"),
+        (lambda gain: rod(ByNetwork(gain, nn.Dropout(0.5), explicit=True)), "ByNetwork: two evaluations .* differ"),
+    ],
+    ids=["mean force", "mean energy", "batch norm", "dropout"],
+)
+def test_learned_terms_that_start_at_zero_are_refused_like_others(built, message, gain):
+    """Refuse what couples robots or draws numbers, and say where it shows with other weights alone."""
+    with pytest.raises(InputError, match=message) as told:
+        built(gain)
+    assert ("with other weights" in str(told.value)) is (gain == 0)
+
+
+def test_a_look_at_other_weights_leaves_no_trace():
+    """Keep weights, buffers, attributes and random numbers, also where the look ends in a refusal."""
+    torch.manual_seed(3)
+    for between, right in ((nn.LayerNorm(8), True), (nn.BatchNorm1d(8).eval(), True), (nn.Dropout(0.5), False)):
+        force = ByNetwork(0.0, between, explicit=True)
+        held, drawn = copy.deepcopy(force.state_dict()), torch.random.get_rng_state()
+        if right:
+            rod(force)
+        else:
+            with pytest.raises(InputError):
+                rod(force)
+        assert torch.equal(torch.random.get_rng_state(), drawn)
+        assert all(torch.equal(value, force.state_dict()[name]) for name, value in held.items())
+        assert all(isinstance(weight, nn.Parameter) for weight in force.network[3]._parameters.values())
+
+
+def test_running_statistics_are_not_those_of_a_look():
+    """Leave the running statistics of a force in its mode of training as looks at its own weights alone make them."""
+    force = ByNetwork(0.0, nn.BatchNorm1d(8), explicit=True)
+    with pytest.raises(InputError, match="with other weights"):
+        rod(force)
+    # four evaluations with its own weights: all robots twice, and two of them alone
+    assert force.evaluations == int(force.network[2].num_batches_tracked) == 4
+
+
+def test_weights_that_a_force_refuses_are_not_held_against_it():
+    """Build a force that cannot be evaluated with other weights."""
+
+    class Checked(Together):
+        def nodal_force(self, state, control):
+            if self.gain not in (0.0, 1.0):
+                raise ValueError("the gain is 0 or 1")
+            return self.gain * state.positions
+
+    for gain in (0.0, 1.0):
+        rod(Checked(gain))
+
+
+def test_other_weights_are_not_negative_where_a_force_says_so():
+    """Try numbers from zero up alone."""
+    tried = []
+
+    class Bounded(forces.LocalForce):
+        not_negative = ("gain",)
+
+        def __init__(self):
+            super().__init__(reach=0, explicit=True)
+            self.gain = nn.Parameter(torch.zeros(7, 3, dtype=torch.float64))
+
+        def nodal_force(self, state, control):
+            tried.append(self.gain.detach())
+            return self.gain.sqrt() * state.positions
+
+    rod(Bounded())
+    assert min(float(gain.min()) for gain in tried) == 0.0 < max(float(gain.max()) for gain in tried)
+
+
 # ---- a force that is nothing but a forward -----------------------------------------------------------------------
 
 

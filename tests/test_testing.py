@@ -7,7 +7,7 @@ import torch
 
 from torchdismech import Circle, InputError, Material, RobotBuilder, forces, helix
 from torchdismech.elastic import Energy, LinearElastic
-from torchdismech.testing import check_energy, check_force, check_rigid_motion, check_stencil
+from torchdismech.testing import check_energy, check_force, check_rigid_motion, check_stencil, check_symmetry
 
 FORCES = {
     "gravity": lambda: forces.Gravity((0, 0, -9.81)),
@@ -115,3 +115,65 @@ def test_a_wrong_force_is_named(cls):
     report = check_force(force, model, state)
     failed = {check.name for check in report.checks if not check.ok}
     assert failed == {"derivative by velocity"} or any("symmetric" in name for name in failed)
+
+
+class Together(forces.LocalForce):
+    """A force away from the mean of all robots."""
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3) [N]."""
+        return state.positions - state.positions.mean(0, keepdim=True)
+
+
+class Rates(forces.LocalForce):
+    """A damping by a rate of each robot."""
+
+    per_robot = ("rate",)
+
+    def __init__(self, rate):
+        super().__init__(reach=0)
+        self.register_buffer("rate", rate)
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3) [N]."""
+        return -self.rate.unsqueeze(-1) * state.node_velocities
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_robots_that_are_alike_do_not_hide_a_force_between_them(batch):
+    """Fail a force between robots at a state of robots that are alike, and at one of a single robot."""
+    model, _ = bent_robot()
+    report = check_force(Together(reach=0, explicit=True), model, model.initial_state(batch=batch))
+    assert {check.name for check in report.checks if not check.ok} == {"each robot as if alone"}
+    check_force(forces.Resistive(0.1, 1.0), model, model.initial_state(batch=batch)).raise_if_failed()
+
+
+def test_forces_with_rates_of_each_robot_are_looked_at_alone():
+    """Pass rates of two robots, and say what state they need where there are others."""
+    model, state = bent_robot()
+    rate = torch.tensor([[0.1], [0.3]], dtype=torch.float64)
+    report = check_force(Rates(rate), model, state)
+    report.raise_if_failed()
+    assert "each robot as if alone" in str(report)
+    with pytest.raises(InputError, match=r"Rates.rate is given for 2 robots, expected 3, .*initial_state.batch=2."):
+        check_force(Rates(rate), model, model.initial_state(batch=3))
+
+
+def test_arguments_in_another_order_are_refused():
+    """Name the argument that is of another kind, and the order."""
+    model, state = bent_robot()
+    force = forces.Gravity((0, 0, -9.81))
+    with pytest.raises(InputError, match=r"check_force.force, model, state.: force: expected a Force, got Model"):
+        check_force(model, force, state)
+    with pytest.raises(InputError, match=r"check_force.force, model, state.: model: expected a Model, got State"):
+        check_force(force, state, model)
+    with pytest.raises(InputError, match=r"check_symmetry.force, model, state.: force: expected a Force, got Model"):
+        check_symmetry(model, force, state)
+    with pytest.raises(InputError, match=r"check_rigid_motion.model, state.: model: expected a Model, got State"):
+        check_rigid_motion(state, model)
+    with pytest.raises(InputError, match=r"check_stencil.stencil, state.: stencil: expected a Stencil, got State"):
+        check_stencil(state, model.term("stretch").stencil)
+    with pytest.raises(InputError, match=r"check_energy.energy, strains.: energy: expected an Energy, got int"):
+        check_energy(2, LinearElastic({"a": 2.0, "b": 3.0}))
+    with pytest.raises(InputError, match=r"check_energy: strains: expected a whole number from 1 up, got '2'"):
+        check_energy(LinearElastic({"a": 2.0, "b": 3.0}), "2")

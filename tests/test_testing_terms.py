@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tests.test_testing import bent_robot
-from torchdismech.elastic import Energy, Stencil
+from torchdismech import InputError
+from torchdismech.elastic import Energy, LinearElastic, Stencil, batch_last
 from torchdismech.testing import check_energy, check_stencil
 
 
@@ -143,6 +144,49 @@ def test_a_wrong_stencil_is_named(name):
     assert check in failed(check_stencil(make(), state))
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_robots_that_are_alike_do_not_hide_a_strain_between_them(batch):
+    """Fail strains by the mean over robots at a state of robots that are alike, and at one of a single robot."""
+    model, _ = bent_robot()
+    between = changed_stencil(ByAutograd, strain=strain_with(lambda s: s + s.mean(1, keepdim=True)))
+    assert "each robot as if alone" in failed(check_stencil(between, model.initial_state(batch=batch)))
+
+
+class Rested(ByAutograd):
+    """Squared length of edges less one of each robot."""
+
+    per_robot = ("rest",)
+
+    def __init__(self, rest):
+        super().__init__()
+        self.register_buffer("rest", rest)
+
+    def constants(self, state, control):
+        """Return the squared lengths at rest (1, B)."""
+        return (batch_last(self.rest),)
+
+    def strain(self, local, rest):
+        """Return the squared length less that at rest."""
+        return (sum(v * v for v in local) - rest,)
+
+
+def test_stencils_with_constants_of_each_robot_are_looked_at_alone():
+    """Pass lengths of two robots, and say what state they need where there are others."""
+    model, state = bent_robot()
+    stencil = Rested(torch.tensor([[1e-3], [2e-3]], dtype=torch.float64))
+    check_stencil(stencil, state).raise_if_failed()
+    with pytest.raises(InputError, match=r"Rested.rest is given for 2 robots, expected 3, .*initial_state.batch=2."):
+        check_stencil(stencil, model.initial_state(batch=3))
+
+
+def test_energies_with_numbers_of_each_robot_say_how_many_to_try():
+    """Name the tensor and the cure, and pass with as many robots."""
+    energy = LinearElastic({"a": torch.tensor([[2.0], [3.0]], dtype=torch.float64)})
+    with pytest.raises(InputError, match=r"LinearElastic.a is given for 2 robots, expected 3, .*; give robots=2"):
+        check_energy(energy, strains=1)
+    check_energy(energy, strains=1, robots=2).raise_if_failed()
+
+
 class Quartic(Energy):
     """psi = a^2 / 2 + a b + b^4, with closed forms."""
 
@@ -206,6 +250,10 @@ WRONG_ENERGIES = {
     "summed": (lambda: energy_with(lambda psi, strain: psi.sum()), "density: 1 of shape (S, B)"),
     "not deterministic": (lambda: energy_with(lambda psi, strain: COUNTER(psi)), "the same twice"),
     "others' strains": (lambda: energy_with(lambda psi, strain: psi + strain[0].mean()), "no stencil changes another"),
+    "others' robots": (
+        lambda: energy_with(lambda psi, strain: psi * strain[0].mean(1, keepdim=True)),
+        "no robot changes another",
+    ),
     "cut off from autograd": (lambda: energy_with(lambda psi, strain: psi.detach()), "first derivatives"),
     "not finite": (lambda: energy_with(lambda psi, strain: psi + torch.log(strain[0])), "finite"),
 }

@@ -32,6 +32,7 @@ __all__ = [
     "what_is_wrong",
 ]
 
+SEE = "see testing.check_energy, check_stencil"
 LOOK = "look in it for divisions by zero, roots and logarithms, and at the tensors it holds"
 
 
@@ -157,7 +158,10 @@ def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> 
         off = (found - expected).abs() > _tolerance(at) * size + noise  # not where numbers are not finite
         if bool((off := off & rows).any()):
             robot = int(off.nonzero()[0])
-            return _wrong_derivative(force, field, float(found[robot]), float(expected[robot]))
+            jump = (weights * (ahead + behind - 2 * value)).sum(1) / step
+            kink = _is_of_kink(found, expected, jump, off) and not force.constant
+            wrong = _wrong_derivative(force, field, float(found[robot]), float(expected[robot]))
+            return f"{wrong}. But {_of_kink('forward()')}" if kink else wrong
     return _wrong_claim(force, state, control, rows) if force.varies else None
 
 
@@ -169,7 +173,7 @@ def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> 
         blocks, derivatives = force.blocks(), force.derivatives(state, control)
         pairs = zip(products(blocks, derivatives, weights), products(blocks, derivatives, direction), strict=True)
         for one, other in pairs:
-            if _off((one * direction).sum(1), (other * weights).sum(1), (one * direction).abs().sum(1), rows):
+            if _off((one * direction).sum(1), (other * weights).sum(1), (one * direction).abs().sum(1), rows).any():
                 return (
                     f"{name}: it says symmetric = True, but its derivatives are no symmetric matrices; leave that away"
                 )
@@ -180,7 +184,7 @@ def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> 
             for by in (0, 1, -1, _wide(state.q))
         )
         work, wide = (force(state, control) * direction).sum(1), (far - at) / (_wide(state.q) * step)
-        if _off(-work, (ahead - behind) / (2 * step), ahead / step, rows, wide):
+        if _off(-work, (ahead - behind) / (2 * step), ahead / step, rows, wide).any():
             return f"{name}: its force is not minus the gradient of its potential()"
     return None
 
@@ -232,17 +236,23 @@ def _wrong_term(term: ElasticTerm, state: State, control: Control, rows: Tensor)
     gradient, packed = term.gradient_and_hessian(q, constants)
     slopes = torch.stack(gradient)
     energies = [constants.measure * term.densities(at, constants) for at in (ahead, behind, far)]
-    change, wide = (energies[0] - energies[1]) / (2 * step), energies[2] - constants.measure * density
-    if _off((slopes * along).sum(0), change, constants.measure * density / step, rows, wide / (_wide(q) * step)):
-        return f"{name}: its first derivatives are not those of density(); see testing.check_energy, check_stencil"
+    here, found, change = constants.measure * density, (slopes * along).sum(0), (energies[0] - energies[1]) / (2 * step)
+    wide = (energies[2] - here) / (_wide(q) * step)
+    if bool((off := _off(found, change, here / step, rows, wide)).any()):
+        kink = _is_of_kink(found, change, (energies[0] + energies[1] - 2 * here) / step, off)
+        wrong = f"its first derivatives are not those of density(); {SEE}"
+        return f"{name}: {_of_kink('density() or its slope') if kink else wrong}"
     turned = torch.zeros_like(slopes)  # the Hessian times the direction
     for entry, (i, j) in zip(packed, term.stencil.pairs, strict=True):
         turned[i] += entry * along[j]
         turned[j] += entry * along[i] * (i != j)
     there = [torch.stack(term.gradient(at, constants)) for at in (ahead, behind, far)]
-    change, wide = (there[0] - there[1]) / (2 * step), there[2] - slopes
-    if _off(turned, change, slopes / step, rows, wide / (_wide(q) * step)):
-        return f"{name}: its second derivatives are not those of its first; see testing.check_energy, check_stencil"
+    change, wide = (there[0] - there[1]) / (2 * step), (there[2] - slopes) / (_wide(q) * step)
+    if bool((off := _off(turned, change, slopes / step, rows, wide)).any()):
+        kink = _is_of_kink(turned, change, (there[0] + there[1] - 2 * slopes) / step, off)
+        kink = kink or bool((change.abs() > 10 * wide.abs())[off].all())  # slopes that jump: the same over any step
+        wrong = f"its second derivatives are not those of its first; {SEE}"
+        return f"{name}: {_of_kink('density() or its slope') if kink else wrong}"
     return None
 
 
@@ -262,14 +272,28 @@ def _wrong_update(term: ElasticTerm, q: Tensor, constants: TermConstants) -> str
     return None
 
 
-def _off(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor, wide: Tensor | float = 0.0) -> bool:
-    """Return whether derivatives (.., B) are off differences, which are rounded like `rounded`, in some rows (B,).
+def _off(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor, wide: Tensor | float = 0.0) -> Tensor:
+    """Return where derivatives (.., B) are off differences, which are rounded like `rounded`, in some rows (B,).
 
     `wide` are differences over a step that is longer by `_wide`.
     """
     noise = 10 * torch.finfo(found.dtype).eps * rounded.abs().amax()
     size = max(float(expected.abs().amax()), float(torch.as_tensor(wide).abs().amax().nan_to_num(0, 0)))
-    return bool((((found - expected).abs() > _tolerance(found) * size + noise) & rows).any())
+    return ((found - expected).abs() > _tolerance(found) * size + noise) & rows
+
+
+def _is_of_kink(found: Tensor, expected: Tensor, jump: Tensor, off: Tensor) -> bool:
+    """Return whether derivatives that are off differences lie between those to either side, which differ by `jump`."""
+    return bool(((found - expected).abs() <= 0.6 * jump.abs())[off].all())
+
+
+def _of_kink(function: str) -> str:
+    """Return a sentence on what has a kink at a state, as its differences to both sides say."""
+    return (
+        f"{function} seems to have a kink at this state: differences to its two sides disagree, as of relu or abs at "
+        "rest, and steps need a derivative that does not jump; take a smooth function, such as softplus for relu, or "
+        "sqrt(x**2 + eps**2) - eps for abs"
+    )
 
 
 def same(found: Tensor, expected: Tensor) -> bool:

@@ -7,7 +7,8 @@ this would still be summed and stepped: it is found out here, by name, from eval
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -30,9 +31,9 @@ from torchdismech.faults import (
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation
 from torchdismech.state import Control, State, tensor_fields
-from torchdismech.values import every_module, leading, with_rows
+from torchdismech.values import Place, Values, every_module, leading, with_rows
 
-__all__ = ["TRIALS", "check_hooks", "refuse_misnamed", "settle_dependence"]
+__all__ = ["TRIALS", "check_hooks", "refuse_misnamed", "settle_dependence", "unchanged_random_numbers"]
 
 TRIALS = 3  # robots of a trial state
 REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
@@ -89,6 +90,7 @@ def check_hooks(
                 _refuse_odd_term(term, robots, state, control)
                 _refuse(what_is_wrong([], [term], state, control, _all(state)))
                 _refuse_never_finite([], [term], [state, *others], control)
+                _refuse_not_finite_at_rest(term, others[0], control)
 
 
 def _refuse(wrong: str | None) -> None:
@@ -107,6 +109,20 @@ def _refuse_never_finite(
         if found is None:
             return
     _refuse(f"{found}, and so at every state that was tried (at rest; bent and moving; far away on all sides); {LOOK}")
+
+
+def _refuse_not_finite_at_rest(term: ElasticTerm, at_rest: State, control: Control) -> None:
+    """Refuse an energy that is not finite where robots begin, or has no finite derivative there: every step would fail.
+
+    A force may be so: it has no direction at rest, or acts elsewhere. What an energy says of no strain is not left out.
+    """
+    there = control.replace(clamped_q=at_rest.q)
+    found = what_is_not_finite([], [term], at_rest, at_rest, there, _all(at_rest))
+    if found is not None:
+        raise InputError(
+            f"{found} at rest, where robots begin: {LOOK}; a root or a norm of strains has no derivative where they "
+            "are zero, sqrt(x**2 + eps**2) - eps has one"
+        )
 
 
 def _all(state: State) -> Tensor:
@@ -164,6 +180,8 @@ class _Trial:
         try:
             found = self.value(rows).detach()
         except Exception as error:
+            if isinstance(error, InputError) and str(error).startswith(self.name):  # it says all itself
+                raise InputError(f"{error}.{hint}") from error
             # tensors of other robots make no other errors than these
             why = hint if isinstance(error, RuntimeError | IndexError) else self.given
             of = f"{robots} robot{'s' * (robots > 1)}"
@@ -179,26 +197,43 @@ class _Trial:
 
 
 def _refuse_odd_batches(trial: _Trial) -> None:
-    """Refuse what is not a function of each robot alone, at any number of robots."""
+    """Refuse what is not a function of each robot alone, at any number of robots; with other weights, too."""
+    _refuse(_odd(trial))
+    if not _other_weights(trial.module):
+        return
+    with _with_other_weights(trial.module):
+        try:
+            wrong = _odd(trial)
+        except InputError:  # weights that a module does not have, and cannot be evaluated with, tell nothing of it
+            return
+    if wrong is not None:
+        raise InputError(f"{wrong}. It shows with other weights than those it starts with, as training will find")
+
+
+def _odd(trial: _Trial) -> str | None:
+    """Return what is wrong with what is not a function of each robot alone; None where nothing is."""
     state, batch = trial.state, trial.state.batch
     before = [tensor.clone() for tensor in state.fields()]
     alone = [slice(row, row + 1) for row in sorted({0, batch - 1})]
     among, *own = [trial.of(rows) for rows in (slice(0, batch), *alone)]
     for field, old, new in zip(tensor_fields(state), before, state.fields(), strict=True):
         if not torch.equal(old, new):
-            raise InputError(
+            return (
                 f"{trial.name}: changes State.{field} in place, which belongs to the step: work on a copy (.clone()), "
                 "or without operations in place"
             )
     if not same(trial.of(slice(0, batch)), among):
-        raise InputError(not_deterministic(trial.name))
+        return not_deterministic(trial.name)
     close = _rounding(among)
+    least = close * max(1.0, float(among.nan_to_num(0, 0, 0).abs().max()))  # what large numbers leave of a difference
     for rows, found in zip(alone, own, strict=True):
-        if not bool(torch.isclose(among[rows], found, rtol=close, atol=close, equal_nan=True).all()):
-            raise InputError(
+        if not bool(torch.isclose(among[rows], found, rtol=close, atol=least, equal_nan=True).all()):
+            return (
                 f"{trial.name}: a robot alone gives other numbers than the same robot among others (robot {rows.start} "
-                f"of {batch}); each is for itself, and every robot of a batch counts: x[0] is the first robot alone"
+                f"of {batch}); each is for itself (no mean over the batch; call eval() on a BatchNorm, or take a "
+                "LayerNorm), and every robot of a batch counts: x[0] is the first robot alone"
             )
+    return None
 
 
 def refuse_misnamed(module: nn.Module) -> None:
@@ -213,28 +248,33 @@ def refuse_misnamed(module: nn.Module) -> None:
 
 
 def _hint_of_robots(module: nn.Module, trials: int) -> str:
-    """Return which public tensors of users' modules may be of single robots without being named so."""
-    names = []
+    """Return which public tensors of users' modules may be of single robots without being given so."""
+    unnamed, flat = [], []
     for part in every_module(module):
         if type(part).__module__.partition(".")[0] in ("torch", "torchdismech"):
             continue
         own = {**vars(part), **part._parameters, **part._buffers}
         known = set(getattr(part, "per_robot", ()))
         for name, value in own.items():
-            if (
-                isinstance(value, Tensor)
-                and not name.startswith("_")
-                and name not in known
-                and value.dim() > 1
-                and value.shape[0] not in (1, trials)
-            ):
-                names.append(f"{type(part).__name__}.{name} {tuple(value.shape)}")
-    if not names:
-        return ""
-    return (
-        " Batches are evaluated by parts: a tensor of single robots (first dimension) has to be a parameter or buffer "
-        f"and be named in the class attribute per_robot; there is {', '.join(names)}"
-    )
+            if not isinstance(value, Tensor) or name.startswith("_"):
+                continue
+            said = f"{type(part).__name__}.{name} {tuple(value.shape)}"
+            if name in known and value.dim() == 1 and len(value) > 1:
+                flat.append(f"{said}, which would be {(len(value), 1)}")
+            elif name not in known and value.dim() > 1 and value.shape[0] not in (1, trials):
+                unnamed.append(said)
+    hint = ""
+    if unnamed:
+        hint += (
+            " Batches are evaluated by parts: a tensor of single robots (first dimension) has to be a parameter or "
+            f"buffer and be named in the class attribute per_robot; there is {', '.join(unnamed)}"
+        )
+    if flat:
+        hint += (
+            " A tensor named in per_robot that has a row for each robot is (B, ...), of two dimensions or more; one of "
+            f"fewer is the same for all robots; there is {'; '.join(flat)}"
+        )
+    return hint
 
 
 def _found_dependence(force: Force, state: State, control: Control) -> Dependence:
@@ -256,13 +296,62 @@ def _tells(slopes: Sequence[_Slopes]) -> bool:
 
 def _reweighted(force: Force) -> Evaluation:
     """Return the force with other weights: a network whose last layer starts from zero depends on nothing yet."""
+
+    def value(state: State, control: Control) -> Tensor:
+        with _with_other_weights(force):
+            return force(state, control)
+
+    return value
+
+
+def _other_weights(module: nn.Module) -> dict[Place, Tensor]:
+    """Return numbers near those of a module's trained tensors, always the same, for their places.
+
+    A tensor that stands in two places stays one, and what may not be negative does not become so.
+    """
     generator = torch.Generator().manual_seed(1)
-    weights = {}
-    for name, weight in force.named_parameters():
-        if weight.requires_grad:
-            noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
-            weights[name] = weight.detach() + 0.1 * noise
-    return lambda state, control: torch.func.functional_call(force, weights, (state, control))
+    made: dict[int, Tensor] = {}
+    found: dict[Place, Tensor] = {}
+    for part in every_module(module):
+        bounded = {*getattr(part, "not_negative", ()), *getattr(part, "positive", ())}
+        for name, weight in part._parameters.items():
+            if weight is None or not weight.requires_grad:
+                continue
+            if id(weight) not in made:
+                noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
+                other = weight.detach() + 0.1 * noise
+                made[id(weight)] = other.abs() if name in bounded else other
+            found[part, name] = made[id(weight)]
+    return found
+
+
+@contextmanager
+def _with_other_weights(module: nn.Module) -> Iterator[None]:
+    """Let a module have other weights meanwhile; what its evaluations change in it is as before afterwards.
+
+    That is its buffers, such as the running statistics of a BatchNorm, its attributes, and torch's random numbers.
+    """
+    parts = [part for part in every_module(module) if type(part).__module__.partition(".")[0] != "torchdismech"]
+    kept = [(held, dict(held)) for part in parts for held in (vars(part), part._buffers)]
+    copies = {id(t): t.clone() for part in parts for t in part._buffers.values() if t is not None}
+    with unchanged_random_numbers(module), Values(_other_weights(module)).in_place():
+        try:
+            for part in parts:
+                part._buffers.update({name: copies[id(t)] for name, t in part._buffers.items() if t is not None})
+            yield
+        finally:
+            for held, before in kept:
+                held.clear()
+                held.update(before)
+
+
+@contextmanager
+def unchanged_random_numbers(module: nn.Module) -> Iterator[None]:
+    """Let torch's random numbers go on afterwards as if none had been drawn meanwhile where a module is."""
+    tensors = (t for part in every_module(module) for own in (part._parameters, part._buffers) for t in own.values())
+    devices = {t.device.index for t in tensors if t is not None and t.device.type == "cuda"}
+    with torch.random.fork_rng(sorted(index for index in devices if index is not None)):
+        yield
 
 
 class _Slopes:

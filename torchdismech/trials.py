@@ -14,7 +14,7 @@ from torchdismech.elastic.inelastic import internal_at_rest
 from torchdismech.elastic.natural import natural_strains
 from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
-from torchdismech.hooks import TRIALS, check_hooks, refuse_misnamed, settle_dependence
+from torchdismech.hooks import TRIALS, check_hooks, refuse_misnamed, settle_dependence, unchanged_random_numbers
 from torchdismech.initial import rest_state, trial_state
 from torchdismech.kinematics import Frames
 from torchdismech.state import State
@@ -47,10 +47,11 @@ def try_hooks(
     with leading(model, robots, TRIALS):
         natural = natural_strains(body, terms, state.batch)
         control = natural.replace(clamped_q=state.q, force=torch.zeros_like(state.q))
-    for force in forces:
-        settle_dependence(force, robots, state, control)
     at_rest = rest_state(body, frames, state.batch).replace(internal=state.internal)
-    check_hooks(forces, terms, robots, state, control, [at_rest, *_far_away(body, state)])
+    with unchanged_random_numbers(model):
+        for force in forces:
+            settle_dependence(force, robots, state, control)
+        check_hooks(forces, terms, robots, state, control, [at_rest, *_far_away(body, state)])
 
 
 def _far_away(body: Body, state: State) -> list[State]:

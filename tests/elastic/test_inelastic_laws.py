@@ -58,6 +58,16 @@ def test_contract_finds_what_is_wrong():
     assert not check_inelastic(Mute(), 1).ok
 
 
+def test_contract_says_how_many_robots_to_try():
+    """Name a tensor of two robots and the cure, pass with as many, and refuse what is no law."""
+    law = Dahl({"EA": torch.tensor([[1.0], [2.0]])}, {"EA": 2.0})
+    with pytest.raises(InputError, match="Dahl.EA is given for 2 robots, expected 3, .*; give robots=2"):
+        check_inelastic(law, 1)
+    check_inelastic(law, 1, robots=2).raise_if_failed()
+    with pytest.raises(InputError, match=r"check_inelastic.law, strains.: law: expected an Inelastic, got int"):
+        check_inelastic(1, law)
+
+
 @pytest.mark.filterwarnings("ignore:Static")  # the twist of a single edge is free
 def test_loop_of_dahl():
     """Follow Dahl's curve up, down and up again, in few steps as in many, and lose what the loop encloses."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body
-from torchdismech.errors import whole_number
+from torchdismech.errors import InputError, whole_number
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Dependence
 from torchdismech.geometry.frames import rotated, transported, unit
@@ -43,7 +43,15 @@ class LocalForce(Force):
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n)."""
-        return self.body.on_nodes(self.nodal_force(state, control))
+        force = self.nodal_force(state, control)
+        expected = tuple(state.positions.shape)
+        if not isinstance(force, Tensor) or tuple(force.shape) != expected:
+            got = tuple(force.shape) if isinstance(force, Tensor) else type(force).__name__
+            raise InputError(
+                f"{type(self).__name__}.nodal_force: expected the forces on nodes, of shape (B, N, 3) = {expected}, "
+                f"got {got}"
+            )
+        return self.body.on_nodes(force)
 
     def frames(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Return tangents and material directors m1, m2 of the rod edges (B, E, 3) at the state's q."""

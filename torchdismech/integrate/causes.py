@@ -11,9 +11,10 @@ from torch import Tensor
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import cause_in_hooks
 from torchdismech.model import Model
+from torchdismech.rows import finite_rows
 from torchdismech.state import Control, State, tensor_fields
 
-__all__ = ["cause_of_failure", "what_is_lost"]
+__all__ = ["cause_of_failure", "warning_of_lost"]
 
 HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
 
@@ -50,7 +51,23 @@ def cause_of_failure(
     return cause_in_hooks(model, state, acting, first, info.status, dt) or _moved_far(model, state, acting, first)
 
 
-def what_is_lost(state: State) -> str | None:
+@torch.no_grad()
+def warning_of_lost(model: Model, state: State) -> str | None:
+    """Return a warning of a state with numbers that are not finite, with the hook that gave them if one did; or None.
+
+    Accelerations that states begin with are those of the forces: a force or an energy that is not finite where
+    positions and velocities are shows there first.
+    """
+    lost = _what_is_lost(state)
+    if lost is None:
+        return None
+    rows = finite_rows([state.q, state.velocity]) & ~finite_rows([state.acceleration])
+    acting = Control(clamped_q=state.q, force=torch.zeros_like(state.q))
+    cause = cause_in_hooks(model, state, acting, rows)
+    return f"{lost}: its steps fail; {cause or 'look at what made the state'}"
+
+
+def _what_is_lost(state: State) -> str | None:
     """Return which number of a state is not finite, of the first robot that has one; None where all are."""
     for name, value in zip(tensor_fields(state), state.fields(), strict=True):
         off = ~torch.isfinite(value.detach().flatten(1) if value.dim() > 1 else value.detach()[:, None])

@@ -16,7 +16,7 @@ from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
-from torchdismech.integrate.causes import cause_of_failure, what_is_lost
+from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.linearised import Linearised
@@ -163,8 +163,8 @@ class Solver(ABC):
                 small = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
                 if small is not None:
                     warnings.warn(small, RuntimeWarning, stacklevel=2)
-            if (lost := what_is_lost(state)) is not None:
-                warnings.warn(f"{lost}: its steps fail; look at what made the state", RuntimeWarning, stacklevel=2)
+            if (lost := warning_of_lost(model, state)) is not None:
+                warnings.warn(lost, RuntimeWarning, stacklevel=2)
             warn_of_overlap(model.obstacles, state)
             self.compile_for(model, state, steps)
 

@@ -7,17 +7,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from torchdismech.errors import refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.hooks import settle_dependence
 from torchdismech.model import Model
 from torchdismech.state import Control, State
-from torchdismech.testing.report import (
-    SAME,
-    Check,
-    Report,
-    comparison,
-    difference_step,
-)
+from torchdismech.testing.report import Check, Report, comparison, difference_step
+from torchdismech.testing.robots import alone_check, refuse_other_robots
 
 __all__ = ["check_force"]
 
@@ -28,9 +24,13 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
     A force that is part of no model yet is bound to this one's robot: so one that `finalize` refuses can be looked at.
 
     Checks: shape; finite; derivatives by position and velocity against differences over ALL dofs, so that a dependence
-    outside the declared blocks shows; symmetry as claimed; each robot as if it were alone. Derivatives that come from
-    autograd are not looked at where clamps hold a tangent: no step asks for them there.
+    outside the declared blocks shows; symmetry as claimed; each robot as if it were alone, beside robots that are not
+    like it: those that are alike, as at the start of a run, are moved apart a little for that. Derivatives that come
+    from autograd are not looked at where clamps hold a tangent: no step asks for them there.
     """
+    for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
+        refuse_other_kind(f"check_force(force, model, state): {name}", given, kind, f"a {kind.__name__}")
+    refuse_other_robots("check_force", force, state.batch, "take a state of COUNT: model.initial_state(batch=COUNT)")
     report = Report(f"{type(force).__name__}{' (explicit)' if force.explicit else ''}: {state.batch} robots")
     control = control or Control()
     if not hasattr(force, "body"):
@@ -56,9 +56,7 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
         report.checks.append(
             comparison("minus the gradient of its potential", value, -_potential_slopes(force, state, control))
         )
-    if model.batch is None:
-        alone = torch.cat([force(state.rows([i]), control.rows([i])) for i in range(state.batch)])
-        report.checks.append(comparison("each robot as if alone", alone.detach(), value, SAME))
+    report.checks.append(alone_check(force, force, state, control))
     return report
 
 

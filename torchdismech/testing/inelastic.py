@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic import Energy, Inelastic, Past
-from torchdismech.testing.report import SAME, Report, comparison, separation_check, shape_check
+from torchdismech.errors import refuse_other_kind, whole_number
+from torchdismech.testing.report import SAME, Report, comparison, robots_check, separation_check, shape_check
+from torchdismech.testing.robots import refuse_other_robots
 from torchdismech.testing.terms import check_energy
 
 __all__ = ["check_inelastic"]
@@ -14,22 +16,29 @@ __all__ = ["check_inelastic"]
 STENCILS, ROBOTS = 6, 3
 
 
-def check_inelastic(law: Inelastic, strains: int, size: float = 1.0, elapsed: float = 0.1) -> Report:
+def check_inelastic(
+    law: Inelastic, strains: int, size: float = 1.0, elapsed: float = 0.1, robots: int = ROBOTS
+) -> Report:
     """Check a law of a material that remembers in its second step, at random strains of about the given size.
 
     Checks: what `check_energy` does, of `density` in that step; as many internal variables as `variables` has names,
     with a number each for every stencil and robot, and `stored` likewise; the same twice; no stencil changes another's
-    variables; at rest nothing changes and nothing is stored; between two steps the stress does not jump.
+    variables, and no robot another's; at rest nothing changes and nothing is stored; between two steps the stress does
+    not jump.
 
     Parameters
     ----------
     strains : how many strains the law takes.
     size : their typical size in the law's units (curvatures in 1/m).
     elapsed : length of the steps [s].
+    robots : how many are tried; as many as tensors named in `per_robot` are given for.
     """
+    refuse_other_kind("check_inelastic(law, strains): law", law, Inelastic, "an Inelastic")
+    strains = whole_number(strains, "check_inelastic: strains")
+    refuse_other_robots("check_inelastic", law, robots, "give robots=COUNT")
     generator = torch.Generator().manual_seed(1)
-    first, now = size * torch.randn(2, strains, STENCILS, ROBOTS, dtype=torch.float64, generator=generator)
-    time, zero = torch.tensor(elapsed, dtype=torch.float64), torch.zeros(STENCILS, ROBOTS, dtype=torch.float64)
+    first, now = size * torch.randn(2, strains, STENCILS, robots, dtype=torch.float64, generator=generator)
+    time, zero = torch.tensor(elapsed, dtype=torch.float64), torch.zeros(STENCILS, robots, dtype=torch.float64)
     rest = Past((zero,) * strains, (zero,) * len(law.variables), time)
     kept = law.updated(tuple(first), rest)
     past = Past(tuple(first), kept, time)
@@ -46,9 +55,10 @@ def check_inelastic(law: Inelastic, strains: int, size: float = 1.0, elapsed: fl
     def stress(at: Past) -> Tensor:
         return torch.stack([slope.expand_as(zero) for slope in law.slopes(tuple(now), at)]).detach()
 
-    report.checks += check_energy(_InStep(law, past), strains, size).checks
+    report.checks += check_energy(_InStep(law, past), strains, size, STENCILS, robots).checks
     report.checks.append(comparison("updated the same twice", updated(now), updated(now), SAME))
     report.checks.append(separation_check(updated, now))
+    report.checks.append(robots_check(updated, now))
     still = torch.stack(law.updated(rest.strain, rest))
     report.checks.append(comparison("at rest nothing changes", still, torch.zeros_like(still), SAME))
     report.checks.append(comparison("at rest nothing is stored", law.stored(rest.internal), zero, SAME))

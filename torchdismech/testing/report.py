@@ -19,6 +19,7 @@ __all__ = [
     "differences",
     "finite_check",
     "fixed_generator",
+    "robots_check",
     "separation_check",
     "shape_check",
 ]
@@ -97,6 +98,13 @@ def separation_check(function: Callable[[Tensor], Tensor], point: Tensor) -> Che
     moved = point.clone()
     moved[:, 0] *= 1.1
     return comparison("no stencil changes another", function(moved)[..., 1:, :], function(point)[..., 1:, :], SAME)
+
+
+def robots_check(function: Callable[[Tensor], Tensor], point: Tensor) -> Check:
+    """Check that moving the first robot leaves the outputs (.., S, B) of the others as they are."""
+    moved = point.clone()
+    moved[..., 0] *= 1.1
+    return comparison("no robot changes another", function(moved)[..., 1:], function(point)[..., 1:], SAME)
 
 
 def fixed_generator() -> torch.Generator:

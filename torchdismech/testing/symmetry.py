@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.body import Body, Sections
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.topology import Held, find_joint_springs, find_rods, find_springs
@@ -48,6 +48,8 @@ def check_symmetry(
     reversal : so does storing edges in the opposite direction (their second material director turns round).
     gravity : direction of the axis.
     """
+    for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
+        refuse_other_kind(f"check_symmetry(force, model, state): {name}", given, kind, f"a {kind.__name__}")
     if rotation not in ("gravity", "any", None):
         raise InputError(f"check_symmetry: rotation has to be 'gravity', 'any' or None, got {rotation!r}")
     control = control or Control()
@@ -73,6 +75,8 @@ def check_symmetry(
 
 def check_rigid_motion(model: Model, state: State) -> Report:
     """Check that the elastic energies of a model's terms do not change when a robot is turned and moved."""
+    for name, given, kind in (("model", model, Model), ("state", state, State)):
+        refuse_other_kind(f"check_rigid_motion(model, state): {name}", given, kind, f"a {kind.__name__}")
     report = Report(f"elastic energies under a rigid motion: {', '.join(t.name for t in model.terms)}")
     turn, _ = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=fixed_generator()))
     turn = (turn * torch.linalg.det(turn)).to(state.q)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.compilation import Compilation, Cost
 from torchdismech.elastic import Assembly, ElasticTerm, Energy, LinearElastic, Stencil
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind, whole_number
 from torchdismech.sparse import Pattern
 from torchdismech.state import Control, State
 from torchdismech.testing.report import (
@@ -21,9 +22,11 @@ from torchdismech.testing.report import (
     differences,
     finite_check,
     fixed_generator,
+    robots_check,
     separation_check,
     shape_check,
 )
+from torchdismech.testing.robots import alone_check, refuse_other_robots
 
 __all__ = ["check_energy", "check_stencil"]
 
@@ -36,8 +39,13 @@ def check_stencil(stencil: Stencil, state: State, control: Control | None = None
     Checks: it reads dofs that there are; the local variables are the sums of dofs that the stencil lists; shapes; the
     same twice; no stencil changes another's strains; `derivatives` has the strains of `strain`; first and second
     derivatives by the local variables against differences; force and matrix, as a model sums them, against differences
-    along random moves of all dofs; each robot as if it were alone.
+    along random moves of all dofs; each robot as if it were alone, beside robots that are not like it.
     """
+    for name, given, kind in (("stencil", stencil, Stencil), ("state", state, State)):
+        refuse_other_kind(f"check_stencil(stencil, state): {name}", given, kind, f"a {kind.__name__}")
+    refuse_other_robots(
+        "check_stencil", stencil, state.batch, "take a state of COUNT: model.initial_state(batch=COUNT)"
+    )
     report = Report(f"{type(stencil).__name__}: {stencil.count} stencils, {state.batch} robots")
     control = control or Control()
     constants = stencil.constants(state, control)
@@ -61,22 +69,26 @@ def check_stencil(stencil: Stencil, state: State, control: Control | None = None
     report.checks.append(separation_check(strain, local))
     report.checks.extend(_by_local(stencil, local, constants, strain))
     report.checks.extend(_along_moves(stencil, state, control))
-    alone = torch.cat([_strains_of(stencil, state.rows([i]), control.rows([i])) for i in range(state.batch)], dim=-1)
-    report.checks.append(comparison("each robot as if alone", alone, strain(local), SAME))
+    report.checks.append(alone_check(stencil, partial(_strains_of, stencil), state, control, dim=-1))
     return report
 
 
 def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int = 6, robots: int = 3) -> Report:
     """Check an energy density at random strains of about the given size.
 
-    Checks: shapes; the same twice; no stencil changes another's energy; first and second derivatives against
-    differences; `slopes` has the first ones; second ones symmetric; parts, if there are any, add up.
+    Checks: shapes; the same twice; no stencil changes another's energy, and no robot another's; first and second
+    derivatives against differences; `slopes` has the first ones; second ones symmetric; parts, if there are any, add
+    up.
 
     Parameters
     ----------
     strains : how many strains the density takes.
     size : their typical size in the energy's units (curvatures in 1/m).
+    robots : how many are tried; as many as tensors named in `per_robot` are given for.
     """
+    refuse_other_kind("check_energy(energy, strains): energy", energy, Energy, "an Energy")
+    strains = whole_number(strains, "check_energy: strains")
+    refuse_other_robots("check_energy", energy, robots, "give robots=COUNT")
     report = Report(f"{type(energy).__name__}: {strains} strains of size {size:g}")
     point = size * torch.randn(strains, stencils, robots, dtype=torch.float64, generator=fixed_generator())
     zero = torch.zeros(stencils, robots, dtype=torch.float64)
@@ -99,6 +111,7 @@ def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int 
     report.checks.append(finite_check(density(point)))
     report.checks.append(comparison("the same twice", density(point), density(point), SAME))
     report.checks.append(separation_check(density, point))
+    report.checks.append(robots_check(density, point))
     value = differences(density, point)[:, 0]
     report.checks.append(comparison("first derivatives", slopes(point), value))
     own = torch.stack([g.expand_as(zero) for g in energy.slopes(tuple(point))]).detach()
@@ -118,7 +131,7 @@ def _density(energy: Energy, strains: Tensor) -> Tensor:
     except Exception as error:
         raise InputError(
             f"{type(energy).__name__}.density: cannot be evaluated: {error}. It is given a tuple of its strains, each "
-            "(stencils, B), and returns the densities (stencils, B)"
+            f"(stencils, B) = {tuple(strains.shape[1:])}, and returns the densities (stencils, B)"
         ) from error
 
 
