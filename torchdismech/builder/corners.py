@@ -52,6 +52,7 @@ def corner_matrices(
     of_edges, of_springs : EI1, EI2 and GJ [N m^2] of the edges (.., S, 2), and of straight springs (.., S) or ().
     plain : (S,) springs to which none of this applies.
     """
+    of_edges, of_springs = ({name: x.to(lengths) for name, x in of.items()} for of in (of_edges, of_springs))
     stiffness = _of_pairs(_of_halves(spring, alignment, lengths, of_edges), lengths > 0, centres, edges)
     by_strain = torch.linalg.inv(_strains_of_turns(spring))
     stiffness = by_strain.transpose(1, 2) @ stiffness @ by_strain * lengths.mean(-1)[:, None, None]
