@@ -3,10 +3,22 @@
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, Status, forces, rollout, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    Static,
+    Status,
+    forces,
+    rollout,
+    straight,
+)
 from torchdismech.errors import FailureWarning
 
 DT = 0.01
@@ -152,6 +164,25 @@ def test_half_turns_of_a_clamp_are_named(pose):
     model, integrator = rod(), ImplicitEuler(DT, max_iterations=2)  # so that the step of a bit less fails, too
     with pytest.warns(RuntimeWarning, match=r"clamp 0 of robot 0 turns by 1[78]\d degrees .* are \(w, x, y, z\)"):
         integrator.step(model, model.initial_state(), Control(pose=pose))
+
+
+def test_far_turns_of_a_robot_with_a_corner_are_named():
+    """Name the clamp where an equilibrium is not found in one step, and find it in two, without any stress."""
+    builder = RobotBuilder()
+    points = np.array([[0, 0, 0], [0.05, 0, 0], [0.1, 0, 0], [0.1, 0.05, 0], [0.1, 0.1, 0]])
+    builder.add_rod(points, Circle(2e-3), Material(1e6, 1100.0))
+    builder.clamp(nodes=[0], direction="rest")
+    model = builder.finalize(compile=False)
+    axes = torch.nn.functional.normalize(torch.randn(20, 3, generator=torch.Generator().manual_seed(0)).double(), dim=1)
+    poses = model.rest_poses.repeat(20, 1, 1)
+    poses[:, 0, 3:] = torch.cat([torch.full((20, 1), math.cos(1.25)).double(), math.sin(1.25) * axes], dim=1)
+    state, control = model.initial_state(20), Control(pose=poses)
+    with pytest.warns(RuntimeWarning, match=r"turns by 1\d\d degrees in this step, where corners .*load_steps"):
+        _, info = Static(max_iterations=100).step(model, state, control)
+    assert 0 < int(info.converged.sum()) < 20
+    after, info = Static(load_steps=2).step(model, state, control, throw=True)
+    held = sum(energy.abs().max() for name, energy in model.energies(after).items() if name != "kinetic")
+    assert held < 1e-12  # J; bent by a radian it holds some 1e-5
 
 
 def test_small_turns_are_not_blamed():

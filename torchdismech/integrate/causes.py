@@ -17,6 +17,9 @@ from torchdismech.state import Control, State, tensor_fields
 __all__ = ["cause_of_failure", "warning_of_lost"]
 
 HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
+# Degrees: where edges meet at a corner, what their frames turn against each other is known up to whole turns, and a clamp
+# that turns by more in a step may take it across half a turn on the way, where the energy jumps.
+FAR = 60.0
 
 
 @torch.no_grad()
@@ -112,11 +115,12 @@ def _moved_far(model: Model, state: State, acting: Control, rows: Tensor) -> str
     bend = torch.linalg.vecdot(*(x[2].unflatten(1, (held, 3)) for x in (before, after))).clamp(-1, 1).acos()
     turned = torch.rad2deg(torch.cat([angle, bend], dim=1))
     of_turns = torch.cat([clamped.clamp[nodes : nodes + edges], clamped.clamp[nodes + 2 * edges :]])
-    if found := _first_above(turned, torch.full_like(state.time, HALF), rows, of_turns):
+    if found := _first_above(turned, torch.full_like(state.time, FAR), rows, of_turns):
         robot, number, most = found
+        followed = "less than 180 can be followed" if most > HALF else "corners and joints may not follow"
         return (
-            f"clamp {number} of robot {robot} turns by {most:.0f} degrees in this step, where less than 180 can be "
-            "followed: turn it in more steps; quaternions of poses are (w, x, y, z), (1, 0, 0, 0) is no turn"
+            f"clamp {number} of robot {robot} turns by {most:.0f} degrees in this step, where {followed}: turn it in "
+            "more steps (Static: load_steps); quaternions of poses are (w, x, y, z), (1, 0, 0, 0) is no turn"
         )
     moved = (after[0] - before[0]).unflatten(1, (nodes, 3)).norm(dim=2)
     size = (state.positions.amax(1) - state.positions.amin(1)).norm(dim=1)
