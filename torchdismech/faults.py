@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchdismech.contact import Obstacle
 from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.elastic.term import TermConstants
 from torchdismech.forces import Force
@@ -210,13 +209,12 @@ def _wrong_derivative(force: Force, field: str, found: float, expected: float) -
 
 def _called(force: Force) -> str:
     """Return what messages call a force: an obstacle by its name."""
-    return force.called if isinstance(force, Obstacle) else type(force).__name__
+    return getattr(force, "name_in_messages", type(force).__name__)
 
 
 def _derivatives_of(force: Force) -> str:
-    """Return what messages call derivatives in closed form; an obstacle's shape was looked at when it was bound."""
-    own = isinstance(force, Obstacle) and type(force).derivatives is Obstacle.derivatives
-    return f"the derivatives() of its law, {type(force.law.response).__name__}," if own else "its derivatives()"
+    """Return what messages call derivatives in closed form: an obstacle says whose they are."""
+    return getattr(force, "derivatives_in_messages", "its derivatives()")
 
 
 @torch.no_grad()

@@ -94,10 +94,16 @@ class Obstacle(Force):
         self.register_buffer("traction", None, persistent=False)
 
     @property
-    def called(self) -> str:
-        """What messages call it."""
+    def name_in_messages(self) -> str:
+        """What `faults` calls it."""
         own = "" if type(self) is Obstacle else f"{type(self).__name__}, "
         return f"obstacle {self.name!r} ({own}{type(self.shape).__name__})"
+
+    @property
+    def derivatives_in_messages(self) -> str:
+        """Whose derivatives are wrong, where they are: its shape was looked at when it was bound."""
+        own = type(self).derivatives is not Obstacle.derivatives
+        return "its derivatives()" if own else f"the derivatives() of its law, {type(self.law.response).__name__},"
 
     @property
     def constrained(self) -> bool:
