@@ -214,7 +214,9 @@ def test_what_cannot_be_resumed_is_refused(scene, tmp_path):
     assert "has 10 steps already" in refused(SCENE, "--steps", 10)
     assert "simulation.dt was 0.01 and is 0.005" in refused(SCENE.replace("dt = 0.01", "dt = 0.005"))
     assert "environment.viscosity was None and is 0.1" in refused(SCENE.replace("-9.81]", "-9.81]\nviscosity = 0.1"))
-    assert "batch.size was 3 and is 4" in refused(SCENE, "--batch", 4)
+    assert "batch.size was 3 and is 4 by --batch;" in refused(SCENE, "--batch", 4)
+    assert "batch.seed was 0 and is 1 by --seed;" in refused(SCENE, "--seed", 1)
+    assert "has 10 steps already" in refused(SCENE, "--steps", 10, "--seed", 0)  # as by default
     assert "output.every was 10 and is 5" in refused(SCENE.replace("every = 10", "every = 5"))
     out.write_text("not a run")
     assert "not a trajectory file" in refused()

@@ -7,9 +7,22 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, control, rollout, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    Newmark,
+    RobotBuilder,
+    control,
+    rollout,
+    straight,
+)
+from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.errors import FailureWarning
 from torchdismech.forces import Force, Gravity
+from torchdismech.rigid import Radau
 
 
 def builder(section=None, material=None, loads=()):
@@ -34,6 +47,21 @@ MISUNDERSTOOD = {
     "control for a schedule": (lambda: run(schedule=Control()), "schedule: expected a function .* got Control; lambda"),
     "class for a controller": (lambda: run(controller=control.PI), "controller: .* got the class PI itself"),
     "text for dt": (lambda: ImplicitEuler("a"), "dt: expected a number of seconds, got 'a'"),
+    "text of a number for dt": (lambda: ImplicitEuler("1e-3"), "dt: expected a number of seconds, got '1e-3'"),
+    "trained dt": (
+        lambda: ImplicitEuler(torch.tensor(0.01, requires_grad=True)),
+        "dt: got a tensor that requires gradients; only its numbers are kept",
+    ),
+    "text for a tolerance": (lambda: ImplicitEuler(1e-3, force_tolerance="1e-9"), "force_tolerance: expected a number"),
+    "trained weight of Newmark's": (
+        lambda: Newmark(1e-3, beta=torch.tensor(0.25, requires_grad=True)),
+        "Newmark: beta: got a tensor that requires gradients",
+    ),
+    "text for dt of a chain": (lambda: Radau("1e-3"), "dt: expected a number of seconds, got '1e-3'"),
+    "text for dt of an arm": (
+        lambda: ArmIntegrator("1e-3"),
+        "dt: expected a number of seconds, got '1e-3'",
+    ),
     "list for dt": (lambda: ImplicitEuler([1.0, 2.0]), "dt: expected a number of seconds, got"),
     "text for a radius": (lambda: builder(Circle("a")), "Circle.radius: expected a number above 0, .* got 'a'"),
     "none for a modulus": (lambda: builder(material=Material(None, 1.0)), "Material.youngs: expected .* got None"),

@@ -324,3 +324,21 @@ def test_nodes_in_millimetres_are_warned_of():
     builder.add_rod(straight((0, 0, 0), (200, 0, 0), 11), Circle(2e-3), Material(1e6, 1000.0))
     with pytest.warns(UserWarning, match="rods: they are 200 m across. If nodes are in millimetres give them in m"):
         builder.finalize()
+    builder, mesh = RobotBuilder(), meshes.rectangle(100.0, 50.0, spacing=25.0)
+    builder.add_shell(mesh.nodes, mesh.triangles, 1e-3, Material(1e6, 1000.0))
+    with pytest.warns(UserWarning, match="shell: it is 100 m across. If nodes are in millimetres") as heard:
+        builder.finalize()
+    assert heard[0].filename == __file__
+
+
+def test_two_weights_are_warned_of():
+    """Say that gravity that is added twice acts twice; say nothing of one."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
+    for _ in range(2):
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+    with pytest.warns(
+        UserWarning, match="2 forces Gravity act on the robot, alike, and add up: leave one out"
+    ) as heard:
+        builder.finalize()
+    assert heard[0].filename == __file__

@@ -31,7 +31,8 @@ def constants(model: Any) -> dict[str, Place]:
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
     coefficient), "floor.static_friction", "floor.slip_velocity", "floor.release"; of its shape "floor.point",
-    "ball.radius", ..., and "ball.shape.stiffness" where that is a name of the law's, too. Then
+    "ball.radius", ..., and "ball.shape.stiffness" where that is a name of the law's, too; where a `Path` moves it,
+    "ball.displacements". Then
     "self_contact.stiffness", ..., or by the names of several contacts between parts. Contact radii are not among them:
     contact learns them when the model is made.
 
@@ -106,6 +107,9 @@ def _of_contact(model: Any) -> dict[str, Place]:
         for name in obstacle.shape.per_robot:
             label = f"shape.{name}" if name in law else name
             found[f"{obstacle.name}.{label}"] = (obstacle.shape, name)
+        if obstacle.path is not None:
+            taken = f"{obstacle.name}.displacements" in found  # by a shape of the user's
+            found[f"{obstacle.name}.{'path.' * taken}displacements"] = (obstacle.path, "displacements")
     for contact in model.self_contacts:
         found |= {f"{contact.name}.{name}": owner for name, owner in _of_law(contact.law).items()}
     return found

@@ -13,6 +13,7 @@ __all__ = [
     "SimulationError",
     "Status",
     "listed",
+    "real_number",
     "refuse_other_dtype",
     "refuse_other_kind",
     "refuse_other_model",
@@ -43,6 +44,18 @@ def whole_number(given: object, where: str, least: int = 1) -> int:
     if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
         raise InputError(f"{where}: expected a whole number from {least} up, got {given!r}")
     return int(given)
+
+
+def real_number(given: object, where: str, what: str = "a number") -> float:
+    """Return a number; refuse text, which Python would read, truths, and tensors that ask for a gradient by it."""
+    refuse_trained(given, where)
+    refusal = f"{where}: expected {what}, got {given!r:.80}"
+    if isinstance(given, str | bytes | bool):
+        raise InputError(refusal)
+    try:
+        return float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(refusal) from error
 
 
 def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:

@@ -65,7 +65,7 @@ def what_is_not_finite(
 
 def _not_finite_force(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
     """Return which number of a force, or of its derivatives, is not finite for some robots (B,)."""
-    name, value = type(force).__name__, force(state, control)
+    name, value = _called(force), force(state, control)
     if value.shape != state.q.shape:  # which is wrong in another way
         return None
     if bool((off := ~torch.isfinite(value) & rows[:, None]).any()):
@@ -129,7 +129,7 @@ def what_is_wrong(
 @torch.no_grad()
 def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
     """Return what is wrong with a force at the states of some robots (B,); None where nothing is."""
-    name = type(force).__name__
+    name = _called(force)
     value = force(state, control)
     if value.shape != state.q.shape:
         return f"{name}: expected shape (B, n) = {tuple(state.q.shape)}, got {tuple(value.shape)}"
@@ -167,7 +167,7 @@ def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> 
 
 def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
     """Return a sentence where a force claims a symmetric derivative or a potential, and has another."""
-    name = type(force).__name__
+    name = _called(force)
     weights, direction = (asked(state, trial_numbers(state.q, seed)) for seed in (3, 4))
     if force.symmetric:
         blocks, derivatives = force.blocks(), force.derivatives(state, control)
@@ -191,7 +191,7 @@ def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> 
 
 def _wrong_derivative(force: Force, field: str, found: float, expected: float) -> str:
     """Return a sentence about a derivative that is not that of the force."""
-    name, by = type(force).__name__, "position" if field == "q" else "velocity"
+    name, by = _called(force), "position" if field == "q" else "velocity"
     numbers = f"along a random direction it is {found:.6g}, differences say {expected:.6g}"
     if force.constant:
         return (
@@ -200,7 +200,7 @@ def _wrong_derivative(force: Force, field: str, found: float, expected: float) -
         )
     if force.closed_form:
         return (
-            f"{name}: its derivatives() by {by} are not those of forward(): {numbers}; "
+            f"{name}: {_derivatives_of(force)} by {by} are not those of forward(): {numbers}; "
             "torchdismech.testing.check_force shows more"
         )
     reach = None if force.dependence is None else force.dependence.reach
@@ -209,6 +209,16 @@ def _wrong_derivative(force: Force, field: str, found: float, expected: float) -
         f"{name}: its derivative by {by} is not that of forward(): {numbers}; {'' if reach is None else farther}"
         "if forward() leaves torch (detach, item, numpy), write blocks() and derivatives(), or set explicit=True"
     )
+
+
+def _called(force: Force) -> str:
+    """Return what messages call a force: an obstacle by its name."""
+    return getattr(force, "name_in_messages", type(force).__name__)
+
+
+def _derivatives_of(force: Force) -> str:
+    """Return what messages call derivatives in closed form: an obstacle says whose they are."""
+    return getattr(force, "derivatives_in_messages", "its derivatives()")
 
 
 @torch.no_grad()

@@ -51,6 +51,11 @@ def rest_state(body: Body, frames: Frames, batch: int) -> State:
 def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
     """Return what a caller gave for robots as a tensor; lists and NumPy's arrays in the dtype of `like`."""
     if isinstance(given, Tensor):
+        if torch._C._functorch.is_batchedtensor(given):
+            raise RuntimeError(
+                f"{name}: states and steps cannot be transformed by torch.func.vmap: many robots at once are a batch, "
+                "(B, n); for derivatives take reverse mode, torch.autograd.grad or backward()"
+            )
         return given
     try:
         return torch.as_tensor(given, dtype=like.dtype, device=like.device)

@@ -252,7 +252,9 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
     """
     module, name = place
     if _declared(module, "robot_dimension", 0):
-        raise InputError(f"{label}: a table over time cannot be set in a step; set what it gives")
+        raise InputError(
+            f"{label}: a table over time cannot be set in a step; set what it gives, or train it by trainable.shifted"
+        )
     if not isinstance(value, Tensor):
         raise InputError(f"{label}: expected a tensor, got {type(value).__name__}")
     own, row = getattr(module, name), row_of(place)

@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    PrivateAttr,
     Tag,
     TypeAdapter,
     ValidationError,
@@ -260,6 +261,7 @@ class Config(Table):
     baseline : options of the network without physics.
     """
 
+    _file: str = PrivateAttr("config")
     name: Word
     seed: int = Field(0, ge=0, lt=2**32)
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -279,6 +281,11 @@ class Config(Table):
     noise: Noise = Noise()
     stages: list[Stage] = Field(min_length=1)
     logging: Logging = Logging()
+
+    @property
+    def file(self) -> str:
+        """What messages call it: the file that it was read from."""
+        return self._file
 
     @property
     def of_chain(self) -> bool:
@@ -349,9 +356,11 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     for setting in settings:
         _put(tables, setting)
     try:
-        return Config.model_validate(tables)
+        config = Config.model_validate(tables)
     except ValidationError as error:
         raise InputError(f"{path}: {faults(error, Config)}") from error
+    config._file = str(path)
+    return config
 
 
 def _put(tables: dict[str, Any], setting: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,12 +12,14 @@ import torch
 from torchdismech import InputError
 from torchdismech.processes import ALONE, Processes, device_of_process
 from training import checkpoint, data
+from training.agreement import beside_references, elsewhere, unexplained, unlikely_times
 from training.board import Board
 from training.certainty import certainty_of
 from training.config import Config
 from training.files import made_folder, only_writer, write
 from training.loop import Trainer
 from training.metrics import Errors, baselines
+from training.system import System
 from training.systems import build, undetermined, unsettled
 
 __all__ = ["fit", "measured", "recordings_of"]
@@ -25,12 +27,25 @@ __all__ = ["fit", "measured", "recordings_of"]
 
 def recordings_of(config: Config, split: str | None) -> tuple[data.Recordings, list[str]]:
     """Return the checked and repaired recordings of a split, and what was repaired."""
-    return data.prepared(_as_they_are(config, split), config.data.rules, config.of_chain)
+    recordings = _as_they_are(config, split)
+    with _rules_named_as_in_config():
+        return data.prepared(recordings, config.data.rules, config.of_chain)
 
 
 def measured(config: Config, split: str | None) -> data.Recordings:
     """Return what predictions of a split are compared with: in metres and in order, but with all gaps and spikes."""
-    return data.in_order(_as_they_are(config, split), config.data.rules, config.of_chain)[0]
+    recordings = _as_they_are(config, split)
+    with _rules_named_as_in_config():
+        return data.in_order(recordings, config.data.rules, config.of_chain)[0]
+
+
+@contextmanager
+def _rules_named_as_in_config() -> Iterator[None]:
+    """Name rules that recordings break by their keys in the config: nobody who has one has made `Rules`."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("Rules.", "data.rules.")) from error
 
 
 def _as_they_are(config: Config, split: str | None) -> data.Recordings:
@@ -67,32 +82,45 @@ def fit(
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
     system.refuse(held_out)
+    messages += _warnings(config, system, recordings, fitted)
+    if processes.writes:
+        print(*messages, sep="\n", end="\n" * bool(messages))  # before the rest, which may be refused, or take long
     trainer = Trainer(config, system, fitted, held_out, folder, processes)
-    messages += [f"warning: {warning}" for warning in (undetermined(config), unsettled(config, fitted)) if warning]
-    if not config.data.held_out:
-        messages.append("warning: no recording is held out: errors are of what was trained on")
     with _taken(folder, resume, processes):
         if resume and (differs := trainer.resume(force)):
             messages.append(f"warning: the run before was another one: {'; '.join(differs)}")
+            if processes.writes:
+                print(messages[-1])
         if processes.writes:
-            print(*messages, sep="\n", end="\n" * bool(messages))
             write(folder / "config.json", config.model_dump_json(indent=1))
             trainer.board = Board(folder, trainer.next_step if resume else None)
         try:
-            errors = _trained(trainer, messages, until)
+            references = baselines(held_out, system)
+            errors = _trained(trainer, messages, references, until)
         finally:
             if trainer.board is not None:
                 trainer.board.close()
     if processes.writes:
         kind = "held-out" if config.data.held_out else "training"
-        print(f"error on {len(held_out)} {kind} recordings: {1e3 * errors.mean:.2f} mm; run in {folder}")
+        print(f"error on {len(held_out)} {kind} recordings: {beside_references(errors, references)}; run in {folder}")
     return errors
 
 
-def _trained(trainer: Trainer, messages: list[str], until: int | None) -> Errors:
+def _warnings(config: Config, system: System, recordings: data.Recordings, fitted: data.Recordings) -> list[str]:
+    """Return what is doubtful about a fit before it begins; refuse recordings that cannot be of its robot."""
+    found = [
+        unlikely_times(config, system, recordings),
+        elsewhere(system, recordings),
+        undetermined(config),
+        unsettled(config, fitted),
+        None if config.data.held_out else "no recording is held out: errors are of what was trained on",
+    ]
+    return [f"warning: {warning}" for warning in found if warning]
+
+
+def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Errors], until: int | None) -> Errors:
     """Train all stages and return the errors on the held-out recordings; the writing process leaves them on disk."""
     config, held_out, board, system = trainer.config, trainer.held_out, trainer.board, trainer.system
-    references = baselines(held_out, system)
     if board is not None:
         board.begin(config, messages, references)
     trainer.run(until, progress=board is not None)
@@ -104,12 +132,15 @@ def _trained(trainer: Trainer, messages: list[str], until: int | None) -> Errors
         board.evaluated(split, {"model": errors, **references}, total)
         board.hparams(config, split, errors, total)
         if done:
+            doubts = unexplained(errors, references, predicted, held_out)
+            print(*doubts, sep="\n", end="\n" * bool(doubts))
             board.pictures(split, config, held_out, predicted, system, total)
         if certainty is not None:
             print(certainty.told())
             board.text("certainty", certainty.told(), total)
             write(trainer.folder / "certainty.json", json.dumps(certainty.facts(), indent=1))
         facts = {"held_out": errors.mean, "batches": total, "seconds": trainer.progress.seconds}
+        facts |= {name: reference.mean for name, reference in references.items()}
         write(trainer.folder / "metrics.json", json.dumps(facts, indent=1))
     return errors
 

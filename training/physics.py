@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from torchdismech import InputError, Model, RobotBuilder, State, Status, trainab
 from torchdismech.elastic import Energy, Sum
 from torchdismech.forces import Force
 from torchdismech.integrate import Solver
-from torchdismech.io.users_code import named_in_code
+from torchdismech.io.refusals import SceneError
+from torchdismech.io.users_code import line_in, named_in_code
 from torchdismech.state import Control
 from torchdismech.values import Place
 from training.config import Config, Term
@@ -24,7 +27,7 @@ from training.data import Window
 from training.options import checked
 from training.system import Prediction, System
 
-__all__ = ["PhysicsSystem", "Schedule", "add_terms"]
+__all__ = ["PhysicsSystem", "Schedule", "add_terms", "naming_terms"]
 
 STRAINS = {"bend_twist": 3, "stretch": 1}  # how many each spring has
 Schedule = Callable[[Tensor, Model], Control]
@@ -171,6 +174,40 @@ class PhysicsSystem(System):
 def add_terms(builder: RobotBuilder, terms: Mapping[str, Term]) -> dict[str, nn.Module]:
     """Make the learned terms of a config, add them to a builder and return them by name."""
     return {name: _add(builder, name, term) for name, term in terms.items()}
+
+
+@contextmanager
+def naming_terms(config: Config) -> Iterator[None]:
+    """Name the config's term and its file in what a block refuses of it: a scene knows neither."""
+    try:
+        yield
+    except InputError as error:
+        name = _at_fault(config.terms, error)
+        if name is None:
+            raise
+        code, first = str(config.terms[name].code), _chain(error)[-1]
+        told = next(str(e) for e in reversed(_chain(error)) if isinstance(e, InputError))  # as it was before a scene
+        line = line_in(Path(code.rpartition(":")[0]), first)
+        raise SceneError(config.file, f"terms.{name}.network", f"{code}{line}: {told}") from error
+
+
+def _at_fault(terms: Mapping[str, Term], error: InputError) -> str | None:
+    """Return the term whose class an error begins with, or else through whose file it comes; None if it is neither."""
+    chain = _chain(error)
+    own = {n: t.code.rpartition(":") for n, t in terms.items() if t.code is not None and f"terms.{n}" not in str(error)}
+    named = (n for n, (_, _, kind) in own.items() if any(re.match(rf"{kind}\b", str(e)) for e in chain))
+    through = (n for n, (file, _, _) in own.items() if any(line_in(Path(file), e) for e in chain))
+    return next(named, None) or next(through, None)
+
+
+def _chain(error: BaseException) -> list[Exception]:
+    """Return an error and what it comes from, the first cause last."""
+    chain: list[Exception] = []
+    at: BaseException | None = error
+    while isinstance(at, Exception):
+        chain.append(at)
+        at = at.__cause__
+    return chain
 
 
 def _add(builder: RobotBuilder, name: str, term: Term) -> nn.Module:

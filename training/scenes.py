@@ -24,6 +24,7 @@ from training.drives import DriveMap, LinearMap
 from training.markers import MarkerTable
 from training.physics import Observer, PhysicsSystem, Schedule, add_terms
 from training.poses import quaternion
+from training.starts import whole
 
 __all__ = ["SceneSystem"]
 
@@ -84,7 +85,8 @@ class SceneSystem(PhysicsSystem):
         super().__init__(config, model, setup.integrator, recordings.dt, substeps, learned, places)
         self.markers, self.drives, self.clamps = markers, {drive.name: drive for drive in drives}, clamps
         self.parts = nn.ModuleDict({"drives": nn.ModuleList(drives), "clamps": nn.ModuleList(clamps), "extra": extra})
-        self._moved_clamps = any(t.startswith("clamp") for c in config.constants.values() for t in c.tensors)
+        self._fitted = {tensor for constant in config.constants.values() for tensor in constant.tensors}
+        self._moved_clamps = any(name.startswith("clamp") for name in self._fitted)
         self._setup = _with_poses(setup, self._moved_clamps or any(d.drive.sets == "pose" for d in drives))
         self._grip(config.robot.gripped)
         self._longest_gap = config.data.rules.max_gap
@@ -143,6 +145,29 @@ class SceneSystem(PhysicsSystem):
                 'start.state: "measured" needs a marker at every node of the robot: expected "rest" or "settled" of '
                 "one that is seen in part"
             )
+
+    @property
+    def starts_as_described(self) -> bool:
+        """Whether recordings have to begin where the scene has the robot, whatever is fitted."""
+        moved = self._moved_clamps or any(name.startswith("markers.") for name in self._fitted)
+        return self._begin.state == "rest" and not moved and not self._gripped
+
+    def off_at_start(self, recordings: Recordings) -> tuple[Tensor, float]:
+        """Return how far markers are from their points of the robot in the first frame, and how large the robot is.
+
+        Distances (K, M) [m] are NaN where a marker was not seen; the size [m] is the diagonal of the box around the
+        nodes. It is the robot before anything is fitted.
+        """
+        window = whole(self, recordings, frames=self.given)
+        zeros = window.time.new_zeros(len(recordings), self.start_size)
+        state, _ = self.start(window.replace(start=zeros if self.start_size else None))
+        control = self.control(window, self._driven(window), window.time)
+        observed = self.markers.offsets(state, control) if self.markers.have_offsets else {}
+        places = self.markers.places(state.positions, observed.get("offset"))
+        off = (places - window.positions[:, 0]).norm(dim=-1)
+        nodes = state.positions
+        size = (nodes.amax(1) - nodes.amin(1)).norm(dim=-1).max()
+        return torch.where(window.valid[:, 0], off, torch.nan).cpu(), float(size)
 
     # ---- how windows start, and what drives them ----------------------------------------------------------------
 

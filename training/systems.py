@@ -13,6 +13,7 @@ from training.config import Config, Robot
 from training.data import Recordings
 from training.free import FreeSystem
 from training.options import checked
+from training.physics import naming_terms
 from training.rods import RodSystem
 from training.scenes import SceneSystem
 from training.system import System
@@ -31,13 +32,17 @@ def build(
     """
     if config.code and not allow_code:
         raise InputError(f"the config runs code from {config.code[0]}: pass --allow-code to let it")
-    if config.system is not None:
-        system = _of_user(config, config.system, recordings)
-    elif isinstance(config.robot, Robot):
-        system = (RodSystem if config.physics else FreeSystem)(config, recordings)
-    else:
-        system = SceneSystem(config, recordings, allow_code)
+    with naming_terms(config):
+        system = _made(config, recordings, allow_code)
     return system.double().to(device).eval()
+
+
+def _made(config: Config, recordings: Recordings, allow_code: bool) -> System:
+    if config.system is not None:
+        return _of_user(config, config.system, recordings)
+    if isinstance(config.robot, Robot):
+        return (RodSystem if config.physics else FreeSystem)(config, recordings)
+    return SceneSystem(config, recordings, allow_code)
 
 
 def _of_user(config: Config, name: str, recordings: Recordings) -> System:

@@ -251,8 +251,8 @@ def test_refused(shape, spacing, said):
 def test_thin_things_are_warned_of():
     """Say that something passes between two points where it is narrower than they are apart, and only then."""
     post = Capsule((0, -0.1, 0.5), (0, 0.1, 0.5), 5e-3)
-    # as wide as 2 (5 + 2) mm, by eighths; half the contact radius is less
-    with pytest.warns(UserWarning, match=r"is 0\.014 m wide.*up to 0\.2 m apart.*such as 0\.001") as said:
+    # as wide as 2 (5 + 2) mm, by eighths; a dip of a tenth of the contact radius would allow 2.9 mm
+    with pytest.warns(UserWarning, match=r"is 0\.014 m wide.*up to 0\.2 m apart.*such as 0\.0018,.*adds up") as said:
         touching(post)
     assert said[0].filename == __file__
     with pytest.warns(UserWarning, match=r"up to 0\.1 m apart"):
@@ -268,6 +268,17 @@ def test_thin_things_are_warned_of():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             quiet()
+
+
+def test_spacing_that_is_advised_follows_how_far_things_dip_in():
+    """Advise of a ball a spacing by its radius, of a box, which has edges, by the contact radius alone."""
+    ball, box = Sphere((0, 0, 1.0), 0.05), Box((0, 0, 1.0), (0.06, 0.06, 0.06))
+    for shape, radius in ((ball, 0.05), (box, 0.0)):
+        spacing = math.sqrt(
+            6 * 0.1 * 2e-3 * (radius + 2e-3)
+        )  # dips by 3/4 of a tenth on an edge, a tenth in a triangle
+        with pytest.warns(UserWarning, match=rf"such as {spacing:.2g}, by which"):
+            touching(shape)
 
 
 # ---- robots of a batch, other numbers ------------------------------------------------------------------------------

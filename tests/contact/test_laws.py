@@ -1,6 +1,7 @@
 """Laws between two surfaces: potentials of the gap and their derivatives, friction within Coulomb's cone."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -272,6 +273,18 @@ def test_static_and_sliding_coefficients(kind):
     assert bool((found[3:].diff() < 0).all())
     # in between friction has its full size, to rounding
     assert float(found[3:][25]) == pytest.approx(0.7 - 0.3 * (25 / 49) ** 2 * (3 - 50 / 49), rel=1e-12)
+
+
+def test_angles_of_friction_are_warned_of():
+    """Say of 30 that it is a coefficient, and which one is that of 30 degrees; take 1.5 without a word."""
+    with pytest.warns(
+        UserWarning, match=r"Friction.coefficient: 30 .* of 30 degrees is the coefficient 0\.577"
+    ) as said:
+        Friction(30.0, 1e-3)
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Friction(1.5, 1e-3)
 
 
 class Spring(Potential):

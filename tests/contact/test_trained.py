@@ -11,6 +11,7 @@ from torchdismech.contact import (
     Friction,
     HalfSpace,
     Obstacle,
+    Path,
     Penalty,
     SelfContact,
     Sphere,
@@ -49,7 +50,7 @@ def test_constants_of_contact_have_names():
     model = on_floor(
         Penalty(50.0, 1e-3),
         Friction(0.1, 1e-2),
-        Obstacle(Sphere((0, 0, 1), 0.1), Barrier(20.0, 1e-3), name="ball"),
+        Obstacle(Sphere((0, 0, 1), 0.1), Barrier(20.0, 1e-3), path=Path.uniform((0, 0, 1)), name="ball"),
         Obstacle(Foam((0, 0, 2), 0.1, 7.0), Complementarity(), Friction(0.3), name="foam"),
         SelfContact(Penalty(3.0, 1e-3), Friction(0.4, 1e-3, static=0.5)),
     )
@@ -65,6 +66,7 @@ def test_constants_of_contact_have_names():
         "ball.tolerance",
         "ball.center",
         "ball.radius",
+        "ball.displacements",
     }
     # a constraint has no stiffness, so that of the shape is alone; its tolerance is the solver's
     expected |= {"foam.friction", "foam.stiffness", "foam.center", "foam.radius"}
@@ -179,3 +181,38 @@ def test_shapes_that_contact_cannot_take_are_refused(name, shape):
     model = on_floor(*rough(), Obstacle(Sphere((0.1, 0.2, 1), 0.1), Penalty(50.0, 1e-3), name="ball"))
     with pytest.raises(InputError, match=f"{name}: a change of shape"):
         trainable.scaled(model, [name], shape=shape)
+
+
+MOTION = torch.tensor([[0.0, 0.0, 0.0], [0.01, 0.0, 0.004]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("law", ["penalty", "complementarity"])
+def test_gradient_by_the_motion_of_an_obstacle(law):
+    """Compare the gradient of some steps by a path with central differences; friction feels its velocity."""
+    response, friction = LAWS[law][0]()
+    integrator = ImplicitEuler(5e-3, force_tolerance=1e-13, relative_tolerance=1e-13)
+
+    def moved(motion):
+        """Return a model with a ball that comes from below."""
+        ball = Sphere((0.1, 0, -0.1), 0.099)
+        return on_floor(response, None, Obstacle(ball, response, friction, Path([0.0, 0.02], motion), "ball"), gap=5e-3)
+
+    def loss(model):
+        run = unroll(model, model.initial_state(), integrator, 4, throw=True)
+        return (run.positions[-1, 0] * torch.linspace(0.5, 1.5, 15).view(5, 3)).sum()
+
+    model = moved(MOTION)
+    shift = trainable.shifted(model, ["ball.displacements"], 1.0, (2, 3))
+    loss(model).backward()
+    for axis in (0, 2):
+        change = torch.zeros_like(MOTION)
+        change[1, axis] = 1e-7
+        expected = float(loss(moved(MOTION + change)) - loss(moved(MOTION - change))) / 2e-7
+        # differences of steps that are solved to 1e-13 N
+        assert float(shift.shift.grad[1, axis]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_motion_that_requires_gradients_is_refused():
+    """Say how the motion is trained in the model; a control sets no table over time."""
+    with pytest.raises(InputError, match=r"Path.displacements: .*trainable.shifted\(model, \[.NAME.displacements"):
+        Path([0.0, 0.02], MOTION.clone().requires_grad_())

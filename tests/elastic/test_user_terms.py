@@ -310,3 +310,27 @@ def test_compiling_leaves_autograd_terms_eager():
     eager = with_angle_springs()
     other, _ = ImplicitEuler(0.02).step(eager, eager.initial_state(), throw=True)
     assert (state.q - other.q).abs().max() < 1e-10
+
+
+def test_held_tangents_have_rows_behind_those_of_springs():
+    """Bend at 1, 2 and 3, then at the clamp: what docs/gradients.md says of the rows of an energy's features."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    plain = builder.finalize()
+    rows = plain.term("bend_twist").stencil.count
+    assert (len(plain.springs), rows) == (3, 4)
+    assert plain.body.springs.nodes[:, 1].tolist() == [1, 2, 3, 0]
+
+    class Graded(Energy):
+        """Bending that differs from row to row."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("size", torch.arange(1.0, rows + 1, dtype=torch.float64)[:, None])
+
+        def density(self, strain):
+            return 1e-5 * self.size * (strain[0] ** 2 + strain[1] ** 2)
+
+    builder.add_energy("bend_twist", Graded())
+    assert builder.finalize().term("bend_twist").stencil.count == rows

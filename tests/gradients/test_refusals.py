@@ -148,3 +148,22 @@ def test_several_gradients_at_once():
     assert torch.autograd.functional.jacobian(heights, state.velocity).shape == (5, *state.velocity.shape)
     with pytest.raises(RuntimeError, match="takes one gradient at a time"):
         torch.autograd.functional.jacobian(heights, state.velocity, vectorize=True)
+
+
+def test_states_are_not_made_within_vmap():
+    """Say that many robots are a batch where a state is made within `vmap`, too, which would blame control flow."""
+    model, state = rod()
+    with pytest.raises(RuntimeError, match=r"initial_state: velocity: .* torch\.func\.vmap: many robots .* a batch"):
+        torch.func.vmap(lambda velocity: model.initial_state(velocity=velocity).q)(state.velocity)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_states_of_inference_mode(steps):
+    """Name `no_grad` where a state was made under `inference_mode`; without gradients it steps as any other."""
+    model, _ = rod()
+    with torch.inference_mode():
+        state = model.initial_state()
+    unroll(model, state, ImplicitEuler(1e-2), steps)
+    trainable.scaled(model, ["bend_twist.EI1"])
+    with pytest.raises(RuntimeError, match=r"under torch\.inference_mode: make .* under torch\.no_grad"):
+        unroll(model, state, ImplicitEuler(1e-2), steps)

@@ -1,12 +1,14 @@
 """Learned terms of the user's, which a config names by their file."""
 
+import json
+
 import pytest
 import torch
 from pydantic import ValidationError
 
 from tests.training.beams import tables, window_of
 from torchdismech import InputError
-from training.config import Config
+from training.config import Config, load
 from training.fingerprints import fingerprints
 from training.fitting import recordings_of
 from training.systems import build
@@ -75,3 +77,17 @@ def test_code_of_a_term_is_a_file_and_a_name(folder):
     """Refuse what is neither when the config is read."""
     with pytest.raises(ValidationError, match='expected "file.py:Name"'):
         Config.model_validate(tables(folder, terms={"pull": {"kind": "force", "network": "mine.txt:Pull"}}))
+
+
+def test_faults_in_a_term_are_those_of_its_file(folder, monkeypatch):
+    """Name the config, the term, its file and line where a force cannot be evaluated; the scene has no part in it."""
+    (folder / "net.py").write_text(TERMS.replace("self.layer(state.node_velocities)", "self.layer(state.speeds)"))
+    monkeypatch.chdir(folder)
+    tabled = tables(folder, terms={"pull": {"kind": "force", "network": "net.py:Pull"}})
+    (folder / "net.json").write_text(json.dumps(tabled))
+    config = load("net.json")
+    with pytest.raises(
+        InputError,
+        match=r"^net.json: terms.pull.network: net.py:Pull in line 11: Pull: cannot be evaluated .* 'speeds'",
+    ):
+        build(config, recordings_of(config, "train")[0], allow_code=True)

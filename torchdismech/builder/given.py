@@ -12,6 +12,7 @@ from torch import nn
 from torchdismech.builder.elements import refuse_lost
 from torchdismech.elastic import ElasticTerm, Energy
 from torchdismech.errors import InputError, refuse_other_kind, shown
+from torchdismech.forces import Force, Gravity
 from torchdismech.materials import Material
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "check_term",
     "corners_of",
     "refuse_lost_stiffness",
+    "warn_of_two_weights",
     "warn_of_units",
 ]
 
@@ -40,6 +42,18 @@ def warn_of_units(materials: Iterable[tuple[Material, bool]]) -> None:
     if told := next(odd, None):
         warnings.warn(
             f"material: {told}; or, if that is meant, warnings.filterwarnings('ignore', 'material: ')",
+            stacklevel=3,  # said where finalize is called
+        )
+
+
+def warn_of_two_weights(forces: Iterable[Force]) -> None:
+    """Warn where weight acts on a robot twice."""
+    weights = [force.acceleration.detach() for force in forces if type(force) is Gravity]
+    if len(weights) > 1:
+        same = all(weight.shape == weights[0].shape and weight.equal(weights[0]) for weight in weights)
+        warnings.warn(
+            f"add_force: {len(weights)} forces Gravity act on the robot{', alike' * same}, and add up: leave one out, "
+            "or add their accelerations; or, if that is meant, warnings.filterwarnings('ignore', 'add_force: ')",
             stacklevel=3,  # said where finalize is called
         )
 

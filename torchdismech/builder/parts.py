@@ -5,6 +5,7 @@ The latter is most often a joint that was forgotten.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from torchdismech.geometry.distances import closest_on_triangle, closest_segment
 
 __all__ = ["in_one_place", "nearest", "warn_of_passing", "warn_of_thin_obstacles"]
 
+DIP = 0.1  # of the contact radius, that an obstacle may get in between two points by the spacing that is advised
 DIVISIONS = 8  # of what is thin, by the spacing that a warning names
 ONE_PLACE = 1e-9  # of the size of what is built: nodes nearer to each other differ by rounding
 SLANTED = np.array([0.5367, 0.6381, 0.5493])  # a little less than 1 long, across no plane that anyone builds in
@@ -62,11 +64,15 @@ def warn_of_thin_obstacles(obstacles: Sequence[Obstacle]) -> None:
         radius = float(obstacle.points.radius.min())
         width = float(obstacle.shape.width.min()) + 2 * radius
         if obstacle.points.apart > width:
-            spacing = min(width / DIVISIONS, radius / 2)
+            round_to = float(obstacle.shape.sharpest.min())
+            # on an edge it dips by spacing^2 / (8 (R + radius)), in a triangle by a third more (docs/contact.md)
+            spacing = min(width / DIVISIONS, math.sqrt(6 * DIP * radius * (round_to + radius)))
+            stiff = "" if obstacle.constrained else "; the stiffness of what touches at once adds up over points"
             warnings.warn(
                 f"obstacle {obstacle.name!r} is {width:.2g} m wide, the robot's surface included, and the points that "
                 f"touch it are up to {obstacle.points.apart:.2g} m apart: it passes between two. Give "
-                f"Obstacle(spacing=...), such as {spacing:.1g}, or take shorter edges (docs/contact.md)",
+                f"Obstacle(spacing=...), such as {spacing:.2g}, by which it dips in between points by a tenth of their "
+                f"radius at most{stiff}. Or take shorter edges (docs/contact.md)",
                 stacklevel=4,  # said where finalize is called, past what no_grad puts in between
             )
 

@@ -24,6 +24,7 @@ from torchdismech.builder.given import (
     check_term,
     corners_of,
     refuse_lost_stiffness,
+    warn_of_two_weights,
     warn_of_units,
 )
 from torchdismech.builder.parts import in_one_place, nearest, warn_of_passing, warn_of_thin_obstacles
@@ -434,6 +435,7 @@ class RobotBuilder:
             raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
         self._check_planar()
         warn_of_units(self._materials)
+        warn_of_two_weights(self._forces)
         nodes = torch.as_tensor(self._nodes)
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
         body, joint_weights, directors = robot_body(

@@ -26,6 +26,7 @@ from torchdismech.elastic import (
 from torchdismech.elastic.membrane import rest_metric
 from torchdismech.elastic.shell import shape_matrix
 from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.shells import hinge_angle
@@ -96,6 +97,12 @@ class Shells:
                 warnings.warn(
                     f"shell: a thickness of {thick:.4g} m is more than it is across, {across:.4g} m: give sizes in m",
                     stacklevel=3,  # said where finalize is called
+                )
+            if across > LARGE:
+                warnings.warn(
+                    f"shell: it is {across:.4g} m across. If nodes are in millimetres give them in m (in a scene: "
+                    "[robot] scale = 1e-3)",
+                    stacklevel=3,
                 )
         self.edge_length = torch.linalg.vector_norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], dim=-1)
         area = torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])

@@ -32,7 +32,7 @@ from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity
-from torchdismech.errors import InputError, SimulationError, Status, refuse_unstepped
+from torchdismech.errors import InputError, SimulationError, Status, real_number, refuse_unstepped
 from torchdismech.solve.complementarity import (
     Conditioning,
     ContactSolution,
@@ -117,6 +117,8 @@ class ArmIntegrator:
         conditioning: Conditioning | None = None,
         unsolved: str = "fail",
     ):
+        dt = real_number(dt, "dt", "a number of seconds")
+        stabilisation = real_number(stabilisation, "stabilisation")
         if not (math.isfinite(dt) and dt > 0):
             raise InputError(f"dt: expected a finite number above 0, got {dt}")
         if scheme not in SCHEMES:
@@ -132,9 +134,9 @@ class ArmIntegrator:
         if unsolved not in ("fail", "take"):
             raise InputError(f"unsolved: expected fail or take, got {unsolved!r}")
         self.unsolved = unsolved
-        self.dt, self.scheme, self.cone = float(dt), scheme, cone
+        self.dt, self.scheme, self.cone = dt, scheme, cone
         self.directions = (4 if cone == "pyramid" else 8) if directions is None else directions
-        self.stabilisation, self.conditioning = float(stabilisation), conditioning
+        self.stabilisation, self.conditioning = stabilisation, conditioning
 
     def prepare(self, model: PneumaticArm, state: ArmState, steps: int) -> None:
         """Make ready for so many steps: nothing is compiled; warn of plates that begin inside of obstacles."""

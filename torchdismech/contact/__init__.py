@@ -5,7 +5,7 @@ from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.path import Path
 from torchdismech.contact.response import Barrier, Complementarity, Friction, Penalty, Potential
 from torchdismech.contact.self_contact import SelfContact
-from torchdismech.contact.shapes import Box, Capsule, Cylinder, HalfSpace, Sphere
+from torchdismech.contact.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
 
 __all__ = [
     "Barrier",
@@ -21,5 +21,6 @@ __all__ = [
     "Penalty",
     "Potential",
     "SelfContact",
+    "Shape",
     "Sphere",
 ]

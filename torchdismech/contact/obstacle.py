@@ -13,6 +13,7 @@ from torchdismech.body import Body
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.path import Path
 from torchdismech.contact.response import Friction, Response
+from torchdismech.contact.shape_checks import refuse_wrong_shape
 from torchdismech.contact.shapes import HalfSpace, Shape
 from torchdismech.contact.touch_points import TouchPoints
 from torchdismech.errors import InputError, refuse_other_kind
@@ -93,6 +94,18 @@ class Obstacle(Force):
         self.register_buffer("traction", None, persistent=False)
 
     @property
+    def name_in_messages(self) -> str:
+        """What `faults` calls it."""
+        own = "" if type(self) is Obstacle else f"{type(self).__name__}, "
+        return f"obstacle {self.name!r} ({own}{type(self.shape).__name__})"
+
+    @property
+    def derivatives_in_messages(self) -> str:
+        """Whose derivatives are wrong, where they are: its shape was looked at when it was bound."""
+        own = type(self).derivatives is not Obstacle.derivatives
+        return "its derivatives()" if own else f"the derivatives() of its law, {type(self.law.response).__name__},"
+
+    @property
     def constrained(self) -> bool:
         """Whether it is a constraint, and no force: the integrator finds its loads."""
         return isinstance(self.law, ConstraintLaw)
@@ -120,6 +133,7 @@ class Obstacle(Force):
             touches[:] = False
             touches[checked_indices(self.nodes, body.n_nodes, f"{type(self).__name__}.nodes")] = True
         self.points = TouchPoints(body, touches, self.spacing)
+        refuse_wrong_shape(self.shape, self.name, body.nodes, float(self.points.radius.min()))
         passing = torch.zeros(self.points.count, dtype=torch.bool)
         passing[: body.n_nodes] = torch.as_tensor(~touches)
         self.register_buffer("_passing", passing, persistent=False)

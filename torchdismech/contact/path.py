@@ -27,6 +27,12 @@ class Path(nn.Module):
 
     def __init__(self, times, displacements):
         super().__init__()
+        if isinstance(displacements, Tensor) and displacements.requires_grad:
+            raise InputError(
+                "Path.displacements: got a tensor that requires gradients, of which only the numbers are kept. Give it "
+                "detached, and train it in the model, by the obstacle's name: "
+                'trainable.shifted(model, ["NAME.displacements"], unit, shape) (docs/gradients.md)'
+            )
         times, displacements = number(times, "Path.times"), number(displacements, "Path.displacements")
         if times.dim() != 1 or len(times) < 2 or not bool((times.diff() > 0).all()):
             raise InputError(f"Path.times: expected two or more rising numbers (T,), got {times.tolist()}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -14,6 +17,7 @@ __all__ = ["Barrier", "Complementarity", "Friction", "Penalty", "Potential", "Re
 
 SHARPNESS = 15.0  # K1 delta and K2 v_slip: at the tolerance, and at the slip velocity, exp(-15) = 3e-7 is left
 
+LARGEST_COEFFICIENT = 5.0  # of friction that is not wondered at: gels and racing tyres have 2
 RELEASE = 10.0  # slip velocities, where friction has fallen from its static size to that of sliding
 
 
@@ -214,6 +218,7 @@ class Friction(nn.Module):
         mu = scalar(coefficient, "Friction.coefficient")
         if bool((mu < 0).any()):
             raise InputError(f"Friction.coefficient: expected 0 or more, got {coefficient}")
+        _warn_of_angles(mu)
         slip = None if slip_velocity is None else scalar(slip_velocity, "Friction.slip_velocity")
         if slip is not None and not bool((slip > 0).all()):
             raise InputError(f"Friction.slip_velocity: expected a number above 0, got {slip_velocity}")
@@ -228,6 +233,20 @@ class Friction(nn.Module):
         assert self.slip_velocity is not None
         fall = () if self.static is None or self.release is None else (self.static, self.release)
         return self.coefficient, self.slip_velocity, *fall
+
+
+def _warn_of_angles(mu: Tensor) -> None:
+    """Warn of what is likely to be an angle of friction in degrees."""
+    if bool((mu > LARGEST_COEFFICIENT).any()):
+        degrees, largest = "", float(mu.max())
+        if largest < 90:
+            degrees = f"; an angle of {largest:.4g} degrees is the coefficient {math.tan(math.radians(largest)):.3g}"
+        warnings.warn(
+            f"Friction.coefficient: {largest:.4g} is more than any dry surfaces have (rubber has about 1): it is the "
+            f"force along over the force across{degrees}; or, if that is meant, warnings.filterwarnings('ignore', "
+            "'Friction.coefficient')",
+            stacklevel=3,  # said where friction is made
+        )
 
 
 def _fall(mu: Tensor, static, release) -> tuple[Tensor | None, Tensor | None]:

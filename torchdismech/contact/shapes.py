@@ -70,6 +70,11 @@ class Shape(nn.Module):
         """Second smallest of its three sizes, () or (B, 1) [m]: what is farther apart than that may pass it by."""
         return 2 * self.depth
 
+    @property
+    def sharpest(self) -> Tensor:
+        """Radius [m] of its surface where that is the most curved, () or (B, 1); zero where there may be edges."""
+        return torch.zeros(())
+
 
 class HalfSpace(Shape):
     """All on the far side of a plane; a floor at height h is `HalfSpace((0, 0, h), (0, 0, 1))`.
@@ -143,6 +148,11 @@ class Sphere(Shape):
         """The radius."""
         return self.radius
 
+    @property
+    def sharpest(self) -> Tensor:
+        """Its radius."""
+        return self.radius
+
 
 class Capsule(Shape):
     """All within a radius of a segment: a cylinder with round ends.
@@ -190,6 +200,11 @@ class Capsule(Shape):
     @property
     def depth(self) -> Tensor:
         """The radius."""
+        return self.radius
+
+    @property
+    def sharpest(self) -> Tensor:
+        """Its radius."""
         return self.radius
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchdismech.control.noise import normal
 from torchdismech.control.protocol import Memory, name_of
 from torchdismech.control.recorded import RecordedAnswers
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number
 from torchdismech.model import Model
 from torchdismech.state import Control, State
 from torchdismech.values import where_rows
@@ -58,12 +58,13 @@ class Feedback(nn.Module, ABC):
     ):
         super().__init__()
         name = type(self).__name__
+        dt = real_number(dt, f"{name}: dt", "a number of seconds")
         if not 0 < dt < float("inf"):
             raise InputError(f"{name}: dt: expected a finite number above 0, the integrator's step in s, got {dt}")
         for label, value in (("delay", delay), ("seed", seed)):
             if type(value) is not int or value < 0:
                 raise InputError(f"{name}: {label}: expected a whole number from 0 on, got {value!r}")
-        self.dt, self.delay, self.seed = float(dt), delay, seed
+        self.dt, self.delay, self.seed = dt, delay, seed
         self.steps_a_sample = 1 if every is None else _whole(f"{name}: every", every, self.dt)
         given = None if noise is None else torch.as_tensor(noise, dtype=torch.float64)
         if given is not None and not bool((given >= 0).all() & given.isfinite().all()):

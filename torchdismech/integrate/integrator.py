@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
-from torchdismech.errors import InputError, SimulationError, refuse_unstepped, whole_number
+from torchdismech.errors import InputError, SimulationError, real_number, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
@@ -78,15 +78,15 @@ class Solver(ABC):
         line_search: bool,
         chunk: int | str | None,
     ):
-        if not 0 < force_tolerance <= LARGEST_TOLERANCE:
+        self.force_tolerance = real_number(force_tolerance, "force_tolerance", "a number of N")
+        self.relative_tolerance = real_number(relative_tolerance, "relative_tolerance")
+        if not 0 < self.force_tolerance <= LARGEST_TOLERANCE:
             raise InputError(
                 f"force_tolerance: expected a number above 0 and up to {LARGEST_TOLERANCE:g} N (no step could miss a "
                 f"larger one, so nothing would move), got {force_tolerance}; relative_tolerance grows with the loads"
             )
-        if not 0 <= relative_tolerance < 1:
+        if not 0 <= self.relative_tolerance < 1:
             raise InputError(f"relative_tolerance: expected a number from 0 up to 1, got {relative_tolerance}")
-        self.force_tolerance = float(force_tolerance)
-        self.relative_tolerance = float(relative_tolerance)
         self.max_iterations = whole_number(max_iterations, "max_iterations")
         self.line_search = bool(line_search)
         self.chunk = check_chunk(chunk)
@@ -340,10 +340,7 @@ class Integrator(Solver):
         chunk: int | str | None = "auto",
     ):
         super().__init__(force_tolerance, relative_tolerance, max_iterations, line_search, chunk)
-        try:
-            self.dt = float(dt)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"dt: expected a number of seconds, got {dt!r}") from error
+        self.dt = real_number(dt, "dt", "a number of seconds")
         if not (math.isfinite(self.dt) and self.dt > 0):
             raise InputError(f"dt: expected a finite number above 0, got {dt}")
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)

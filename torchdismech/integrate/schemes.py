@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number
 from torchdismech.integrate.integrator import Integrator, Schedule
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.model import Model
@@ -57,9 +57,10 @@ class Newmark(Integrator):
 
     def __init__(self, dt: float, beta: float = 0.25, gamma: float = 0.5, **options):
         super().__init__(dt, **options)
+        beta, gamma = real_number(beta, "Newmark: beta"), real_number(gamma, "Newmark: gamma")
         if not (beta > 0 and 0 <= gamma <= 1):
             raise InputError(f"Newmark: expected beta > 0 and 0 <= gamma <= 1, got beta={beta}, gamma={gamma}")
-        self.beta, self.gamma = float(beta), float(gamma)
+        self.beta, self.gamma = beta, gamma
         velocity = (gamma / beta, 1 - gamma / beta, 1 - gamma / (2 * beta))
         acceleration, order = (1 / beta, -1 / beta, 1 - 1 / (2 * beta)), 2 if gamma == 0.5 else 1
         self.scheme = Scheme(velocity, acceleration, velocity, order=order)

@@ -10,17 +10,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 
 from torchdismech.control.protocol import remembers
 from torchdismech.errors import InputError, Status
 from torchdismech.io.files import named_files
 from torchdismech.io.scene import Scene, Setup
+from torchdismech.io.schema import Document
 from torchdismech.model import Model
 from torchdismech.trajectory import Trajectory
 
 __all__ = ["attributes", "earlier_run"]
 
 MAY_CHANGE = {"simulation.duration"}  # what a resumed scene may set anew
+FLAGS = {  # of the command, in place of values of the scene
+    "batch.size": "--batch",
+    "batch.seed": "--seed",
+    "simulation.compile": "--compile or --no-compile",
+    "simulation.max_substeps": "--max-substeps",
+}
 INSIST = "--force-resume goes on all the same"
 
 
@@ -73,12 +81,17 @@ def _refuse_changes(scene: Scene, setup: Setup, path: Path, before: Trajectory, 
         raise InputError(f"{path}: was not written from a scene file: nothing says how to go on")
     theirs = dict(_leaves(_stored(path, before, "tables")))
     ours = dict(_leaves(scene.tables))
-    changed = sorted({key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)} - MAY_CHANGE)
+    changed = {key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)} - MAY_CHANGE
     if changed:
-        key = changed[0]
+        theirs, ours = _with_defaults(theirs, changed), _with_defaults(ours, changed)
+    different = sorted(key for key in changed if theirs.get(key) != ours.get(key))
+    if different:
+        key = different[0]
+        flag = FLAGS.get(key, f"an override of {scene.path}")
+        where = f"by {flag}" if key in scene.overridden else f"in {scene.path}"
         raise InputError(
-            f"{path}: is a run of another scene: {key} was {theirs.get(key)!r} and is {ours.get(key)!r} "
-            f"in {scene.path}; only simulation.duration may change; {INSIST}"
+            f"{path}: is a run of another scene: {key} was {theirs.get(key)!r} and is {ours.get(key)!r} {where}; "
+            f"only simulation.duration may change; {INSIST}"
         )
     differences = _changed_files(scene, path, before) + _changed_parts(scene, setup, path, before)
     if differences:
@@ -91,6 +104,21 @@ def _refuse_changes(scene: Scene, setup: Setup, path: Path, before: Trajectory, 
         raise InputError(
             f"{path}: its random numbers are not those that {scene.path} draws with this version; {INSIST}"
         )
+
+
+def _with_defaults(values: dict[str, Any], keys: set[str]) -> dict[str, Any]:
+    """Return values by dotted key, with the defaults of those that are not given of tables that every scene has."""
+    defaults = {}
+    for key in keys - values.keys():
+        name, _, field = key.partition(".")
+        table = (
+            Document.model_fields[name].get_default(call_default_factory=True)
+            if name in Document.model_fields
+            else None
+        )
+        if isinstance(table, BaseModel) and field in type(table).model_fields:
+            defaults[key] = getattr(table, field)
+    return defaults | values
 
 
 def _changed_files(scene: Scene, path: Path, before: Trajectory) -> list[str]:

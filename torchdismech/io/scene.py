@@ -77,6 +77,7 @@ class Scene:
     numbers, randomized : what was drawn for each robot, by key and by name.
     whole : number of robots of the scene that this is a part of; its own number where it is all.
     robots : their numbers in the whole.
+    overridden : dotted keys whose values are not the file's.
     """
 
     path: Path
@@ -89,6 +90,7 @@ class Scene:
     randomized: dict[str, torch.Tensor]
     whole: int
     robots: range
+    overridden: frozenset[str] = frozenset()
 
     @property
     def batch(self) -> int:
@@ -214,7 +216,19 @@ def load_scene(
         refuse_too_large(path, document, geometry)
     numbers, randomized = draw(path, document, tables)
     size = document.batch.size
-    scene = Scene(path, text, tables, document, prints, geometry, numbers, randomized, size, range(size))
+    scene = Scene(
+        path,
+        text,
+        tables,
+        document,
+        prints,
+        geometry,
+        numbers,
+        randomized,
+        size,
+        range(size),
+        frozenset(overrides or {}),
+    )
     if not insist:
         refuse_endless(path, document, geometry, scene.steps)
     return scene

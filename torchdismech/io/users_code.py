@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -34,5 +35,6 @@ def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
 
 def line_in(path: Path, error: Exception) -> str:
     """Return " in line ..": the last line of a file that an error came through; nothing if it did not."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    frames, file = traceback.extract_tb(error.__traceback__), os.path.realpath(path)  # frames have whole paths
+    lines = [frame.lineno for frame in frames if os.path.realpath(frame.filename) == file]
     return f" in line {lines[-1]}" if lines else ""

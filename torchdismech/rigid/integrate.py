@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, SimulationError, Status, refuse_unstepped, whole_number
+from torchdismech.errors import InputError, SimulationError, Status, real_number, refuse_unstepped, whole_number
 from torchdismech.rigid.adjoint import differentiable
 from torchdismech.rigid.chain import RigidChain
 from torchdismech.rigid.newton import solved
@@ -79,15 +79,17 @@ class ChainIntegrator:
         max_iterations: int = 30,
         max_substeps: int = 0,
     ):
-        h = dt if h is None else h
+        dt = real_number(dt, "dt", "a number of seconds")
+        h = dt if h is None else real_number(h, "h", "a number of seconds")
+        tolerance = real_number(tolerance, "tolerance")
         for name, value in (("dt", dt), ("h", h), ("tolerance", tolerance)):
             if not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected a finite number above 0, got {value}")
         parts = round(dt / h)
         if h > dt or abs(parts * h - dt) > 1e-9 * dt:
             raise InputError(f"h: expected a whole part of dt = {dt:g} s, over which the control is held, got {h:g} s")
-        self.dt, self.parts = float(dt), parts
-        self.tolerance, self.max_iterations = float(tolerance), whole_number(max_iterations, "max_iterations")
+        self.dt, self.parts = dt, parts
+        self.tolerance, self.max_iterations = tolerance, whole_number(max_iterations, "max_iterations")
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
     def step(

@@ -102,6 +102,7 @@ def taken_apart(
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     recipe, given = None, problem
     if recording and any(tensor.requires_grad for tensor in tensors):
+        _refuse_inference(tensors)
         recipe = StepRecipe.of(problem, values)
         if problem.snapshot is not None:
             recipe.snapshot, recipe.versions = problem.snapshot, problem.snapshot.versions()
@@ -109,6 +110,15 @@ def taken_apart(
         given = recipe.problem([tensor.detach() for tensor in tensors])
         given = given.replace(snapshot=problem.snapshot, plane=problem.plane, divisible=problem.divisible)
     return recipe, tensors, given.replace(values=held.detached()) if held else given
+
+
+def _refuse_inference(tensors: Sequence[Tensor]) -> None:
+    """Refuse tensors that torch lets take no part in a gradient."""
+    if any(tensor.is_inference() for tensor in tensors):
+        raise RuntimeError(
+            "a step that gradients go through cannot start from, or read, what was made under torch.inference_mode: "
+            "make states and models under torch.no_grad instead"
+        )
 
 
 def held_values(problem: StepProblem, made: Values, parts: Sequence[Part]) -> Values:

@@ -1,0 +1,67 @@
+"""Whether recordings can be of the robot at all: what is refused before a fit, and warned of before and after it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.beams import system_of, tables
+from torchdismech import InputError
+from training.agreement import elsewhere, unlikely_times
+from training.config import Config
+from training.data import read
+from training.fitting import fit
+
+FRAME = {"tensors": ["markers.position"], "kind": "shift", "unit": 0.1, "per": "element"}
+
+
+def of_beam(folder, shift=(0.0, 0.0, 0.0), order=None):
+    """Return the recordings of the beam of 0.3 m, all moved, with their markers in another order."""
+    recordings = read(folder / "beam.npz", "train")
+    moved = recordings.positions + torch.tensor(shift, dtype=torch.float64)
+    return dataclasses.replace(recordings, positions=moved if order is None else moved[:, :, order])
+
+
+def test_markers_that_begin_elsewhere_are_refused_or_warned_of(folder):
+    """Refuse what no fit brings together; warn of what may be meant; say nothing of what fits."""
+    system = system_of(folder)
+    assert elsewhere(system, of_beam(folder)) is None
+    with pytest.raises(InputError, match=r"marker \d is 0.5 m from its point of the robot in frame 0.* 0.3 m large"):
+        elsewhere(system, of_beam(folder, (0.5, 0.0, 0.0)))
+    told = elsewhere(system, of_beam(folder, order=[3, 2, 1, 0]))
+    assert told is not None and "marker 0 is 0.3 m from" in told and "order of the markers" in told
+    framed = system_of(folder, constants={"frame": FRAME})
+    told = elsewhere(framed, of_beam(folder, (0.5, 0.0, 0.0)))
+    assert told is not None and "0.5 m" in told
+
+
+def test_times_in_milliseconds_are_warned_of(folder):
+    """Name the times, how many steps a frame they take, and the unit that they look like."""
+    config = Config.model_validate(tables(folder))
+    slow = system_of(folder)
+    slow.substeps = 2000
+    late = dataclasses.replace(of_beam(folder), dt=10.0)
+    told = unlikely_times(config, slow, late)
+    assert told is not None and "dt: frames are 10 s apart" in told and "2000 steps of 0.005 s" in told
+    assert "milliseconds" in told
+    assert unlikely_times(config, system_of(folder), of_beam(folder)) is None
+
+
+def test_fit_is_told_beside_markers_that_stay(folder, capsys):
+    """Warn, in the end, of a fit to markers in reverse order: it is worse than no motion, and off by half a robot."""
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.0, "eval": None}
+    reverse = {"nodes": [3, 2, 1, 0]}
+    fit(Config.model_validate(tables(folder, data=data, markers=reverse)), folder / "run")
+    said = capsys.readouterr().out
+    assert "from its point of the robot in frame 0" in said
+    assert "of the robot's size: this is no fit" in said
+    assert "predicts no better than markers that stay where they were first" in said
+    assert "(of markers that stay where they were first " in said
+
+
+def test_rules_are_named_as_in_the_config(folder):
+    """Name the key of the config where recordings break a rule."""
+    np.savez(folder / "beam.npz", train=1e3 * read(folder / "beam.npz", "train").positions.numpy(), dt=0.01)
+    with pytest.raises(InputError, match=r"set data\.rules\.unit_scale='repair'"):
+        fit(Config.model_validate(tables(folder)), folder / "run")

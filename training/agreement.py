@@ -1,0 +1,109 @@
+"""Whether recordings can be of the robot at all: where it begins, how often it was seen, how well it is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from torchdismech import InputError
+from training.config import Config
+from training.data import Recordings
+from training.metrics import Errors
+from training.predictions import OpenLoop
+from training.scenes import SceneSystem
+from training.system import System
+
+__all__ = ["beside_references", "elsewhere", "unexplained", "unlikely_times"]
+
+FAR = 0.2  # of the robot's size: farther off, markers are likely to be other ones, or in another frame
+IN_WORDS = {
+    "stay": "markers that stay where they were first",
+    "follow": "markers that follow the gripped ones",
+}
+MOST_STEPS = 300  # of a scene from frame to frame, of times that nobody wonders at
+
+
+@torch.no_grad()
+def elsewhere(system: System, recordings: Recordings) -> str | None:
+    """Return a warning where markers begin far from the points of the robot that they are said to sit at, else None.
+
+    Raises
+    ------
+    InputError
+        Every marker is farther off than the robot is large, and nothing that is fitted can bring them together: the
+        robot starts from rest, and neither its clamps nor the frame of the recordings are trained.
+    """
+    if not isinstance(system, SceneSystem) or system.measured:
+        return None
+    off, size = system.off_at_start(recordings)
+    if not size > 0 or not bool((off > FAR * size).any()):  # NaN: not seen in frame 0
+        return None
+    k, marker = divmod(int(off.nan_to_num(nan=-1.0).argmax()), off.shape[1])
+    found = (
+        f"{recordings.names[k]}: marker {marker} is {float(off[k, marker]):.3g} m from its point of the robot in frame "
+        f"0, and the robot is {size:.3g} m large"
+    )
+    advice = "look at the order of the markers, at the axes (z up), and at markers.position and markers.rotation"
+    if system.starts_as_described and bool((off > size)[off.isfinite()].all()):
+        raise InputError(f"{found}; expected recordings that begin where the scene has the robot: {advice}")
+    return f"{found}: are these markers of this robot? {advice[0].upper()}{advice[1:]}"
+
+
+def unlikely_times(config: Config, system: System, recordings: Recordings) -> str | None:
+    """Return a warning where so many steps lie between two frames that times are likely to be in another unit."""
+    if not isinstance(system, SceneSystem) or system.substeps <= MOST_STEPS:
+        return None
+    dt, steps = recordings.dt, system.substeps
+    unit, times = ("milliseconds", 1000) if steps <= 1000 * MOST_STEPS else ("microseconds", 1_000_000)
+    given = "dt" if "dt" in config.data.options or config.data.path.lower().endswith((".npz", ".h5")) else "column time"
+    return (
+        f"{recordings.names[0]}: {given}: frames are {dt:g} s apart, which takes {steps} steps of {dt / steps:.3g} s "
+        f"(the scene's simulation.dt) each: this looks like {unit}; expected seconds: divide the times by {times}, or "
+        "take longer steps"
+    )
+
+
+def unexplained(
+    errors: Errors, references: Mapping[str, Errors], predicted: OpenLoop, measured: Recordings
+) -> list[str]:
+    """Return a warning for each sign that a fit explains nothing: residuals as large as the robot, lines not beaten."""
+    warnings = []
+    size, off = _size(predicted.drawn[:, 0]), _distance(predicted, measured)
+    if size > 0 and off > FAR * size:
+        warnings.append(
+            f"warning: markers are {1e3 * off:.3g} mm from their predictions (rms), {off / size:.0%} of the robot's "
+            "size: this is no fit, and the error bars say nothing; look at the order of the markers, their points, "
+            "axes and units, and at how recordings start"
+        )
+    for name, reference in references.items():
+        if not errors.mean < reference.mean:
+            warnings.append(
+                f"warning: the fit predicts no better than {_told(name)} ({1e3 * reference.mean:.3g} mm): it explains "
+                "nothing of the motion; look at the markers, at what drives the robot, and at what is trained"
+            )
+    return warnings
+
+
+def beside_references(errors: Errors, references: Mapping[str, Errors]) -> str:
+    """Return the error of a fit beside those of predictions without a model."""
+    others = "; ".join(f"of {_told(name)} {1e3 * e.mean:.2f} mm" for name, e in references.items())
+    return f"{1e3 * errors.mean:.2f} mm" + (f" ({others})" if others else "")
+
+
+def _told(name: str) -> str:
+    """Return what a reference is, in words."""
+    return IN_WORDS.get(name, f"the reference {name!r}")
+
+
+def _size(nodes: Tensor) -> float:
+    """Return how large a robot is [m], the diagonal of the box around its nodes (K, N, 3), the largest of all."""
+    return float((nodes.amax(1) - nodes.amin(1)).norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0).max())
+
+
+def _distance(predicted: OpenLoop, measured: Recordings) -> float:
+    """Return how far what was seen is from its predictions [m], root mean square of distances."""
+    given = measured.frames - predicted.positions.shape[1]
+    seen = measured.valid[:, given:]
+    return float((predicted.positions - measured.positions[:, given:])[seen].square().sum(-1).mean().sqrt())
