@@ -17,7 +17,7 @@ from torchdismech.state import Control, State, tensor_fields
 __all__ = ["cause_of_failure", "warning_of_lost"]
 
 HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
-# Degrees: where edges meet at a corner, what their frames turn against each other is known up to whole turns, and a clamp
+# Degrees: where edges meet at a corner, their frames' turn against each other is known up to whole turns, and a clamp
 # that turns by more in a step may take it across half a turn on the way, where the energy jumps.
 FAR = 60.0
 
