@@ -154,7 +154,7 @@ class TestMeaning:
         """Take slopes that belong to one shape operator back to it, on any triangle."""
         generator = torch.Generator().manual_seed(0)
         nodes = torch.randn(3, 3, dtype=torch.float64, generator=generator)
-        (matrix,) = shape_matrix(nodes, np.array([[0, 1, 2]]))
+        (matrix,) = shape_matrix(nodes, np.array([[0, 1, 2]]), torch.zeros(1, 3))
         one = (nodes[1] - nodes[0]) / (nodes[1] - nodes[0]).norm()
         n = torch.linalg.cross(nodes[1] - nodes[0], nodes[2] - nodes[0])
         area = 0.5 * n.norm()

@@ -263,13 +263,15 @@ def _mid_edge_term(shells: Shells, body: Body, faces: np.ndarray) -> ElasticTerm
     carried = shells.normal_edges()
     place = np.zeros(len(surface.edges), dtype=np.int64)
     place[carried] = np.arange(len(carried)) + len(body.rod_edges) + len(body.joint_edges)
+    hinges = surface.hinge_of_sides()[faces]
+    angles = torch.nn.functional.pad(body.hinge_angle, (0, 1))  # what -1 points at: flat
     stencil = MidEdgeStencil(
         surface.triangles[faces],
         place[surface.sides[faces]],
         surface.signs[faces],
         3 * body.n_nodes,
-        shape_matrix(body.nodes, surface.triangles[faces]),
-        surface.hinge_of_sides()[faces],
+        shape_matrix(body.nodes, surface.triangles[faces], angles[hinges]),
+        hinges,
     )
     constants = {n: _of_faces(shells.constant(n), faces) for n in ("bending", "poisson", "relaxation")}
     natural = stencil.natural_at(body.hinge_angle[None])

@@ -61,7 +61,8 @@ class MidEdgeStencil(Stencil):
         b = sum_k w_k / (A l_k)  t_k (x) t_k
 
     is its shape operator; the strains are its components in the plane of the triangle at rest (axis 1 along side 2).
-    Positive curvature: normals spread, as on the outside of a ball.
+    Positive curvature: normals spread, as on the outside of a ball. Sides that are folded at rest count by the square
+    of the cosine of half their angle, so that small changes of an angle count alike at every fold.
 
     Three things differ from the papers. Their w_k = (s_k xi_k - sin phi_k) / cos phi_k, linear in a scalar xi_k, agrees
     with ours to second order in the angles, but depends on the frame that xi is measured in. The tangent of a
@@ -143,10 +144,16 @@ class MidEdgeStencil(Stencil):
         return shells.mid_edge(Vec3(*local[:3]), Vec3(*local[3:6]), local[6:], frames[:3], frames[3:])
 
 
-def shape_matrix(nodes: Tensor, triangles: np.ndarray) -> Tensor:
+def shape_matrix(nodes: Tensor, triangles: np.ndarray, folds: Tensor) -> Tensor:
     """Return the matrices (F, 3, 3) that take slopes w_k to (b11, b22, b12) [1/m] for triangles with rest `nodes`.
 
-    b = sum_k w_k l_k / A nu_k (x) nu_k with nu_k the unit vector out of side k; axis 1 is along side 2 (node 0 to 1).
+    b = sum_k c_k w_k l_k / A nu_k (x) nu_k with nu_k the unit vector out of side k; axis 1 is along side 2 (node 0 to
+    1). Half the angle between the normals at a side is in each triangle, and its tangent w grows with 1 / cos^2, which
+    c = cos^2 takes back at rest: else a fold of a right angle would be four times as stiff as the strips beside it.
+
+    Parameters
+    ----------
+    folds : (F, 3) the angles [rad] at the sides at rest.
     """
     x = nodes[torch.as_tensor(triangles)]  # (F, 3, 3)
     sides = torch.stack([x[:, 2] - x[:, 1], x[:, 0] - x[:, 2], x[:, 1] - x[:, 0]], dim=1)
@@ -158,7 +165,7 @@ def shape_matrix(nodes: Tensor, triangles: np.ndarray) -> Tensor:
     two = torch.linalg.cross(n, one)
     out = torch.linalg.cross(sides / length[..., None], n[:, None].expand_as(sides))
     c1, c2 = (out * one[:, None]).sum(-1), (out * two[:, None]).sum(-1)
-    scale = length / area[:, None]
+    scale = length / area[:, None] * torch.cos(0.5 * folds) ** 2
     return torch.stack([scale * c1 * c1, scale * c2 * c2, scale * c1 * c2], dim=1)
 
 
