@@ -256,7 +256,8 @@ def bend_twist_terms(
     between_joints = torch.as_tensor((inside >= len(body.rod_edges)).all(1))
     constants = straight = _stiffnesses(rods, weights, inside, lengths, between_joints)
     for index, values in replaced:
-        constants |= {name: _replaced(constants[name], index, value, len(voronoi)) for name, value in values.items()}
+        own = {name: _replaced(constants[name], index, value, len(voronoi)) for name, value in values.items()}
+        constants = constants | own
     relaxation = _mean(_with_joints(rods.constant("relaxation"), weights), inside, lengths)
     _, _, twist = _shape_strains(body, stencil, directors)
     stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, twist)
