@@ -150,6 +150,14 @@ def test_the_code_on_linear_solvers_runs():
     assert not x[3].any() and names["factor"].ok[:3].all()
 
 
+def test_the_code_on_stencils_runs():
+    """Run the block of docs/extending.md, which checks its stencil: strings of 50 N/m bear a rod of a few grams."""
+    names = after_the_only_block("extending.md")
+    longer = names["strings"].strain(names["strings"].local(names["state"].q.t()), 0.1)[0]
+    held = names["model"].energies(names["state"])["strings"]
+    torch.testing.assert_close(held, 25.0 * longer.square().sum(0))  # half of the stiffness
+
+
 def test_the_code_on_rigid_elements_runs(tmp_path, monkeypatch):
     """Run the block of docs/rigid_elements.md, which writes a file: the softest chain sags most."""
     monkeypatch.chdir(tmp_path)
