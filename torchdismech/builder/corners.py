@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.geometry.rods import BendTwist
+from torchdismech.geometry.topology import Springs
 from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["corner_matrices"]
@@ -34,8 +35,7 @@ NAMES = ("EI1", "EI2", "GJ")
 def corner_matrices(
     spring: BendTwist,
     alignment: Tensor,
-    centres: np.ndarray,
-    edges: np.ndarray,
+    springs: Springs,
     lengths: Tensor,
     of_edges: dict[str, Tensor],
     of_springs: dict[str, Tensor],
@@ -47,13 +47,13 @@ def corner_matrices(
     ----------
     spring : at rest, each of its numbers (S, 1).
     alignment : (S,) by which the frames of the leaving edges are turned back in it [rad].
-    centres, edges : (S,) the springs' nodes, (S, 2) their edges.
+    springs : their nodes and edges.
     lengths : (S, 2) of the edges [m], zero for a held tangent.
     of_edges, of_springs : EI1, EI2 and GJ [N m^2] of the edges (.., S, 2), and of straight springs (.., S) or ().
     plain : (S,) springs to which none of this applies.
     """
     of_edges, of_springs = ({name: x.to(lengths) for name, x in of.items()} for of in (of_edges, of_springs))
-    stiffness = _of_pairs(_of_halves(spring, alignment, lengths, of_edges), lengths > 0, centres, edges)
+    stiffness = _of_pairs(_of_halves(spring, alignment, lengths, of_edges), lengths > 0, springs)
     by_strain = torch.linalg.inv(_strains_of_turns(spring))
     stiffness = by_strain.transpose(1, 2) @ stiffness @ by_strain * lengths.mean(-1)[:, None, None]
     root = torch.stack([of_springs[name].expand(stiffness.shape[:-2]) for name in NAMES], -1).sqrt()
@@ -81,7 +81,7 @@ def _of_halves(spring: BendTwist, alignment: Tensor, lengths: Tensor, of_edges: 
     return torch.stack(halves, -3)
 
 
-def _of_pairs(halves: Tensor, there: Tensor, centres: np.ndarray, edges: np.ndarray) -> Tensor:
+def _of_pairs(halves: Tensor, there: Tensor, springs: Springs) -> Tensor:
     """Return by which stiffness (.., S, 3, 3) the halves (.., S, 2, 3, 3) of springs are held to each other [N m].
 
     Parameters
@@ -89,16 +89,15 @@ def _of_pairs(halves: Tensor, there: Tensor, centres: np.ndarray, edges: np.ndar
     there : (S, 2) which halves there are: a held tangent has none, and holds the other one.
     """
     entering, leaving = halves.unbind(-3)
-    total = entering + leaving
-    alone = total.clone()  # of nodes of two edges, where frames are those of their one spring
+    total, centres = entering + leaving, springs.nodes[:, 1]  # of two edges: in the frames of their one spring
     several = np.bincount(centres)[centres] > 1
     if several.any():
-        pairs = np.stack([np.repeat(centres, 2), edges.ravel()], -1)
+        pairs = np.stack([np.repeat(centres, 2), springs.edges.ravel()], -1)
         _, first = np.unique(pairs[there.flatten().numpy()], axis=0, return_index=True)
         first = np.flatnonzero(there.flatten().numpy())[first]
         at_node = total.new_zeros(*total.shape[:-3], int(centres.max()) + 1, 3, 3)
         at_node.index_add_(-3, torch.as_tensor(pairs[first, 0]), halves.flatten(-4, -3)[..., first, :, :])
-        total = torch.where(torch.as_tensor(several)[:, None, None], at_node[..., centres, :, :], alone)
+        total = torch.where(torch.as_tensor(several)[:, None, None], at_node[..., centres, :, :], total)
     held = entering @ torch.linalg.inv(total) @ leaving
     held = 0.5 * (held + held.transpose(-1, -2))
     for k, other in ((0, leaving), (1, entering)):

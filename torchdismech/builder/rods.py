@@ -243,11 +243,8 @@ def bend_twist_terms(
         return []
     first_dofs = (3 * body.n_nodes, body.first_held)
     stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, *first_dofs, averaged)
-    edges = np.concatenate([body.rod_edges, body.joint_edges])
-    length = torch.linalg.vector_norm(body.nodes[edges[:, 1]] - body.nodes[edges[:, 0]], dim=-1)
-    held = springs.nodes[:, ::2] < 0  # (S, 2) where a held tangent, of no length, stands in place of an edge
-    inside = np.where(held, springs.edges[:, ::-1], springs.edges)
-    lengths = torch.where(torch.as_tensor(held), 0.0, length[inside])
+    length = _edge_lengths(body)
+    inside, lengths = _halves_of_cells(springs, length)
     voronoi = lengths.mean(-1)
     bent = voronoi + torch.as_tensor(_end_corrections(springs, body.held, length.numpy())) if gregory else voronoi
     stencil.voronoi = voronoi
@@ -259,18 +256,16 @@ def bend_twist_terms(
         own = {name: _replaced(constants[name], index, value, len(voronoi)) for name, value in values.items()}
         constants = constants | own
     relaxation = _mean(_with_joints(rods.constant("relaxation"), weights), inside, lengths)
-    _, _, twist = _shape_strains(body, stencil, directors)
-    stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, twist)
-    natural = _shape_strains(body, stencil, directors)
+    stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, _built(body, stencil, directors).tau[:, 0])
+    spring = _built(body, stencil, directors)
+    natural = tuple(strain[:, 0].clone() for strain in (spring.kappa1, spring.kappa2, spring.tau))
     keep = torch.as_tensor(~(rods.naturally_straight(inside) & springs.along_rod))
     corners = None
     if not averaged:  # the papers have none of it
-        halves = _of_halves(rods, weights, inside)
-        spring, centres = _built(body, stencil, directors), springs.nodes[:, 1]
         plain = ~keep
         plain[[k for index, _ in replaced for k in index]] = True  # they have stiffnesses of their own
-        frames = spring, stencil.alignment, centres, springs.edges
-        corners = corner_matrices(*frames, lengths, halves, straight, plain)
+        halves = _of_halves(rods, weights, inside)
+        corners = corner_matrices(spring, stencil.alignment, springs, lengths, halves, straight, plain)
     parts: dict[str, Sequence[int]] = {"bend": (0, 1), "twist": (2,)}
     return [
         ElasticTerm(
@@ -284,6 +279,22 @@ def bend_twist_terms(
             dissipation=viscous(constants, relaxation, corners),
         )
     ]
+
+
+def _edge_lengths(body: Body) -> Tensor:
+    """Return the lengths (E + J,) of rod edges and joint edges [m]."""
+    edges = np.concatenate([body.rod_edges, body.joint_edges])
+    return torch.linalg.vector_norm(body.nodes[edges[:, 1]] - body.nodes[edges[:, 0]], dim=-1)
+
+
+def _halves_of_cells(springs: Springs, length: Tensor) -> tuple[np.ndarray, Tensor]:
+    """Return the edges (S, 2) of springs, at a held tangent the same edge twice, and their lengths (S, 2) [m].
+
+    A held tangent stands in place of an edge, and has no length.
+    """
+    held = springs.nodes[:, ::2] < 0
+    inside = np.where(held, springs.edges[:, ::-1], springs.edges)
+    return inside, torch.where(torch.as_tensor(held), 0.0, length[inside])
 
 
 def _stiffnesses(
@@ -433,12 +444,6 @@ def _alike_at(springs: Tensor, first: Tensor, second: Tensor) -> dict[str, Tenso
         return {}
     mean = 0.5 * (first + second)
     return {name: torch.where(springs, mean, stiffness) for name, stiffness in (("EI1", first), ("EI2", second))}
-
-
-def _shape_strains(body: Body, stencil: BendTwistStencil, directors: Tensor) -> tuple[Tensor, ...]:
-    """Return (kappa1, kappa2, tau), each (S,), of the shape as built."""
-    spring = _built(body, stencil, directors)
-    return tuple(s.squeeze(-1).clone() for s in (spring.kappa1, spring.kappa2, spring.tau))
 
 
 def _built(body: Body, stencil: BendTwistStencil, directors: Tensor) -> BendTwist:

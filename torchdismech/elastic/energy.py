@@ -142,9 +142,8 @@ class CornerElastic(LinearElastic):
         stress = [k * s for k, s in zip(stiffness, self._at_corners(strain), strict=True)]
         first = [_products([matrix[i][j] for i in count], stress) for j in count]
         rows = [[_product(k, m) for m in row] for k, row in zip(stiffness, matrix, strict=True)]
-        second = [
-            [known_sum([_product(rows[i][j], matrix[i][k]) for i in count]) for k in count] for j in count
-        ]  # fmt: skip
+        both = list(zip(rows, matrix, strict=True))
+        second = [[known_sum([_product(row[j], m[k]) for row, m in both]) for k in count] for j in count]
         return cast(list[Tensor], first), second
 
     def parts(self, strain: Strain) -> dict[str, Tensor]:
