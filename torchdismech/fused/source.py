@@ -25,7 +25,8 @@ namespace {{
 inline void store(number* out, V v) {{ __builtin_memcpy(out, &v, sizeof v); }}
 
 // A vector of each value, made of what lanes read; those of a row of values stand `size` numbers after those before.
-template <typename Read> void evaluate(const Read& in, int64_t start, int64_t size, number* first, number* second) {{
+// It stands in the code once, which is most of what is to be compiled.
+__attribute__((noinline)) void evaluate(Sources in, int64_t start, int64_t size, number* first, number* second) {{
 {body}
 }}
 
@@ -35,7 +36,7 @@ void copy_some(const number* vectors, int64_t rows, int64_t start, int64_t count
 }}
 
 // The same, but for lanes from `count` on. (To write each value with a length that may vary takes a fourth longer.)
-void evaluate_some(const V* in, int64_t start, int64_t count, int64_t size, number* first, number* second) {{
+void evaluate_some(Sources in, int64_t start, int64_t count, int64_t size, number* first, number* second) {{
   number own_first[({firsts} + 1) * LANES], own_second[({seconds} + 1) * LANES];
   evaluate(in, 0, LANES, own_first, own_second);
   copy_some(own_first, {firsts}, start, count, size, first);
@@ -49,19 +50,27 @@ extern "C" int64_t lanes() {{ return LANES; }}
 // From part `begin` up to `end`: parts are springs where robots fill vectors, else vectors.
 extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, number* first, number* second,
                       int64_t begin, int64_t end) {{
-  Input in[{inputs}];
-  for (int64_t k = 0; k < {inputs}; ++k)
-    in[k] = Input{{reinterpret_cast<const number*>(inputs[5 * k]), inputs[5 * k + 1], inputs[5 * k + 2],
-                  reinterpret_cast<const int64_t*>(inputs[5 * k + 3]), inputs[5 * k + 4], nullptr}};
   const int64_t size = springs * robots;
+  Input in[{inputs}];
   V found[{inputs}];
-  const V* read = found;
+  Source sources[{inputs}];
+  for (int64_t k = 0; k < {inputs}; ++k) {{
+    in[k] = Input{{reinterpret_cast<const number*>(inputs[5 * k]), inputs[5 * k + 1], inputs[5 * k + 2],
+                  reinterpret_cast<const int64_t*>(inputs[5 * k + 3]), inputs[5 * k + 4]}};
+    sources[k] = standing(found[k]);
+  }}
   for (int64_t part = begin; part < end; ++part) {{
     if (robots >= LANES) {{
-      for (int64_t k = 0; k < {inputs}; ++k) in[k].here = in[k].of_spring(part);
+      int64_t gathered[{inputs}], many = 0;
+      for (int64_t k = 0; k < {inputs}; ++k) {{
+        bool apart;
+        sources[k] = source_of(in[k], part, found[k], apart);
+        if (apart) gathered[many++] = k;
+      }}
       for (int64_t b = 0; b < robots; b += LANES) {{
         const int64_t robot = b + LANES <= robots ? b : robots - LANES;
-        evaluate(OfRobots{{in, robot}}, part * robots + robot, size, first, second);
+        for (int64_t k = 0; k < many; ++k) found[gathered[k]] = read_at(in[gathered[k]], part, robot);
+        evaluate(Sources{{sources, robot}}, part * robots + robot, size, first, second);
       }}
     }} else {{
       const int64_t most = size < LANES ? 0 : size - LANES, start = part * LANES < most ? part * LANES : most;
@@ -69,9 +78,9 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
       const Places at(start, count, robots);
       for (int64_t k = 0; k < {inputs}; ++k) found[k] = read_at(in[k], at);
       if (count == LANES)
-        evaluate(read, start, size, first, second);
+        evaluate(Sources{{sources, 0}}, start, size, first, second);
       else
-        evaluate_some(read, start, count, size, first, second);
+        evaluate_some(Sources{{sources, 0}}, start, count, size, first, second);
     }}
   }}
 }}

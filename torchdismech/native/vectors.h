@@ -33,37 +33,55 @@ typedef Vec<number> V;
 typedef decltype(V{} < V{}) M;  // where a condition holds: -1, elsewhere 0
 
 // A tensor that springs read: its first number and its strides by spring and robot, 0 where all share it. With `rows`
-// spring s reads row rows[s * of_rows] instead of row s. `here`: what the spring at hand reads, where lanes are robots.
+// spring s reads row rows[s * of_rows] instead of row s.
 struct Input {
   const number* first;
   int64_t by_spring, by_robot;
   const int64_t* rows;
   int64_t of_rows;
-  const number* here;
 
   const number* of_spring(int64_t s) const { return first + (rows ? rows[s * of_rows] : s) * by_spring; }
 };
 
-// What lanes read that are robots of one spring, from `robot` on.
-struct OfRobots {
-  const Input* in;
+// Where lanes find an input: at `first`, with `moves` = -1 that much farther on as the first lane's robot is (else 0).
+struct Source {
+  const number* first;
+  int64_t moves;
+};
+
+// What lanes read. Each value is found by the same few instructions, whatever it is the value of: formulas are compiled
+// once, and choose nothing while they run.
+struct Sources {
+  const Source* of;
   int64_t robot;
 
   V operator[](int64_t input) const {
-    const Input& from = in[input];
-    const number* p = from.here + robot * from.by_robot;
     V v;
-    if (from.by_robot == 1) {
-      __builtin_memcpy(&v, p, sizeof v);
-    } else if (from.by_robot == 0) {
-      const number x = *p;
-      for (int k = 0; k < LANES; ++k) v[k] = x;
-    } else {
-      for (int k = 0; k < LANES; ++k) v[k] = p[k * from.by_robot];
-    }
+    __builtin_memcpy(&v, of[input].first + (robot & of[input].moves), sizeof v);
     return v;
   }
 };
+
+inline Source standing(const V& v) { return Source{reinterpret_cast<const number*>(&v), 0}; }
+
+inline V all(number x) { return V{} + x; }
+
+// Lanes that are of several robots of one spring: return where they find an input, in `v` if not in its place. What is
+// neither shared by robots nor dense has to be read for each vector of robots: `gathered` says so.
+inline Source source_of(const Input& in, int64_t spring, V& v, bool& gathered) {
+  const number* here = in.of_spring(spring);
+  gathered = in.by_robot > 1 || in.by_robot < 0;
+  if (in.by_robot == 1) return Source{here, -1};
+  if (in.by_robot == 0) v = all(*here);
+  return standing(v);
+}
+
+inline V read_at(const Input& in, int64_t spring, int64_t robot) {
+  const number* p = in.of_spring(spring) + robot * in.by_robot;
+  V v;
+  for (int k = 0; k < LANES; ++k) v[k] = p[k * in.by_robot];
+  return v;
+}
 
 // Lanes that are of several springs: the spring and the robot of each, from number `start` of all on. Of fewer than
 // LANES the last stands for those beyond.
@@ -97,7 +115,6 @@ inline V read_at(const Input& in, const Places& at) {
   return v;
 }
 
-inline V all(number x) { return V{} + x; }
 inline V root(V x) {
   for (int k = 0; k < LANES; ++k) x[k] = __builtin_sqrt(x[k]);
   return x;
