@@ -29,7 +29,7 @@ from benchmarks.table import Row, short
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate.recorded.recording import records_eager_steps
-from torchdismech.mechanics import Gains
+from torchdismech.model.mechanics import Gains
 
 DT = 2e-3  # s
 RELATIVE_TOLERANCE = 1e-6  # of the step's force scale

@@ -31,7 +31,7 @@ from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, 
 from torchdismech.integrate.gradients import gradient
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
-from torchdismech.memory import step_bytes
+from torchdismech.system.memory import step_bytes
 
 Record = dict[str, Any]
 READY: Record = {"ready": True}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import rods, table
 from benchmarks.table import Row
 from torchdismech import compilation
-from torchdismech.memory import size_of
 from torchdismech.solve.linear import choice
+from torchdismech.system.memory import size_of
 
 if TYPE_CHECKING:
     from benchmarks.gpu import Found

@@ -40,7 +40,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.integrate.chunks import chunk_size
-from torchdismech.memory import step_bytes
+from torchdismech.system.memory import step_bytes
 
 T = TypeVar("T")
 

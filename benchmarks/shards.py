@@ -23,7 +23,7 @@ from benchmarks.jobs import ROOT
 from benchmarks.machine import machine
 from benchmarks.rods import RELATIVE_TOLERANCE, Case, cantilever_model, timed_steps
 from torchdismech import ImplicitEuler, Status
-from torchdismech.processes import joined
+from torchdismech.system.processes import joined
 
 DT, STEPS, WARM_UP, REPEATS = 1e-2, 20, 3, 5
 

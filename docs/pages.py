@@ -35,7 +35,7 @@ ROOMS = {
         "Building a robot",
         (
             "torchdismech.builder",
-            "torchdismech.materials",
+            "torchdismech.robot.materials",
             "torchdismech.geometry.curves",
             "torchdismech.geometry.meshes",
             "torchdismech.io.dismech",
@@ -43,8 +43,10 @@ ROOMS = {
         ),
         "rods.md",
     ),
-    "model": Room("Model, state and control", ("torchdismech.model", "torchdismech.state", "torchdismech.errors")),
-    "integrate": Room("Steps", ("torchdismech.integrate", "torchdismech.rollout", "torchdismech.unroll"), "speed.md"),
+    "model": Room(
+        "Model, state and control", ("torchdismech.model", "torchdismech.robot.state", "torchdismech.errors")
+    ),
+    "integrate": Room("Steps", ("torchdismech.integrate", "torchdismech.runs"), "speed.md"),
     "trajectory": Room("Trajectories", ("torchdismech.trajectory",), "scene.md"),
     "forces": Room("Forces", ("torchdismech.forces",), "gradients.md"),
     "actuation": Room("Tendons and chambers", ("torchdismech.actuation",), "tendons.md"),
@@ -53,8 +55,8 @@ ROOMS = {
     "magnetics": Room("Magnetised rods and shells", ("torchdismech.magnetics",), "magnetics.md"),
     "control": Room("Closed loops", ("torchdismech.control",), "control.md"),
     "trainable": Room("Trainable constants", ("torchdismech.trainable",), "gradients.md"),
-    "vibration": Room("Vibrations", ("torchdismech.vibration",), "modes.md"),
-    "following": Room("Equilibrium paths", ("torchdismech.following",), "modes.md"),
+    "vibration": Room("Vibrations", ("torchdismech.analysis.vibration",), "modes.md"),
+    "following": Room("Equilibrium paths", ("torchdismech.analysis.following",), "modes.md"),
     "rigid": Room("Chains of rigid elements", ("torchdismech.rigid",), "rigid_elements.md"),
     "constant_curvature": Room("Pneumatic arms", ("torchdismech.constant_curvature",), "pneumatic_arm.md"),
     "environments": Room(

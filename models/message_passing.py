@@ -9,8 +9,8 @@ from models.edge_features import COUNT, edge_features
 from models.mlp import mlp
 from models.sizes import Positive, Rounds, Width
 from torchdismech import Control, State
-from torchdismech.body import Body
 from torchdismech.forces import LocalForce
+from torchdismech.robot.body import Body
 
 __all__ = ["MessagePassingForce"]
 

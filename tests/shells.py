@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from torchdismech import Circle, Material, Model, RobotBuilder
-from torchdismech.body import Body
+from torchdismech.robot.body import Body
 
 SIZE = 0.03  # m, side of a square of the patch
 

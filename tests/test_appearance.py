@@ -19,8 +19,8 @@ from torchdismech import (
     meshes,
     rollout,
 )
-from torchdismech.appearance import KEY, Appearance
 from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Mesh, Obstacle, Path, Penalty, Sphere
+from torchdismech.model.appearance import KEY, Appearance
 from torchdismech.view.scenery import Scenery
 
 CORNERS = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]) + [0, 0, 2]

@@ -21,7 +21,7 @@ from torchdismech import State, Trajectory, compilation
 from torchdismech.integrate.recorded import recording
 from torchdismech.io.assemble import build_model
 from torchdismech.io.scene import load_scene
-from torchdismech.state import tensor_fields
+from torchdismech.robot.state import tensor_fields
 from torchdismech.trajectory import OwnerMark, partial
 
 # ---- resume ------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_what_cannot_be_resumed_is_refused(scene, tmp_path):
 def test_runs_of_arms_are_not_resumed_by_scenes(scene, tmp_path):
     """Refuse the run of a pneumatic arm, whose state is no robot's of a scene, also where it is forced."""
     from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
-    from torchdismech.rollout import rollout
+    from torchdismech.runs.rollout import rollout
 
     arm = PneumaticArm([0.15], [1.0], 0.04, 265.0, 125.0)
     rollout(arm, arm.initial_state(), ArmIntegrator(dt=2e-3), 1).save(tmp_path / "arm.h5")

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from torchdismech.imports import without_collections
+from torchdismech.system.imports import without_collections
 
 
 @pytest.fixture(autouse=True)

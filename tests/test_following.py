@@ -19,7 +19,7 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.following import _back, _Walk
+from torchdismech.analysis.following import _back, _Walk
 from torchdismech.geometry.frames import rotated
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.integrate.static import ramped
@@ -332,7 +332,7 @@ def test_a_path_that_cannot_go_on_ends(monkeypatch):
         broken = (share > 0.5) & torch.tensor([True, False])
         return control.replace(rest_length=torch.where(broken[:, None], torch.nan, control.rest_length))
 
-    monkeypatch.setattr("torchdismech.following.ramped", breaking)
+    monkeypatch.setattr("torchdismech.analysis.following.ramped", breaking)
     model = column((0.1, 0, 0.1))
     path = follow(model, model.initial_state(2), Control(rest_length=torch.full((2, 20), 0.051).double()), length=0.2)
     assert path.status.tolist() == [Status.NOT_FINITE, Status.CONVERGED]

@@ -18,7 +18,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.elastic import Energy
-from torchdismech.faults import what_is_wrong
+from torchdismech.model.faults import what_is_wrong
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
 

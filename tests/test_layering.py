@@ -108,12 +108,12 @@ def test_map_has_every_floor(floors):
         "geometry",
         "sparse",
         "solve",
-        "state",
+        "robot",
         "elastic",
         "model",
         "builder",
         "integrate",
-        "rollout",
+        "runs",
         "io",
     ]
     assert [floors[room] for room in order] == sorted({floors[room] for room in order})
@@ -163,21 +163,25 @@ FORBIDDEN = {
     "upward, whole module": ("geometry/frames.py", "import torchdismech.model as m\n", "upward"),
     "upward, from the package": ("solve/newton.py", "from torchdismech import model\n", "upward"),
     "upward, relative": ("solve/newton.py", "from ..elastic import term\n", "upward"),
-    "upward, relative to a file": ("sparse/pattern.py", "from .. import state\n", "upward"),
+    "upward, relative to a file": ("sparse/pattern.py", "from .. import robot\n", "upward"),
     "upward, in a function": (
-        "state.py",
+        "robot/state.py",
         "def f():\n    if True:\n        from torchdismech.model import Model\n",
         "upward",
     ),
     "upward, for types only": (
-        "state.py",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .model import Model\n",
+        "robot/state.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..model import Model\n",
         "upward",
     ),
-    "upward, by name": ("state.py", "import importlib\nimportlib.import_module('torchdismech.model')\n", "upward"),
+    "upward, by name": (
+        "robot/state.py",
+        "from importlib import import_module\nimport_module('torchdismech.model')\n",
+        "upward",
+    ),
     "peer": ("elastic/term.py", "from torchdismech.forces import base\n", "peer"),
     "public name": ("solve/newton.py", "from torchdismech import Model\n", "defines it"),
-    "application": ("model.py", "def f():\n    import training.fit\n", "application"),
+    "application": ("model/model.py", "def f():\n    import training.fit\n", "application"),
     "network": ("elastic/learned.py", "from models.mlp import MLP\n", "application"),
     "room off the map": ("utils.py", "", "no floor"),
 }
@@ -196,7 +200,7 @@ def test_checker_finds_a_fabricated_violation(tmp_path, floors, file, source, co
 def test_checker_accepts_what_is_allowed(tmp_path, floors):
     """Accept imports from above, within a room, of other packages, and anything in the package's own __init__."""
     allowed = {
-        "model.py": "import torch\nfrom torchdismech.elastic import term\nfrom .errors import Status\n",
+        "model/model.py": "import torch\nfrom torchdismech.elastic import term\nfrom ..errors import Status\n",
         "elastic/term.py": "from . import energy\nfrom .energy import psi\nfrom ..sparse.pattern import Pattern\n",
         "elastic/energy.py": "from torchdismech import geometry\nimport modelsim\n",
         "__init__.py": "from .cli import app\nfrom torchdismech.model import Model\n",
@@ -210,7 +214,7 @@ def test_checker_accepts_what_is_allowed(tmp_path, floors):
 
 def test_command_line_begins_without_torch():
     """Import what answers signals, and the command line itself, in a fresh interpreter: torch is not imported yet."""
-    script = "import sys; from torchdismech import interrupts, cli; print('torch' in sys.modules)"
+    script = "import sys; import torchdismech.cli, torchdismech.system.interrupts; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     assert run.stdout.strip() == "False"
 
@@ -228,10 +232,10 @@ def test_importing_the_package_stays_light():
 
 
 def test_a_name_of_the_package_is_looked_for_once():
-    """Find a name in the package itself from its second use on; functions stay what the names of their modules mean."""
+    """Find a name in the package itself from its second use on; no module takes the place of a function."""
     script = (
         "import torchdismech as td; td.Control, td.rollout, td.unroll; "
-        "import torchdismech.rollout, torchdismech.unroll; "
+        "import torchdismech.runs.rollout, torchdismech.runs.unroll; "
         "print('Control' in vars(td), callable(td.rollout), callable(td.unroll))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, memory, meshes, straight
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, meshes, straight
+from torchdismech.system import memory
 
 PEAK = Path("/proc/self/clear_refs")  # writing 5 lets the peak of the process begin anew
 

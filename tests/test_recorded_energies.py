@@ -8,7 +8,7 @@ import torch
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, forces, rollout, straight
 from torchdismech.contact import HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.replays import EVALUATIONS_BEFORE_RECORDING
+from torchdismech.model.replays import EVALUATIONS_BEFORE_RECORDING
 
 
 def rod(on_floor=False):

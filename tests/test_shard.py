@@ -21,8 +21,8 @@ from torchdismech.cli import app
 from torchdismech.cli.options import device_of
 from torchdismech.cli.runs import check_divisible
 from torchdismech.io.scene import Setup, load_scene
-from torchdismech.processes import Processes
-from torchdismech.rollout import rollout
+from torchdismech.runs.rollout import rollout
+from torchdismech.system.processes import Processes
 from torchdismech.trajectory import OwnerMark
 
 ROOT = Path(__file__).parents[1]

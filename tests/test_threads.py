@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from torchdismech import threads
+from torchdismech.system import threads
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSIVE = r"GOMP_SPINCOUNT = '0'|KMP_BLOCKTIME='0"  # what GNU's and LLVM's OpenMP say when asked how long they spin

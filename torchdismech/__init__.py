@@ -4,17 +4,13 @@ What stands in `public.py` is imported at its first use, so that the command lin
 imported, and answers signals from its first moment on.
 """
 
-import sys
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torchdismech import threads
-from torchdismech.imports import without_collections
+from torchdismech.system import threads
+from torchdismech.system.imports import without_collections
 from torchdismech.version import __version__ as __version__
-
-_FUNCTIONS = frozenset({"rollout", "unroll"})  # named as the modules that they are in: users mean the functions
 
 threads.sleep_while_waiting()  # before torch is imported: its OpenMP reads once how to wait
 
@@ -22,19 +18,9 @@ if TYPE_CHECKING:
     from torchdismech.public import *  # noqa: F403
 
 
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        # an import of the module rollout.py would put it in the place of the function
-        if name not in _FUNCTIONS or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
 def __getattr__(name: str) -> Any:
     if not name.startswith("__") or name == "__all__":  # others ask modules of any kind for names like __wrapped__
-        if name not in _FUNCTIONS and find_spec(f"{__name__}.{name}") is not None:  # a light module stays light
+        if find_spec(f"{__name__}.{name}") is not None:  # a light module stays light
             return import_module(f"{__name__}.{name}")
         with without_collections():
             public = import_module("torchdismech.public")

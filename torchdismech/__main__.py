@@ -2,7 +2,7 @@
 
 import gc
 
-from torchdismech import interrupts
+from torchdismech.system import interrupts
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.telling import tell
+from torchdismech.system.telling import tell
 
 __all__ = ["THRESHOLD", "Compilation", "Cost", "Setting"]
 

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchdismech.constants import constants as constants_of
-from torchdismech.constants import constants_in, named_forces
 from torchdismech.contact.response import Friction, Response
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
 from torchdismech.model import Model
+from torchdismech.model.constants import constants as constants_of
+from torchdismech.model.constants import constants_in, named_forces
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Place
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from torchdismech.processes import Processes
+from torchdismech.system.processes import Processes
 from training.batches import Batch, decay_at
 from training.config import Loss, Stage
 from training.config_stages import Group

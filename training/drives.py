@@ -14,7 +14,7 @@ from torchdismech import InputError, Model
 from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.geometry.quaternions import product
 from torchdismech.io.users_code import named_in_code
-from torchdismech.state import Control
+from torchdismech.robot.state import Control
 from training.config_scene import Drive
 from training.options import checked
 from training.poses import quaternion

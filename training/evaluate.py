@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from torchdismech.interrupts import install, say_at_the_end
+from torchdismech.system.interrupts import install, say_at_the_end
 from training.ending import refusing
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

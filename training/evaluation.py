@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech import InputError
-from torchdismech.processes import device_of_process
+from torchdismech.system.processes import device_of_process
 from training import checkpoint, pictures
 from training.board import Board
 from training.config import Config, load

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torchdismech.errors import InputError
-from torchdismech.interrupts import held_back
+from torchdismech.system.interrupts import held_back
 
 __all__ = ["made_folder", "only_writer", "text_of", "write", "writing"]
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from torchdismech.interrupts import install, say_at_the_end
+from torchdismech.system.interrupts import install, say_at_the_end
 from training.ending import refusing
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -39,7 +39,7 @@ def main(
     if resume:
         say_at_the_end(f"{out} stays as it was: start the same command again")
     from torchdismech import InputError
-    from torchdismech.processes import device_of_process, joined
+    from torchdismech.system.processes import device_of_process, joined
     from training.config import load
     from training.fitting import fit
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from torchdismech import InputError
-from torchdismech.processes import ALONE, Processes, device_of_process
+from torchdismech.system.processes import ALONE, Processes, device_of_process
 from training import checkpoint, data
 from training.agreement import beside_references, elsewhere, unexplained, unlikely_times
 from training.board import Board

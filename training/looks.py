@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from torchdismech.processes import Processes
+from torchdismech.system.processes import Processes
 from training.config import Loss
 from training.data import Recordings, gather
 from training.metrics import Errors

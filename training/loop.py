@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from torchdismech import InputError
-from torchdismech.interrupts import say_at_the_end
-from torchdismech.processes import ALONE, Processes
+from torchdismech.system.interrupts import say_at_the_end
+from torchdismech.system.processes import ALONE, Processes
 from training import checkpoint
 from training.adam import losses, new_optimizer, set_rates, step_by_adam
 from training.batches import Batch, cut, horizon_at, noisy

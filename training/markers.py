@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchdismech import InputError, Model, State
 from torchdismech.geometry.frames import rotated, unit
 from torchdismech.geometry.quaternions import rotation_matrix
-from torchdismech.state import Control
+from torchdismech.robot.state import Control
 from training.config_scene import Marker, Markers
 from training.poses import quaternion
 

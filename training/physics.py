@@ -19,7 +19,7 @@ from torchdismech.forces import Force
 from torchdismech.integrate import Solver
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.users_code import line_in, named_in_code
-from torchdismech.state import Control
+from torchdismech.robot.state import Control
 from torchdismech.values import Place
 from training.config import Config, Term
 from training.constants import Named, Trained

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.processes import ALONE, Processes
+from torchdismech.system.processes import ALONE, Processes
 from training.data import Recordings
 from training.metrics import Errors, skipped_frames
 from training.starts import whole

@@ -7,8 +7,8 @@ import math
 from torch import Tensor
 
 from torchdismech import InputError, Status
-from torchdismech.memory import available_bytes, size_of
-from torchdismech.processes import Processes
+from torchdismech.system.memory import available_bytes, size_of
+from torchdismech.system.processes import Processes
 from training.batches import cut
 from training.config import Config, Noise, Stage
 from training.data import Recordings

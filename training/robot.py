@@ -24,7 +24,7 @@ from torchdismech import (
 from torchdismech.elastic import Dahl, LinearElastic
 from torchdismech.geometry.frames import rotated, signed_angle, transported, unit
 from torchdismech.integrate.integrator import Schedule
-from torchdismech.materials import Number
+from torchdismech.robot.materials import Number
 from training.config import Robot, Simulation
 from training.data import Recordings
 from training.trees import Tree, horizontal

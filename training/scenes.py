@@ -13,7 +13,7 @@ from torchdismech import InputError, Model, State, Static
 from torchdismech.geometry.quaternions import product
 from torchdismech.io.scene import Scene, Setup, load_scene
 from torchdismech.io.schedule import Rotation
-from torchdismech.state import Control
+from torchdismech.robot.state import Control
 from torchdismech.values import Place
 from training.config import Config
 from training.config_scene import Markers, SceneRobot, Start

@@ -24,10 +24,10 @@ from cosseratbench.scenario import Cylinder, End, EndCondition, Motion, Rod
 from torch import Tensor
 
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, Model, RobotBuilder, State, forces
-from torchdismech.clamps import posed
 from torchdismech.contact import Cylinder as CylinderShape
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.geometry.frames import rotated, signed_angle, transported
+from torchdismech.model.clamps import posed
 
 STEP = 5e-2  # s, in quasi-static scenarios, of which the end counts
 STEP_OF_MOTION = 2.5e-3  # s, where the motion is the result

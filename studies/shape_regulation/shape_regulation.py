@@ -30,7 +30,7 @@ from torch import Tensor
 
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, State, Static, forces, straight
 from torchdismech.control import PI, Fixed, Reference, Strains, Table
-from torchdismech.rollout import frames
+from torchdismech.runs.rollout import frames
 
 LENGTH, NODES, RADIUS = 0.1, 51, 1e-3  # m
 YOUNGS, DENSITY, POISSON, GRAVITY, VISCOSITY = 1e6, 1200.0, 0.5, 9.81, 0.1  # Pa, kg/m^3, m/s^2, Pa s

@@ -25,7 +25,7 @@ from torch import Tensor
 from studies.shape_regulation.shape_regulation import LENGTH, POISSON, RADIUS
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, forces, straight
 from torchdismech.control import PI, Fixed, Strains
-from torchdismech.rollout import frames
+from torchdismech.runs.rollout import frames
 
 NODES, STEP, STEPS = 9, 1e-2, 200  # s
 PROPORTIONAL = torch.linspace(0.1, 1.1, 11, dtype=torch.float64)

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, forces, straight
 from torchdismech.control import PI, Strains, Table
-from torchdismech.rollout import frames
+from torchdismech.runs.rollout import frames
 
 LENGTH, NODES, RADIUS = 0.1, 41, 1e-3  # m
 YOUNGS, DENSITY, TANGENTIAL, NORMAL = 2e7, 1200.0, 0.05, 0.1  # Pa, kg/m^3, Pa s

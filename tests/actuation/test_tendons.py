@@ -10,8 +10,8 @@ from tests.actuation.robots import EA, EI, GJ, LENGTH, OFFSET, rod, settled
 from torchdismech import Circle, Control, InputError, Material, RobotBuilder, meshes
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.actuation.tension import Paths, Segments, Slip
-from torchdismech.initial import trial_state
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Static
+from torchdismech.model.initial import trial_state
 from torchdismech.testing import check_force
 
 WINDING = [

@@ -12,7 +12,7 @@ import torch
 
 from tests.attacks.trajectories import ATTACKS, damaged
 from torchdismech import InputError, State, Trajectory
-from torchdismech.state import tensor_fields
+from torchdismech.robot.state import tensor_fields
 from torchdismech.trajectory import Frame, TrajectoryWriter
 
 BATCH, NODES, ROWS = 3, 5, 6

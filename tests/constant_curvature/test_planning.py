@@ -27,7 +27,7 @@ from torchdismech.constant_curvature.planning.program import StepFunctions, step
 from torchdismech.constant_curvature.planning.replay import _beside
 from torchdismech.constant_curvature.planning.turning import TurningBall, turned
 from torchdismech.errors import InputError
-from torchdismech.state import Control
+from torchdismech.robot.state import Control
 
 ca = pytest.importorskip("casadi")
 

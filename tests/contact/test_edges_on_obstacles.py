@@ -31,7 +31,7 @@ from torchdismech.contact import (
     Penalty,
     Sphere,
 )
-from torchdismech.memory import evaluation_bytes
+from torchdismech.system.memory import evaluation_bytes
 
 RADIUS = 2e-3
 STIFF = Material(1e9, 1000.0, 0.3)

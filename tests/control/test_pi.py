@@ -9,7 +9,7 @@ from tests.control.robots import rod, wave
 from torchdismech import Control, ImplicitEuler, InputError, Static, rollout, trainable, unroll
 from torchdismech.control import PI, Fixed, Strains, Table
 from torchdismech.control.noise import normal
-from torchdismech.rollout import frames
+from torchdismech.runs.rollout import frames
 
 DT = 0.01
 

@@ -10,7 +10,7 @@ from tests.control.robots import rod, wave
 from torchdismech import Control, ImplicitEuler, rollout, unroll
 from torchdismech.control import PI, Fixed, Strains, Table
 from torchdismech.control.protocol import answered, begun
-from torchdismech.replays import EVALUATIONS_BEFORE_RECORDING, Replays
+from torchdismech.model.replays import EVALUATIONS_BEFORE_RECORDING, Replays
 
 DT, STEPS = 0.01, 3 * EVALUATIONS_BEFORE_RECORDING
 INTEGRATOR = ImplicitEuler(DT)

@@ -6,7 +6,7 @@ import torch
 from tests.control.robots import rod
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, rollout, straight
 from torchdismech.control import PI, Strains, Table
-from torchdismech.rollout import frames
+from torchdismech.runs.rollout import frames
 
 
 def test_tables_are_linear_in_between():

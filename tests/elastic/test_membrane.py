@@ -11,8 +11,8 @@ from tests import shells
 from torchdismech import Control, InputError, Material, RobotBuilder, meshes
 from torchdismech.elastic import LinearElastic, MooneyRivlin, NeoHookean, Plate, StVenantKirchhoff
 from torchdismech.forces import PointForce, Pressure
-from torchdismech.initial import trial_state
 from torchdismech.integrate import ImplicitEuler, Static
+from torchdismech.model.initial import trial_state
 from torchdismech.testing import check_energy, check_stencil
 
 YOUNGS, THICKNESS, NU = 1e6, 1e-3, 0.3

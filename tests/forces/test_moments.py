@@ -9,8 +9,8 @@ import torch
 from tests.rods import rod_through
 from torchdismech import Circle, InputError, Material, Rectangle, RobotBuilder, meshes, straight
 from torchdismech.forces import LineLoad, PointForce, PointMoment
-from torchdismech.initial import trial_state
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Static
+from torchdismech.model.initial import trial_state
 from torchdismech.testing import check_force
 
 LENGTH, RADIUS, YOUNGS = 1.0, 5e-3, 1e7

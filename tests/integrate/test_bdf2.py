@@ -19,7 +19,7 @@ from torchdismech import (
     straight,
     unroll,
 )
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 TIGHT = {"force_tolerance": 1e-12, "relative_tolerance": 0.0}
 

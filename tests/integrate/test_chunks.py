@@ -30,7 +30,7 @@ from torchdismech import (
 )
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle
 from torchdismech.integrate import chunks
-from torchdismech.state import tensor_fields
+from torchdismech.robot.state import tensor_fields
 from torchdismech.values import split
 
 BATCH = 7

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from torchdismech import Circle, Control, InputError, Material, Rectangle, RobotBuilder, State, straight
-from torchdismech.clamps import posed
 from torchdismech.forces import Gravity, Viscous
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static
-from torchdismech.rollout import rollout
+from torchdismech.model.clamps import posed
+from torchdismech.runs.rollout import rollout
+from torchdismech.runs.unroll import unroll
 from torchdismech.testing import check_stencil
 from torchdismech.trajectory import Trajectory
-from torchdismech.unroll import unroll
 
 INTEGRATORS = [ImplicitEuler, ImplicitMidpoint, Newmark, BDF2]
 

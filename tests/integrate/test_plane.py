@@ -21,7 +21,7 @@ from torchdismech import (
 )
 from torchdismech.elastic.fused import FusedTerm
 from torchdismech.integrate import problem as problems
-from torchdismech.plane import Plane
+from torchdismech.robot.plane import Plane
 
 STEPS = 18  # six more than are taken before steps are recorded
 RUBBER = Material(youngs=2e5, density=1000.0, poisson=0.5)

@@ -10,7 +10,7 @@ from tests.integrate.recordings import LOADS, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, Status, forces, rollout, trainable
 from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate.recorded import step as recorded_step
-from torchdismech.rollout import frames
+from torchdismech.runs.rollout import frames
 
 STEPS = 30
 EULER = functools.partial(ImplicitEuler, 2e-3)

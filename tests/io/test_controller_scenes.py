@@ -14,7 +14,7 @@ from torchdismech import InputError, Trajectory, rollout
 from torchdismech.cli import app
 from torchdismech.control import PI, Fixed, Strains
 from torchdismech.io.scene import load_scene
-from torchdismech.rollout import frames
+from torchdismech.runs.rollout import frames
 
 NODES = 7
 PLACES = ", ".join(f"[{0.1 * k / (NODES - 1):.6f}, 0, 0]" for k in range(NODES))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.training.swinging import recordings
 from torchdismech import InputError
-from torchdismech.processes import joined
+from torchdismech.system.processes import joined
 from training.config import Config
 from training.data import Window
 from training.loop import Trainer

@@ -9,7 +9,7 @@ import torch
 
 from tests.training.swinging import DT, swinging_chain
 from torchdismech.errors import Status
-from torchdismech.state import State
+from torchdismech.robot.state import State
 from torchdismech.trajectory import Frame, Recorder
 
 FAULTLESS = swinging_chain()

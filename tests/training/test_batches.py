@@ -6,7 +6,7 @@ import torch
 from tests.training.faulty import Sinking, trainer
 from tests.training.swinging import recordings
 from torchdismech import InputError
-from torchdismech.processes import ALONE
+from torchdismech.system.processes import ALONE
 from training.batches import noisy
 from training.config import Config, Noise
 from training.data import gather

@@ -9,7 +9,7 @@ from tests.training.faulty import Sinking
 from tests.training.swinging import recordings
 from tests.training.test_fit import tables
 from torchdismech import InputError
-from torchdismech.processes import ALONE, Processes
+from torchdismech.system.processes import ALONE, Processes
 from training import gauss_newton, refusals
 from training.adam import losses, mean_gradient
 from training.batches import cut

@@ -11,7 +11,7 @@ import torch
 from tests.training.faulty import trainer
 from tests.training.test_fit import launch
 from torchdismech import InputError, Status
-from torchdismech.processes import ALONE, Processes
+from torchdismech.system.processes import ALONE, Processes
 from training import checkpoint
 from training.batches import horizon_at
 from training.board import Board

@@ -9,7 +9,7 @@ import torch
 from tests.training.faulty import trainer
 from tests.training.swinging import DT, swinging_chain
 from torchdismech import InputError
-from torchdismech.processes import ALONE
+from torchdismech.system.processes import ALONE
 from training import checkpoint
 from training.board import Board
 from training.config import Config

@@ -22,7 +22,7 @@ from tests.trajectory.writers import (
     written,
 )
 from torchdismech.errors import InputError
-from torchdismech.state import State, tensor_fields
+from torchdismech.robot.state import State, tensor_fields
 from torchdismech.trajectory import Recorder, Trajectory, TrajectoryWriter
 
 

@@ -5,7 +5,7 @@ from io import FileIO
 import numpy as np
 import torch
 
-from torchdismech.state import State
+from torchdismech.robot.state import State
 from torchdismech.trajectory import Frame, TrajectoryWriter
 
 BATCH, NODES, EDGES, SPRINGS = 3, 5, 4, 3

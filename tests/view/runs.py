@@ -10,7 +10,7 @@ import torch
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, State, Trajectory
 from torchdismech.io.run import run_scene
 from torchdismech.io.scene import load_scene
-from torchdismech.rollout import frames
+from torchdismech.runs.rollout import frames
 from torchdismech.trajectory import Frame, Recorder
 
 # a strip of a rectangular section and a round rod on it, a shell beside them, a floor and a moving ball

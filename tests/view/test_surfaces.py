@@ -173,7 +173,7 @@ def test_what_cannot_be_coloured_is_refused():
 def test_chains_of_rigid_elements_are_tubes():
     """Show a chain, which has no directors, as a tube about its elements."""
     from torchdismech.rigid import Radau, RigidChain
-    from torchdismech.rollout import rollout
+    from torchdismech.runs.rollout import rollout
 
     chain = RigidChain.cylinder(3, 0.5, 0.02, 1000.0, 1e6)
     run = rollout(chain, chain.initial_state(q=torch.full((1, 4), 0.1, dtype=torch.float64)), Radau(1e-3), 2)
@@ -187,7 +187,7 @@ def test_chains_of_rigid_elements_are_tubes():
 def test_pneumatic_arms_are_shown_from_their_files(tmp_path, command):
     """Draw an arm's run by each command; its axis is a tube without twist."""
     from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
-    from torchdismech.rollout import rollout
+    from torchdismech.runs.rollout import rollout
 
     arm = PneumaticArm([0.15] * 2, [1.0, 0.5], 0.04, 265.0, 125.0, orientation=(0.0, np.pi, 0.0))
     rollout(arm, arm.initial_state(), ArmIntegrator(dt=2e-3), 1).save(tmp_path / "arm.h5")
@@ -205,7 +205,7 @@ def test_pneumatic_arms_are_shown_from_their_files(tmp_path, command):
 def test_chains_in_a_batch_are_as_thick_as_each_is():
     """Show two cylinders of different diameters, tapered ones, and guess where a chain is of parts that have none."""
     from torchdismech.rigid import Radau, RigidChain
-    from torchdismech.rollout import rollout
+    from torchdismech.runs.rollout import rollout
 
     def seen(diameter, space=False):
         chain = RigidChain.cylinder(3, 0.5, diameter, 1000.0, 1e6, shear=1e6 if space else None, space=space)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchdismech.actuation.routed import Route, RoutedForce, per_route
 from torchdismech.actuation.tension import Segments
 from torchdismech.errors import InputError
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["Chambers"]
 

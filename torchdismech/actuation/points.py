@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from torchdismech.actuation.route import Carriers
 from torchdismech.actuation.tension import Paths
-from torchdismech.body import Body
 from torchdismech.geometry.material_frames import MaterialFrames, outer
-from torchdismech.state import State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import State
 
 __all__ = ["RoutePoints", "PointsAt"]
 

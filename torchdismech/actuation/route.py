@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import Indices, checked_indices
+from torchdismech.robot.body import Body
 
 __all__ = ["AtNodes", "Carriers", "Fixed", "OnEdges", "RestFrames"]
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from torchdismech.actuation.routed import Route, RoutedForce, per_route
 from torchdismech.actuation.tension import Segments, Slip
-from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
 
 __all__ = ["SLIP_VELOCITY", "Tendons"]
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body, PartNames
 from torchdismech.builder.clamps import (
     ClampedNodes,
     at_rest,
@@ -24,6 +23,7 @@ from torchdismech.builder.rods import Rods, any_directors, joint_edges, rod_dire
 from torchdismech.builder.shells import Shells, natural_hinge_angles, normal_directors
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_rods
 from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
+from torchdismech.robot.body import Body, PartNames
 
 __all__ = ["robot_body"]
 

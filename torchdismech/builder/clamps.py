@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body, Clamp
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import transported, unit
 from torchdismech.geometry.topology import Held, Springs
-from torchdismech.slides import Slides
+from torchdismech.robot.body import Body, Clamp
+from torchdismech.robot.slides import Slides
 
 __all__ = [
     "ClampedNodes",

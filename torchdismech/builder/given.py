@@ -13,7 +13,7 @@ from torchdismech.builder.elements import refuse_lost
 from torchdismech.elastic import ElasticTerm, Energy
 from torchdismech.errors import InputError, refuse_other_kind, shown
 from torchdismech.forces import Force, Gravity
-from torchdismech.materials import Material
+from torchdismech.robot.materials import Material
 
 __all__ = [
     "STRAINS",

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.contact import Obstacle
 from torchdismech.contact.broad_phase import overlapping
 from torchdismech.contact.pair_loops import Kernel, vectors
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+from torchdismech.robot.body import Body
 
 __all__ = ["in_one_place", "nearest", "warn_of_passing", "warn_of_thin_obstacles"]
 

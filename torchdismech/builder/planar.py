@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.contact import HalfSpace, Obstacle
 from torchdismech.elastic import Energy, Inelastic
 from torchdismech.errors import InputError
 from torchdismech.forces import Buoyancy, Force, Gravity, LineLoad, PointForce, PointMoment
 from torchdismech.magnetics import Constant, Magnetic, Table
-from torchdismech.plane import IN_PLANE
+from torchdismech.robot.body import Body
+from torchdismech.robot.plane import IN_PLANE
 
 __all__ = ["refuse_moments_out_of_plane", "refuse_out_of_plane", "refuse_stiffness_out_of_plane", "stiffnesses_in"]
 

@@ -60,8 +60,8 @@ from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kin
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
-from torchdismech.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.model import Model
+from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.solve import linear
 
 __all__ = ["RobotBuilder"]

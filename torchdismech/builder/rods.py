@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body, Sections
 from torchdismech.builder.corners import corner_matrices
 from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_element, refuse_lost, robot_dimension
 from torchdismech.elastic import BendTwistStencil, CornerElastic, ElasticTerm, LinearElastic, StretchStencil
@@ -20,7 +19,8 @@ from torchdismech.geometry.frames import REST_BRANCH, first_director, transporte
 from torchdismech.geometry.rods import BendTwist
 from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike_shapes
+from torchdismech.robot.body import Body, Sections
+from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike_shapes
 
 __all__ = [
     "any_directors",

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost
 from torchdismech.builder.rods import viscous
 from torchdismech.elastic import (
@@ -32,7 +31,8 @@ from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.shells import hinge_angle
 from torchdismech.geometry.surface import Surface, edge_normals, find_surface
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.materials import Material, Number, positive, refuse_unlike_shapes
+from torchdismech.robot.body import Body
+from torchdismech.robot.materials import Material, Number, positive, refuse_unlike_shapes
 
 __all__ = [
     "BENDING",

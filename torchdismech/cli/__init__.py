@@ -1,6 +1,6 @@
 """The command line. Heavy imports wait until a command needs them.
 
-Signals are answered by `interrupts.py` from the first moment on; `__main__.py` sees to that.
+Signals are answered by `system/interrupts.py` from the first moment on; `__main__.py` sees to that.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from torchdismech import interrupts
-from torchdismech.imports import without_collections
+from torchdismech.system import interrupts
+from torchdismech.system.imports import without_collections
 
 if TYPE_CHECKING:
-    from torchdismech.processes import Processes
+    from torchdismech.system.processes import Processes
 
 __all__ = ["FAILED", "explained", "refusing", "say_written", "table"]
 
@@ -30,7 +30,7 @@ def refusing(command: Callable) -> Callable:
     @functools.wraps(command)
     def wrapped(*args, **options):
         with without_collections():  # the first import of torch
-            from torchdismech.processes import ALONE
+            from torchdismech.system.processes import ALONE
 
         with explained(ALONE):
             return command(*args, **options)
@@ -42,7 +42,7 @@ def refusing(command: Callable) -> Callable:
 def explained(processes: Processes) -> Iterator[None]:
     """Say in the first process why the command ends, and end all of them with an exit status."""
     from torchdismech.errors import InputError, SimulationError
-    from torchdismech.processes import ProcessError
+    from torchdismech.system.processes import ProcessError
 
     try:
         yield

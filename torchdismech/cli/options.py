@@ -85,7 +85,7 @@ Radius = Annotated[
 
 def device_of(name: str) -> str:
     """Return the device that --device names; of several processes each has its own."""
-    from torchdismech.processes import device_of_process
+    from torchdismech.system.processes import device_of_process
 
     return device_of_process(name, "--device")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchdismech import interrupts
 from torchdismech.cli.ending import refusing, say_written
 from torchdismech.cli.options import Apart, Colour, Contact, Every, Overwrite, Radius, Robots, Run
+from torchdismech.system import interrupts
 
 if TYPE_CHECKING:
     from torchdismech.view.scenery import Scenery

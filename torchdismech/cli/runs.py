@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchdismech import interrupts
 from torchdismech.cli.ending import FAILED, explained, refusing, say_written, table
 from torchdismech.cli.options import (
     AllowCode,
@@ -34,10 +33,11 @@ from torchdismech.cli.options import (
     device_of,
     given,
 )
+from torchdismech.system import interrupts
 
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene
-    from torchdismech.processes import Processes
+    from torchdismech.system.processes import Processes
 
 __all__ = ["check", "check_divisible", "follow", "modes", "simulate"]
 
@@ -69,7 +69,7 @@ def simulate(
     from torchdismech.io.report import failures, summary
     from torchdismech.io.run import run_scene
     from torchdismech.io.scene import load_scene
-    from torchdismech.processes import joined
+    from torchdismech.system.processes import joined
 
     of_steps = {"simulation.compile": compile, "simulation.max_substeps": max_substeps}
     overrides = given({"batch.size": batch, "batch.seed": seed, **of_steps})
@@ -102,7 +102,7 @@ def simulate(
 def _check_processes(shard: bool) -> None:
     """Refuse --shard without torchrun, and several processes that would write one file."""
     from torchdismech.errors import InputError
-    from torchdismech.processes import started
+    from torchdismech.system.processes import started
 
     count = started()
     if shard and count is None:

@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.appearance import Appearance
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
@@ -31,9 +30,10 @@ from torchdismech.contact.law import ConstraintLaw
 from torchdismech.errors import InputError, refuse_trained, whole_number
 from torchdismech.forces.base import vector
 from torchdismech.geometry.quaternions import rotation_of_vector
-from torchdismech.materials import Number
-from torchdismech.reduced import ReducedModel
-from torchdismech.state import Control
+from torchdismech.model.appearance import Appearance
+from torchdismech.model.reduced import ReducedModel
+from torchdismech.robot.materials import Number
+from torchdismech.robot.state import Control
 from torchdismech.values import robots
 
 __all__ = ["ArmDynamics", "PneumaticArm"]

@@ -33,6 +33,7 @@ from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity
 from torchdismech.errors import InputError, SimulationError, Status, real_number, refuse_unstepped
+from torchdismech.robot.state import Control, running_robots
 from torchdismech.solve.complementarity import (
     Conditioning,
     ContactSolution,
@@ -40,7 +41,6 @@ from torchdismech.solve.complementarity import (
     solve_conditioned,
     solve_contact,
 )
-from torchdismech.state import Control, running_robots
 from torchdismech.trainable import refuse_negative
 
 __all__ = ["ArmIntegrator"]

@@ -15,7 +15,7 @@ from torchdismech.contact.model import ContactModel
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.pairs import Touching
 from torchdismech.contact.response import of_robots
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["ClosedGap", "closed_gap", "warn_of_overlap"]
 

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.contact.pair_sums import of_pairs
 from torchdismech.contact.pairs import Listed
 from torchdismech.contact.primitives import Met, Near, moving, slack
 from torchdismech.fused import Fused
 from torchdismech.geometry.distances import closest_segments
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.robot.body import Body
 
 __all__ = ["CentreLines"]
 

@@ -25,8 +25,8 @@ from torchdismech.contact.self_contact import Pairs, SelfContacts
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.robot.state import State
 from torchdismech.sparse import Pattern
-from torchdismech.state import State
 
 __all__ = ["REDUNDANT", "TOUCHING", "ConstraintSet", "Contacts", "Places", "places_of"]
 

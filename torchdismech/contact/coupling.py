@@ -18,7 +18,7 @@ from torchdismech.contact.self_contact import Pairs, SelfContacts, summed
 from torchdismech.fused import fits
 from torchdismech.geometry.graphs import neighbours
 from torchdismech.native import Pool, address, function_of
-from torchdismech.slides import SlidingEntries
+from torchdismech.robot.slides import SlidingEntries
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
 

@@ -13,7 +13,7 @@ from torchdismech.contact.beginning import DEEP
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.response import Penalty
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["Deepest"]
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.contact.coupling import CouplingCache, StepPairs
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.contact.obstacle import Obstacle
@@ -15,10 +14,11 @@ from torchdismech.contact.report import Report, contact_report
 from torchdismech.contact.rubbing import Rubbing
 from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import InputError
-from torchdismech.slides import SlidingEntries
+from torchdismech.robot.body import Body
+from torchdismech.robot.slides import SlidingEntries
+from torchdismech.robot.state import State
+from torchdismech.robot.unknowns import Unknowns
 from torchdismech.sparse import Pattern
-from torchdismech.state import State
-from torchdismech.unknowns import Unknowns
 from torchdismech.values import Place, Values
 
 __all__ = ["ContactModel"]

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.path import Path
 from torchdismech.contact.response import Friction, Response
@@ -20,7 +19,8 @@ from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.checks import Indices, checked_indices
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
 
 __all__ = ["Obstacle"]
 

@@ -18,7 +18,7 @@ from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["NEARNESS", "obstacles_suspected", "pairs_passed", "passed_obstacle"]
 

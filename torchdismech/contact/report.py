@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.pair_loops import FIRST
 from torchdismech.contact.response import of_robots
 from torchdismech.contact.self_contact import Pairs, SelfContacts
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import State
 from torchdismech.solve.linear.base import IndexMap
-from torchdismech.state import State
 
 __all__ = ["Report", "contact_report"]
 

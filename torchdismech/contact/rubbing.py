@@ -12,7 +12,7 @@ from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.law import ContactLaw
 from torchdismech.contact.obstacle import Obstacle
 from torchdismech.contact.self_contact import SelfContacts
-from torchdismech.state import State
+from torchdismech.robot.state import State
 from torchdismech.values import Values
 
 __all__ = ["Rubbing"]

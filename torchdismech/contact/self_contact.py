@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body, side_by_side
 from torchdismech.contact.broad_phase import adjacent
 from torchdismech.contact.centre_lines import CentreLines
 from torchdismech.contact.law import ConstraintLaw, law_of
@@ -29,6 +28,7 @@ from torchdismech.errors import InputError
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+from torchdismech.robot.body import Body, side_by_side
 from torchdismech.solve.linear.base import IndexMap
 
 __all__ = ["Pairs", "SelfContact", "SelfContacts", "summed"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.geometry.graphs import connected_parts
+from torchdismech.robot.body import Body
 
 __all__ = ["Ruled", "Share", "shares"]
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body, side_by_side
 from torchdismech.errors import InputError
 from torchdismech.forces.dependence import Block
+from torchdismech.robot.body import Body, side_by_side
 
 __all__ = ["TouchPoints", "longest_side"]
 

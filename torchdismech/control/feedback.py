@@ -13,7 +13,7 @@ from torchdismech.control.protocol import Memory, name_of
 from torchdismech.control.recorded import RecordedAnswers
 from torchdismech.errors import InputError, real_number
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 from torchdismech.values import where_rows
 
 __all__ = ["Feedback"]

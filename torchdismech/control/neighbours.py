@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from torchdismech.body import Body
+from torchdismech.robot.body import Body
 
 __all__ = ["along_rods", "smoothed"]
 

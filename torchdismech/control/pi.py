@@ -28,7 +28,7 @@ from torchdismech.control.references import Fixed, Reference, Table
 from torchdismech.control.strains import ALIASES, Strains, can_change
 from torchdismech.errors import InputError
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 from torchdismech.values import Place
 
 __all__ = ["PI"]

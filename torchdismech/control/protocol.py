@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from torchdismech.errors import InputError
-from torchdismech.state import BatchState, Control
+from torchdismech.robot.state import BatchState, Control
 from torchdismech.values import where_rows
 
 __all__ = [

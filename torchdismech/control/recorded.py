@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from torchdismech.control.protocol import Memory
 from torchdismech.model import Model
-from torchdismech.replays import Replays
+from torchdismech.model.replays import Replays
+from torchdismech.robot.state import Control, State
 from torchdismech.snapshot import Snapshot
-from torchdismech.state import Control, State
 
 __all__ = ["RecordedAnswers"]
 

@@ -30,7 +30,7 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.checks import checked_indices
 from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["Strains", "can_change", "in_plane"]
 

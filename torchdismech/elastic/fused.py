@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torchdismech.elastic.term import ElasticTerm, TermConstants
 from torchdismech.fused import Leaf, Program, Unfusable, is_own, loops, recorded, warn_if_broken
 from torchdismech.native import Unavailable
-from torchdismech.plane import Plane
+from torchdismech.robot.plane import Plane
 from torchdismech.values import Place, Values, every_module
 
 __all__ = ["Asked", "FusedTerm"]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from torchdismech.elastic.energy import Strain, batch_last, derivatives_by_autograd, slopes_by_autograd
 from torchdismech.errors import InputError, refuse_trained
-from torchdismech.state import State
+from torchdismech.robot.state import State
 from torchdismech.values import real
 
 __all__ = [

@@ -15,8 +15,8 @@ from torchdismech.elastic.shell import Plate
 from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, edge_variables, mapped
 from torchdismech.errors import InputError, refuse_trained
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.materials import Number, positive
-from torchdismech.state import Control
+from torchdismech.robot.materials import Number, positive
+from torchdismech.robot.state import Control
 from torchdismech.values import real
 
 __all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff", "rest_metric"]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.elastic.membrane import MembraneStencil
 from torchdismech.elastic.term import ElasticTerm
-from torchdismech.state import Control
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control
 
 __all__ = ["continuum_triangles", "natural_strains"]
 

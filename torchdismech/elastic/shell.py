@@ -10,7 +10,7 @@ from torchdismech.elastic.energy import Energy, Strain, batch_last
 from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, anchors, edge_variables, mapped
 from torchdismech.geometry import shells
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["HingeStencil", "MidEdgeStencil", "Plate", "shape_matrix"]
 

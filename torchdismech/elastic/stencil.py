@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError
 from torchdismech.geometry import rods
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.plane import Plane
-from torchdismech.state import Control, State
+from torchdismech.robot.plane import Plane
+from torchdismech.robot.state import Control, State
 
 __all__ = [
     "BendTwistStencil",

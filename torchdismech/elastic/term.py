@@ -15,9 +15,9 @@ from torchdismech.elastic.energy import OWN, Energy, LinearElastic, batch_last, 
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
 from torchdismech.elastic.stencil import Derivatives, Stencil
 from torchdismech.errors import InputError
-from torchdismech.plane import Plane
+from torchdismech.robot.plane import Plane
+from torchdismech.robot.state import Control, State
 from torchdismech.sparse import Pattern, sorted_distinct
-from torchdismech.state import Control, State
 
 __all__ = ["ElasticTerm", "TermConstants", "number_equal"]
 

@@ -10,7 +10,7 @@ import torch
 from torchdismech.elastic.energy import Energy
 from torchdismech.elastic.stencil import BendTwistStencil
 from torchdismech.elastic.term import ElasticTerm
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["warn_of_twist"]
 

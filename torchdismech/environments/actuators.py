@@ -13,7 +13,7 @@ from torchdismech.control.strains import can_change
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 from torchdismech.values import row_of
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled"]

@@ -22,8 +22,8 @@ from torchdismech.environments.task import Step, Task
 from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
-from torchdismech.state import Control, State
-from torchdismech.stepping import stepper_of_many
+from torchdismech.robot.state import Control, State
+from torchdismech.runs.stepping import stepper_of_many
 from torchdismech.values import where_rows
 
 if TYPE_CHECKING:

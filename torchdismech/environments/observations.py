@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["Observation", "contact", "node_positions", "node_velocities", "strains"]
 

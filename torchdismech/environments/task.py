@@ -13,7 +13,7 @@ from torchdismech.environments.draws import Draws
 from torchdismech.environments.observations import Observation
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.model import Model
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["Step", "Task"]
 

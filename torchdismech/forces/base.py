@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError, refuse_trained
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
 from torchdismech.values import real
 
 __all__ = ["Force", "acting", "check_interval", "number", "refuse_below_zero", "refuse_no_rods", "scalar", "vector"]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from torchdismech.forces.base import Force, scalar
 from torchdismech.forces.dependence import Block, Derivatives
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["MassDamping", "Viscous"]
 

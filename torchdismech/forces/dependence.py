@@ -10,8 +10,8 @@ import scipy  # its parts are imported at their first use
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
 
 __all__ = ["Block", "Dependence", "Derivatives", "Evaluation", "products"]
 

@@ -14,7 +14,7 @@ from torchdismech.forces.base import Force, number, refuse_below_zero
 from torchdismech.forces.dependence import Derivatives
 from torchdismech.fused import Fused
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = [
     "ElementForce",

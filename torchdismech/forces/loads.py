@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, check_interval, number, refuse_no_rods, scalar, vector
 from torchdismech.geometry.checks import Indices, checked_indices
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
 
 __all__ = ["Buoyancy", "Gravity", "LineLoad", "PointForce"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError, whole_number
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Dependence
 from torchdismech.geometry.frames import rotated, transported, unit
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
 
 __all__ = ["LocalForce"]
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import refuse_no_rods
 from torchdismech.forces.dependence import Block, Derivatives
@@ -23,7 +22,8 @@ from torchdismech.forces.elements import (
     vectors_at,
 )
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
-from torchdismech.state import State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import State
 
 __all__ = ["QuadraticResistive", "Resistive"]
 

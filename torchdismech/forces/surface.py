@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, acting, check_interval, scalar
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
-from torchdismech.state import State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import State
 
 __all__ = ["AFTER", "NEXT", "Drag", "Pressure", "SurfaceForce", "area_vector"]
 

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError
 from torchdismech.forces.base import scalar, vector
 from torchdismech.forces.dependence import Block, Derivatives
@@ -17,7 +16,8 @@ from torchdismech.geometry.checks import Indices
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
 
 __all__ = ["Thrust"]
 

@@ -1,7 +1,8 @@
 """Symbols that stand in for tensors while a function of them is recorded, an operation at a time.
 
 What is recorded is elementwise: every value is a scalar of a spring and a robot, (S, B), or broadcasts against that.
-What a zero makes of an operation is known when it is recorded, and left out: planar robots have many (`plane.py`).
+What a zero makes of an operation is known when it is recorded, and left out: planar robots have many
+(`robot/plane.py`).
 """
 
 from __future__ import annotations

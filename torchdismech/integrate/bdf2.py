@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.integrate.scheme import Scheme
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["BDF2", "TwoStepState"]
 

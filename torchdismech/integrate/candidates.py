@@ -13,7 +13,7 @@ from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["ContactCandidates", "constraints_at"]
 

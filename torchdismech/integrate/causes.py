@@ -11,8 +11,8 @@ from torch import Tensor
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import cause_in_hooks
 from torchdismech.model import Model
+from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.rows import finite_rows
-from torchdismech.state import Control, State, tensor_fields
 
 __all__ = ["cause_of_failure", "warning_of_lost"]
 

@@ -19,9 +19,9 @@ from torchdismech.errors import InputError
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import Method, StepProblem, Take
 from torchdismech.integrate.recorded.recording import records_whole_steps
-from torchdismech.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.model import Model
-from torchdismech.state import State
+from torchdismech.robot.state import State
+from torchdismech.system.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.values import split
 
 __all__ = ["Part", "Whole", "check_chunk", "chunk_size", "in_chunks", "of_parts", "parts_of"]

@@ -18,12 +18,12 @@ from torchdismech.errors import InputError
 from torchdismech.integrate.prescribed import PrescribedMotion
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.first_iterate import first_iterate, smooth_gain
-from torchdismech.mechanics import Gains, Mechanics, StepStart
 from torchdismech.model import Model
+from torchdismech.model.mechanics import Gains, Mechanics, StepStart
+from torchdismech.robot.slides import SlidingEntries
+from torchdismech.robot.state import State
 from torchdismech.rows import weighted_norms
-from torchdismech.slides import SlidingEntries
 from torchdismech.solve.linear import Solver
-from torchdismech.state import State
 from torchdismech.values import per_robot
 
 __all__ = ["StepEquations"]

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torchdismech.errors import InputError, Status
-from torchdismech.faults import LOOK, is_of_user, what_is_not_finite, what_is_wrong
 from torchdismech.model import Model
-from torchdismech.registration import refuse_unregistered, unregistered
+from torchdismech.model.faults import LOOK, is_of_user, what_is_not_finite, what_is_wrong
+from torchdismech.model.registration import refuse_unregistered, unregistered
+from torchdismech.robot.state import Control, State
 from torchdismech.snapshot import Snapshot
-from torchdismech.state import Control, State
 from torchdismech.values import per_robot
 
 __all__ = [

@@ -12,7 +12,6 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from torchdismech.clamps import posed, wrenches
 from torchdismech.contact.beginning import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError, real_number, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
@@ -37,8 +36,9 @@ from torchdismech.integrate.several import AT_ONCE, controls_alike, controls_of_
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
+from torchdismech.model.clamps import posed, wrenches
+from torchdismech.robot.state import Control, State, running_robots
 from torchdismech.snapshot import Snapshot
-from torchdismech.state import Control, State, running_robots
 from torchdismech.trainable import refuse_negative
 
 __all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "Solver", "StepInfo"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from torchdismech.integrate.scheme import Scheme
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["PrescribedMotion"]
 

@@ -14,12 +14,12 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt
-from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
-from torchdismech.plane import Plane, plane_of
+from torchdismech.model.mechanics import Mechanics
 from torchdismech.records import replaced
+from torchdismech.robot.plane import Plane, plane_of
+from torchdismech.robot.state import Control, State
 from torchdismech.snapshot import Snapshot
-from torchdismech.state import Control, State
 from torchdismech.values import Values, evaluated, every_module, requiring_gradients
 
 __all__ = ["Method", "StepProblem", "Take"]

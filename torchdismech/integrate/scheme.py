@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic.term import StrainRate
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["Scheme"]
 

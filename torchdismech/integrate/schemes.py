@@ -6,7 +6,7 @@ from torchdismech.errors import InputError, real_number
 from torchdismech.integrate.integrator import Integrator, Schedule
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["ImplicitEuler", "ImplicitMidpoint", "Newmark"]
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.integrate.inspection import refuse_transforms
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["AT_ONCE", "controls_alike", "controls_of_steps", "most_in_a_course"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.model import Model
-from torchdismech.state import Control, State, running_robots
+from torchdismech.robot.state import Control, State, running_robots
 
 __all__ = ["warning_of_small_loads"]
 

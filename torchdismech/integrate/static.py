@@ -22,9 +22,9 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.small_loads import warning_of_small_loads
-from torchdismech.mechanics import shared
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.model.mechanics import shared
+from torchdismech.robot.state import Control, State
 
 __all__ = ["Static", "ramped"]
 

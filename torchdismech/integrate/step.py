@@ -24,10 +24,10 @@ from torchdismech.integrate.search.descending import descending_constrained_newt
 from torchdismech.integrate.search.easing import eased_newton
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.integrate.search.primal_dual import primal_dual_newton
+from torchdismech.robot.state import State
 from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
 from torchdismech.solve.search import Iterate, NewtonOptions, Root
-from torchdismech.state import State
 from torchdismech.values import where_rows
 
 __all__ = [

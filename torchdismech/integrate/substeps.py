@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["one_after_another", "with_retries"]
 

@@ -17,7 +17,7 @@ from torchdismech.io.files import reading
 from torchdismech.io.refusals import Key, SceneError, naming
 from torchdismech.io.schema_robot import Box
 from torchdismech.io.tables import read_rows
-from torchdismech.materials import Circle, Material, Number, Rectangle
+from torchdismech.robot.materials import Circle, Material, Number, Rectangle
 
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene

@@ -32,8 +32,8 @@ from torchdismech.io.files import reading
 from torchdismech.io.refusals import Key, SceneError
 from torchdismech.io.schema_robot import Circle
 from torchdismech.io.tables import read_time_table
-from torchdismech.materials import Number
 from torchdismech.model import Model
+from torchdismech.robot.materials import Number
 
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene

@@ -19,7 +19,7 @@ from torchdismech.io.schema_base import Table as Keys
 from torchdismech.io.tables import read_rows, read_time_table
 from torchdismech.io.users_code import line_in, named_in_code
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 if TYPE_CHECKING:
     from torchdismech.io.scene import Scene

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from torchdismech.analysis.following import EquilibriumPath, follow
 from torchdismech.errors import InputError, Status
-from torchdismech.following import EquilibriumPath, follow
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.model import Model
-from torchdismech.state import State
+from torchdismech.robot.state import State
 
 __all__ = ["failed_paths", "is_table_of_points", "paths_table", "refuse_node", "scene_paths", "write_points"]
 

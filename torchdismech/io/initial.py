@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic.inelastic import internal_count
-from torchdismech.initial import collapsed_edge
 from torchdismech.io.contacts import refuse_overlap
 from torchdismech.io.files import reading
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.schema_initial import Initial
 from torchdismech.io.tables import read_rows
 from torchdismech.model import Model
-from torchdismech.state import State
+from torchdismech.model.initial import collapsed_edge
+from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
 
 if TYPE_CHECKING:

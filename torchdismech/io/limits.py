@@ -10,7 +10,7 @@ import torch
 from torchdismech.io.dismech import Geometry
 from torchdismech.io.refusals import SceneError
 from torchdismech.io.schema import Document
-from torchdismech.memory import available_bytes, size_of
+from torchdismech.system.memory import available_bytes, size_of
 
 __all__ = ["refuse_endless", "refuse_too_large"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from torchdismech.analysis.vibration import Modes, modes
 from torchdismech.integrate import Static
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.model import Model
-from torchdismech.vibration import Modes, modes
 
 __all__ = ["is_table_of_modes", "modes_table", "scene_modes", "write_modes"]
 

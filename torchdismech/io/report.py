@@ -19,10 +19,10 @@ from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recorded.recording import has_own_terms, records_eager_steps, unrecorded
 from torchdismech.io.scene import Scene
 from torchdismech.io.schema_contact import Bounded, ObstacleTable, SelfContact, obstacle_name
-from torchdismech.mechanics import Gains
-from torchdismech.memory import size_of, step_bytes
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.model.mechanics import Gains
+from torchdismech.robot.state import Control, State
+from torchdismech.system.memory import size_of, step_bytes
 from torchdismech.trajectory import Trajectory
 
 __all__ = ["failures", "printed_table", "summary", "what_will_run"]

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech import interrupts
-from torchdismech.appearance import Appearance
 from torchdismech.control import Memory
 from torchdismech.control.protocol import answered, begun
 from torchdismech.errors import SimulationError, Status
 from torchdismech.io.resume import attributes, earlier_run
 from torchdismech.io.scene import Scene, Setup
-from torchdismech.processes import ALONE, Processes
-from torchdismech.rollout import rollout
-from torchdismech.state import State
+from torchdismech.model.appearance import Appearance
+from torchdismech.robot.state import State
+from torchdismech.runs.rollout import rollout
+from torchdismech.system import interrupts
+from torchdismech.system.processes import ALONE, Processes
 from torchdismech.trajectory import Frame, OwnerMark, Recorder, Trajectory, TrajectoryWriter
 
 __all__ = ["run_scene"]

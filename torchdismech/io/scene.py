@@ -34,9 +34,9 @@ from torchdismech.io.refusals import Key, SceneError, sentences
 from torchdismech.io.schedule import Schedule, load_function
 from torchdismech.io.schema_robot import Robot
 from torchdismech.model import Model
+from torchdismech.robot.state import State
 from torchdismech.solve import linear
 from torchdismech.sparse import Pattern
-from torchdismech.state import State
 
 __all__ = ["Scene", "SceneError", "Setup", "load_scene", "read_geometry"]
 

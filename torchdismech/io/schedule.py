@@ -16,7 +16,7 @@ from torchdismech.io.refusals import SceneError
 from torchdismech.io.tables import TimeTable
 from torchdismech.io.users_code import line_in, named_in_code
 from torchdismech.model import Model
-from torchdismech.state import Control
+from torchdismech.robot.state import Control
 
 __all__ = [
     "Motion",

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, shown
 from torchdismech.io.dismech import NUMBER
-from torchdismech.memory import size_of
+from torchdismech.system.memory import size_of
 
 __all__ = ["TimeTable", "read_rows", "read_time_table"]
 

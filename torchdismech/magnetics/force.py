@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.elastic import ElasticTerm, Energy
 from torchdismech.elastic.assembly import force_scatter
 from torchdismech.elastic.energy import batch_last
@@ -24,7 +23,8 @@ from torchdismech.geometry.frames import unit
 from torchdismech.magnetics.fields import Field, field_of
 from torchdismech.magnetics.shells import MagneticShellStencil, plane_coordinates
 from torchdismech.magnetics.stencil import MagneticStencil
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
 
 __all__ = ["Magnetic", "MagneticShells", "Magnetised"]
 

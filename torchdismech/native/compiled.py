@@ -28,7 +28,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.native import cache
 from torchdismech.native.taping import taped
-from torchdismech.telling import tell
+from torchdismech.system.telling import tell
 
 __all__ = ["Library", "Unavailable", "compiler", "function_of", "in_threads", "library", "made"]
 

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.appearance import Appearance
-from torchdismech.body import Sections
 from torchdismech.errors import InputError, whole_number
-from torchdismech.materials import Number, positive
-from torchdismech.reduced import ReducedModel
+from torchdismech.model.appearance import Appearance
+from torchdismech.model.reduced import ReducedModel
 from torchdismech.rigid.dynamics import Dynamics, accelerations
 from torchdismech.rigid.planar import Planar
 from torchdismech.rigid.spatial import ACTIVE, PASSIVE, Spatial
 from torchdismech.rigid.state import ChainState
-from torchdismech.state import Control
+from torchdismech.robot.body import Sections
+from torchdismech.robot.materials import Number, positive
+from torchdismech.robot.state import Control
 from torchdismech.values import robots
 
 __all__ = ["RigidChain"]

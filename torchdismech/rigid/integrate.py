@@ -16,7 +16,7 @@ from torchdismech.rigid.newton import solved
 from torchdismech.rigid.stages import Stages
 from torchdismech.rigid.state import ChainState
 from torchdismech.rigid.tableau import Block, radau_iia, sdirk2
-from torchdismech.state import Control, running_robots
+from torchdismech.robot.state import Control, running_robots
 from torchdismech.trainable import refuse_negative
 
 __all__ = ["ChainIntegrator", "ChainStepInfo", "Radau", "Sdirk2", "chain_integrator"]

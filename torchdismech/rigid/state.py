@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchdismech.state import BatchState
+from torchdismech.robot.state import BatchState
 
 __all__ = ["ChainState"]
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from torchdismech.errors import refuse_other_kind
 from torchdismech.forces import Force
-from torchdismech.hooks import settle_dependence
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.model.hooks import settle_dependence
+from torchdismech.robot.state import Control, State
 from torchdismech.testing.report import Check, Report, comparison, difference_step
 from torchdismech.testing.robots import alone_check, refuse_other_robots
 

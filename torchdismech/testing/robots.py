@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 from torchdismech.testing.report import SAME, Check, comparison, fixed_generator
 from torchdismech.values import first_for, with_rows
 

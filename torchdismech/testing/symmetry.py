@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body, Sections
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.topology import Held, find_joint_springs, find_rods, find_springs
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body, Sections
+from torchdismech.robot.state import Control, State
 from torchdismech.testing.report import (
     SYMMETRY,
     Report,

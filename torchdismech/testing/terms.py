@@ -12,8 +12,8 @@ from torch import Tensor
 from torchdismech.compilation import Compilation, Cost
 from torchdismech.elastic import Assembly, ElasticTerm, Energy, LinearElastic, Stencil
 from torchdismech.errors import InputError, refuse_other_kind, whole_number
+from torchdismech.robot.state import Control, State
 from torchdismech.sparse import Pattern
-from torchdismech.state import Control, State
 from torchdismech.testing.report import (
     SAME,
     Check,

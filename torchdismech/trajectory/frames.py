@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.appearance import KEY, Appearance
 from torchdismech.errors import InputError
-from torchdismech.state import State
+from torchdismech.model.appearance import KEY, Appearance
+from torchdismech.robot.state import State
 from torchdismech.trajectory.owner import OwnerMark
 from torchdismech.trajectory.reading import is_trajectory, read
 from torchdismech.trajectory.structure import DATASETS

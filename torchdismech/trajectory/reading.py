@@ -19,7 +19,7 @@ from torchdismech.constant_curvature.state import ArmState
 from torchdismech.errors import InputError
 from torchdismech.integrate.bdf2 import TwoStepState
 from torchdismech.rigid.state import ChainState
-from torchdismech.state import BatchState, State, tensor_fields
+from torchdismech.robot.state import BatchState, State, tensor_fields
 from torchdismech.trajectory.checks import Damaged, check_rows, check_sense, check_state, check_topology
 from torchdismech.trajectory.checksums import fixed_checksum, row_checksums, state_checksum
 from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members, Shape

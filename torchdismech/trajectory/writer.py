@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from torchdismech.appearance import KEY, Appearance
 from torchdismech.errors import InputError, Status
+from torchdismech.model.appearance import KEY, Appearance
 from torchdismech.trajectory.frames import Frame, Recorder, Trajectory
 from torchdismech.trajectory.owner import OwnerMark, writable
 from torchdismech.trajectory.partial import replacing

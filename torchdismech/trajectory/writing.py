@@ -13,8 +13,8 @@ import numpy as np
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.memory import size_of
-from torchdismech.state import BatchState, tensor_fields
+from torchdismech.robot.state import BatchState, tensor_fields
+from torchdismech.system.memory import size_of
 from torchdismech.trajectory.checksums import row_checksums, state_checksum
 from torchdismech.trajectory.partial import replacing, write_all
 from torchdismech.trajectory.structure import COPIES, MEMORY, Contents, Place, lay_out

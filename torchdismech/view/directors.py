@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.geometry.frames import first_director, rotated, transported, unit
-from torchdismech.state import State
+from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
 
 __all__ = ["material_directors"]

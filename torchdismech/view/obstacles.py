@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.appearance import Thing
 from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Sphere
 from torchdismech.contact.mesh import Mesh
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import first_director
+from torchdismech.model.appearance import Thing
 
 __all__ = ["View", "draw_obstacle", "floor_of", "obstacle_displacement", "surface_of"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdismech.appearance import KEY, Appearance
 from torchdismech.errors import InputError
+from torchdismech.model.appearance import KEY, Appearance
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.colours import QUANTITIES

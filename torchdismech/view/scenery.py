@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchdismech.appearance import Appearance, Thing
-from torchdismech.body import Sections
 from torchdismech.errors import InputError
+from torchdismech.model.appearance import Appearance, Thing
+from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
 from torchdismech.view.arrows import VERTICES, Arrows, ContactForces
 from torchdismech.view.colours import Scale

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchdismech.appearance import Thing
-from torchdismech.body import Sections
 from torchdismech.contact import HalfSpace
 from torchdismech.errors import InputError
+from torchdismech.model.appearance import Thing
+from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
 from torchdismech.view.colours import Scale, distinct, node_values
 from torchdismech.view.directors import material_directors

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from torchdismech.errors import InputError
-from torchdismech.memory import available_bytes, size_of
+from torchdismech.system.memory import available_bytes, size_of
 
 __all__ = ["refuse_oversized", "refuse_what_is_no_file", "told"]
 

@@ -15,7 +15,7 @@ from torchdismech.constant_curvature.planning.plan import Plan
 from torchdismech.constant_curvature.planning.turning import TurningBall
 from torchdismech.contact import Complementarity, Friction, Obstacle, Sphere
 from torchdismech.errors import InputError
-from torchdismech.state import Control
+from torchdismech.robot.state import Control
 
 __all__ = ["Replay", "angle_between", "replay"]
 

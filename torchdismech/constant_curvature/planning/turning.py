@@ -20,7 +20,7 @@ from torchdismech.constant_curvature.info import ArmStepInfo
 from torchdismech.constant_curvature.integrate import ArmIntegrator
 from torchdismech.constant_curvature.planning.ball import Ball
 from torchdismech.constant_curvature.state import ArmState
-from torchdismech.state import Control
+from torchdismech.robot.state import Control
 
 __all__ = ["BallState", "TurningBall", "turned"]
 

@@ -16,7 +16,7 @@ from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.schemes import ImplicitEuler
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["settled_step"]
 

@@ -16,8 +16,8 @@ from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.model import Model
+from torchdismech.robot.state import State
 from torchdismech.solve.eigen import lowest_modes, sparse_matrix
-from torchdismech.state import State
 
 __all__ = ["stability", "without_saddles"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.model import Model
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["refuse_unheld"]
 

@@ -17,12 +17,12 @@ from torchdismech.integrate.inspection import refuse_wrong_matrix
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.search.constrained import KKTConditions
-from torchdismech.mechanics import Mechanics
 from torchdismech.model import Model
-from torchdismech.registration import refuse_unregistered
+from torchdismech.model.mechanics import Mechanics
+from torchdismech.model.registration import refuse_unregistered
+from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve.newton import matrix_values
-from torchdismech.state import Control, State, tensor_fields
 from torchdismech.values import Values
 
 __all__ = ["Adjoint", "StepRecipe", "Gradients", "SolvedPart", "gradients_at_root"]

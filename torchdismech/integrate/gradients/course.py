@@ -31,7 +31,7 @@ from torchdismech.integrate.recorded.gradients import RecordedSteps
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of
 from torchdismech.integrate.recorded.step import OnStep, RecordedStep
-from torchdismech.state import Control, State, tensor_fields
+from torchdismech.robot.state import Control, State, tensor_fields
 
 __all__ = ["Course", "course_of", "goes_on"]
 

@@ -37,7 +37,7 @@ from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of, recording_of
 from torchdismech.integrate.recorded.step import OnStep, RecordedStep
 from torchdismech.integrate.step import solved_step
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 from torchdismech.values import Values, per_robot, where_rows
 
 __all__ = [

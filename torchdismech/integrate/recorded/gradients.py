@@ -27,9 +27,9 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, SolvedPart, StepRecipe, gradients_at_root
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import warn_of_memory
+from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
-from torchdismech.registration import refuse_unregistered
 from torchdismech.values import Values
 
 __all__ = ["RecordedParts", "RecordedSteps", "recorded_gradients"]

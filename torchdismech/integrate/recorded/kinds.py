@@ -13,10 +13,10 @@ from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.declared import PLAIN, declares_records, hooked, is_foreign, settings
-from torchdismech.mechanics import StepStart
 from torchdismech.model import Model
+from torchdismech.model.mechanics import StepStart
+from torchdismech.robot.state import Control
 from torchdismech.snapshot import Snapshot, own_tensors
-from torchdismech.state import Control
 from torchdismech.values import Place, Values, tensor_at, tensors_of
 
 __all__ = ["StepKind", "calls_others", "modules_below", "odd", "varying"]

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
-from torchdismech.mechanics import Mechanics
+from torchdismech.model.mechanics import Mechanics
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import memory_pool, recorded
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 from torchdismech.values import Values
 
 __all__ = ["RecordedCall", "StaticProblem"]

@@ -40,9 +40,9 @@ from torchdismech.integrate.step import (
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
+from torchdismech.robot.state import Control, State
 from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resumed, tried
 from torchdismech.solve.search import NewtonOptions, Root
-from torchdismech.state import Control, State
 
 __all__ = ["OnStep", "RecordedStep"]
 

@@ -24,10 +24,10 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.robot.state import State
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.newton import Progress, begun, going_on
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing
-from torchdismech.state import State
 
 __all__ = ["first_met", "judged_of", "judged_step", "met", "moved", "primal_dual_newton"]
 

@@ -7,8 +7,8 @@ from itertools import chain
 
 import torch
 
-from torchdismech.body import Body
 from torchdismech.contact.coupling import StepPairs
+from torchdismech.robot.body import Body
 from torchdismech.solve import linear
 from torchdismech.sparse import Pattern
 

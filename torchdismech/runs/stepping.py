@@ -12,12 +12,12 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from torch import Tensor
 
-from torchdismech.appearance import Appearance
 from torchdismech.control.protocol import expected, name_of
 from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind
 from torchdismech.integrate.gradients.course import Course
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.state import BatchState, Control
+from torchdismech.model.appearance import Appearance
+from torchdismech.robot.state import BatchState, Control
 
 __all__ = [
     "LONGEST",

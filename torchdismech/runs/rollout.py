@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.appearance import Appearance
 from torchdismech.contact.ending import Deepest
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
 from torchdismech.errors import InputError, SimulationError, Status, whole_number
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
-from torchdismech.state import BatchState, Control, State, running_robots
-from torchdismech.stepping import (
+from torchdismech.model.appearance import Appearance
+from torchdismech.robot.state import BatchState, Control, State, running_robots
+from torchdismech.runs.stepping import (
     LONGEST,
     Courses,
     Robots,

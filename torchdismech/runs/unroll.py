@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
 from torchdismech.errors import InputError, SimulationError, Status, whole_number
-from torchdismech.state import BatchState, Control, State
-from torchdismech.stepping import (
+from torchdismech.robot.state import BatchState, Control, State
+from torchdismech.runs.stepping import (
     Courses,
     Robots,
     Stepper,

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.compilation import Compilation
 from torchdismech.fused import Fused
 from torchdismech.geometry.frames import REST_BRANCH
 from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.geometry.rods import reference_twist
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import State
 from torchdismech.rows import finite_rows
-from torchdismech.state import State
 
 __all__ = ["Frames"]
 

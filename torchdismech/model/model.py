@@ -12,10 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech import constants
-from torchdismech.appearance import Appearance
-from torchdismech.body import Body
-from torchdismech.clamps import rest_poses
 from torchdismech.compilation import Compilation, Cost, Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.contact.coupling import StepPairs
@@ -28,10 +24,20 @@ from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.term import number_equal
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError, refuse_other_dtype
-from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices
-from torchdismech.initial import (
+from torchdismech.model import constants
+from torchdismech.model.appearance import Appearance
+from torchdismech.model.checks import (
+    check_state,
+    refuse_force_out_of_plane,
+    refuse_other_parts,
+    refuse_other_values,
+    refuse_twist_in_plane,
+)
+from torchdismech.model.clamps import rest_poses
+from torchdismech.model.faults import is_of_user
+from torchdismech.model.initial import (
     as_tensor,
     number_of_robots,
     placed_state,
@@ -40,25 +46,19 @@ from torchdismech.initial import (
     rest_state,
     rigid_velocity,
 )
-from torchdismech.kinematics import Frames
-from torchdismech.layout import MatrixLayout
-from torchdismech.mechanics import Mechanics, StepStart
-from torchdismech.memory import block_entries, derivatives, robots_at_a_time
-from torchdismech.model_checks import (
-    check_state,
-    refuse_force_out_of_plane,
-    refuse_other_parts,
-    refuse_other_values,
-    refuse_twist_in_plane,
-)
-from torchdismech.recorded_energies import RecordedEnergies
-from torchdismech.slides import Slides
+from torchdismech.model.layout import MatrixLayout
+from torchdismech.model.mechanics import Mechanics, StepStart
+from torchdismech.model.recorded_energies import RecordedEnergies
+from torchdismech.model.solvers import Solvers
+from torchdismech.model.trials import try_hooks
+from torchdismech.robot.body import Body
+from torchdismech.robot.kinematics import Frames
+from torchdismech.robot.slides import Slides
+from torchdismech.robot.state import Control, State
+from torchdismech.robot.unknowns import Unknowns
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
-from torchdismech.solvers import Solvers
-from torchdismech.state import Control, State
-from torchdismech.trials import try_hooks
-from torchdismech.unknowns import Unknowns
+from torchdismech.system.memory import block_entries, derivatives, robots_at_a_time
 from torchdismech.values import Place, Values, first_for, per_robot
 
 __all__ = ["Model"]

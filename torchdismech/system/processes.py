@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchdismech.errors import InputError, SimulationError
-from torchdismech.interrupts import held_back
+from torchdismech.system.interrupts import held_back
 
 __all__ = ["ALONE", "ProcessError", "Processes", "device_of_process", "joined", "started"]
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.errors import InputError
-from torchdismech.slides import Slides
+from torchdismech.robot.body import Body
+from torchdismech.robot.slides import Slides
 
 __all__ = ["Unknowns"]
 

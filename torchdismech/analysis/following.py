@@ -23,7 +23,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.clamps import RigidWays, posed
 from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
@@ -33,10 +32,11 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.static import Static, ramped
 from torchdismech.model import Model
+from torchdismech.model.clamps import RigidWays, posed
+from torchdismech.robot.state import STATES, Control, State
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, Solver
 from torchdismech.solve.search import rounding_noise
-from torchdismech.state import STATES, Control, State
 
 __all__ = ["EquilibriumPath", "follow"]
 
@@ -67,7 +67,7 @@ class EquilibriumPath:
     ----------
     load_factor : (T, B) part of the loads that acts; 0 at the first point.
     slope : (T, B) how it changes with the length of the path; zero at limit points.
-    length : (T, B) of the path so far, along its chords; see `torchdismech.following` for the unit.
+    length : (T, B) of the path so far, along its chords; see `torchdismech.analysis.following` for the unit.
     states : T states of the B robots.
     stable : (T, B) whether each point is a minimum of the potential energy; None where that is not known (loads without
         a potential).

@@ -8,16 +8,16 @@ from itertools import product
 import torch
 from torch import nn
 
-from torchdismech.body import Body
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest
 from torchdismech.elastic.natural import natural_strains
-from torchdismech.faults import is_of_user
 from torchdismech.forces import Force
-from torchdismech.hooks import TRIALS, check_hooks, refuse_misnamed, settle_dependence, unchanged_random_numbers
-from torchdismech.initial import rest_state, trial_state
-from torchdismech.kinematics import Frames
-from torchdismech.state import State
+from torchdismech.model.faults import is_of_user
+from torchdismech.model.hooks import TRIALS, check_hooks, refuse_misnamed, settle_dependence, unchanged_random_numbers
+from torchdismech.model.initial import rest_state, trial_state
+from torchdismech.robot.body import Body
+from torchdismech.robot.kinematics import Frames
+from torchdismech.robot.state import State
 from torchdismech.values import leading
 
 __all__ = ["try_hooks"]

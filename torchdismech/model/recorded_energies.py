@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact import Obstacle
-from torchdismech.mechanics import Mechanics
-from torchdismech.replays import Replays
+from torchdismech.model.mechanics import Mechanics
+from torchdismech.model.replays import Replays
+from torchdismech.robot.state import Control, State
 from torchdismech.snapshot import Snapshot
-from torchdismech.state import Control, State
 
 __all__ = ["RecordedEnergies"]
 

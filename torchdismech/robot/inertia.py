@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
+from torchdismech.robot.body import Body
+from torchdismech.robot.unknowns import Unknowns
 from torchdismech.sparse import Pattern, Scatter
-from torchdismech.unknowns import Unknowns
 
 __all__ = ["Inertia"]
 

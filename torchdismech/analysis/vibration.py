@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_other_kind, refuse_other_model
-from torchdismech.mechanics import Gains
 from torchdismech.model import Model
+from torchdismech.model.mechanics import Gains
+from torchdismech.robot.state import STATES, Control, State
 from torchdismech.solve.eigen import ROUNDING, lowest_modes, sparse_matrix
-from torchdismech.state import STATES, Control, State
 
 __all__ = ["Modes", "modes"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.appearance import Appearance
 from torchdismech.errors import InputError
-from torchdismech.initial import as_tensor, number_of_robots
+from torchdismech.model.appearance import Appearance
+from torchdismech.model.initial import as_tensor, number_of_robots
 from torchdismech.values import Place
 
 __all__ = ["ReducedModel"]

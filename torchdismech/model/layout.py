@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.body import Body
 from torchdismech.compilation import Compilation
 from torchdismech.elastic import Assembly, ElasticTerm
 from torchdismech.forces import Force
-from torchdismech.inertia import Inertia
-from torchdismech.slides import SlidingEntries
+from torchdismech.robot.body import Body
+from torchdismech.robot.inertia import Inertia
+from torchdismech.robot.slides import SlidingEntries
+from torchdismech.robot.unknowns import Unknowns
 from torchdismech.sparse import Pattern, Scatter
-from torchdismech.unknowns import Unknowns
 
 __all__ = ["MatrixLayout"]
 

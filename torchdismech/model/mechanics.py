@@ -12,7 +12,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.contact import Obstacle
 from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.self_contact import SelfContacts
@@ -21,11 +20,12 @@ from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.term import StrainRate, TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.inertia import Inertia
-from torchdismech.layout import MatrixLayout
+from torchdismech.model.layout import MatrixLayout
 from torchdismech.native import Unavailable, compiler
-from torchdismech.plane import Plane
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.inertia import Inertia
+from torchdismech.robot.plane import Plane
+from torchdismech.robot.state import Control, State
 from torchdismech.values import leading
 
 __all__ = ["Gains", "Mechanics", "StepStart", "shared"]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.native import function_of
-from torchdismech.state import Control, State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["IN_PLANE", "Plane", "plane_of"]
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Sections
 from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Mesh, Obstacle, Path, Sphere
 from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
+from torchdismech.robot.body import Sections
 
 __all__ = ["KEY", "Appearance", "Thing"]
 

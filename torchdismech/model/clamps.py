@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body, Clamp
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import rotated, signed_angle, transported
 from torchdismech.geometry.quaternions import best_rotation, conjugate, power, product, rotation_matrix
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body, Clamp
+from torchdismech.robot.state import Control, State
 
 __all__ = ["RigidWays", "posed", "rest_poses", "wrenches"]
 

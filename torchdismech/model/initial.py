@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.contact.beginning import closed_gap
 from torchdismech.contact.model import ContactModel
 from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.frames import signed_angle, unit
 from torchdismech.geometry.surface import edge_normals
-from torchdismech.kinematics import Frames
-from torchdismech.state import State
+from torchdismech.robot.body import Body
+from torchdismech.robot.kinematics import Frames
+from torchdismech.robot.state import State
 
 __all__ = [
     "as_tensor",

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from torchdismech.body import Body
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_count
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.plane import IN_PLANE
-from torchdismech.state import Control, State
+from torchdismech.robot.body import Body
+from torchdismech.robot.plane import IN_PLANE
+from torchdismech.robot.state import Control, State
 from torchdismech.values import Place, refuse_unfitting
 
 __all__ = [

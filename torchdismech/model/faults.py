@@ -15,8 +15,8 @@ from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.elastic.term import TermConstants
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import products
+from torchdismech.robot.state import Control, State
 from torchdismech.rows import finite_rows
-from torchdismech.state import Control, State
 from torchdismech.values import every_module
 
 __all__ = [

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 
 from torchdismech.elastic import ElasticTerm
 from torchdismech.errors import InputError
-from torchdismech.faults import (
+from torchdismech.forces import Force
+from torchdismech.forces.dependence import Dependence, Evaluation
+from torchdismech.model.faults import (
     LOOK,
     another_dtype,
     asked,
@@ -28,9 +30,7 @@ from torchdismech.faults import (
     what_is_not_finite,
     what_is_wrong,
 )
-from torchdismech.forces import Force
-from torchdismech.forces.dependence import Dependence, Evaluation
-from torchdismech.state import Control, State, tensor_fields
+from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.values import Place, Values, every_module, leading, with_rows
 
 __all__ = ["TRIALS", "check_hooks", "refuse_misnamed", "settle_dependence", "unchanged_random_numbers"]

@@ -1,0 +1,1 @@
+"""What a robot is: its parts, materials, states, coordinates and inertia."""
