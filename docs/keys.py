@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from torchdismech.io.schema import Document
-from torchdismech.io.schema_base import per_robot
+from torchdismech.io.schema.base import per_robot
+from torchdismech.io.schema.scene import Document
 from training.config import Config
 
 __all__ = ["config_keys", "scene_keys"]

@@ -19,8 +19,8 @@ from tests.command_line import CPU, REPOSITORY, SCENE, assert_same_file, call, s
 from tests.trajectory.writers import Ending
 from torchdismech import State, Trajectory, compilation
 from torchdismech.integrate.recorded import recording
-from torchdismech.io.assemble import build_model
 from torchdismech.io.scene import load_scene
+from torchdismech.io.scene.assemble import build_model
 from torchdismech.robot.state import tensor_fields
 from torchdismech.trajectory import OwnerMark, partial
 

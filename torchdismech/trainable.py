@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from torchdismech.contact.obstacles.shapes import Shape
 from torchdismech.contact.response import Friction, Response
-from torchdismech.contact.shapes import Shape
 from torchdismech.errors import InputError
 from torchdismech.model import Model
 from torchdismech.model.constants import constants as constants_of

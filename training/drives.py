@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchdismech import InputError, Model
 from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.geometry.quaternions import product
-from torchdismech.io.users_code import named_in_code
+from torchdismech.io.scene.users_code import named_in_code
 from torchdismech.robot.state import Control
 from training.config_scene import Drive
 from training.options import checked

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from torchdismech.errors import InputError
-from torchdismech.io.refusals import Key, choices_of, field_at, keys_at, meant
+from torchdismech.io.scene.refusals import Key, choices_of, field_at, keys_at, meant
 
 __all__ = ["checked", "faults"]
 

@@ -17,8 +17,8 @@ from torchdismech import InputError, Model, RobotBuilder, State, Status, trainab
 from torchdismech.elastic import Energy, Sum
 from torchdismech.forces import Force
 from torchdismech.integrate import Solver
-from torchdismech.io.refusals import SceneError
-from torchdismech.io.users_code import line_in, named_in_code
+from torchdismech.io.scene.refusals import SceneError
+from torchdismech.io.scene.users_code import line_in, named_in_code
 from torchdismech.robot.state import Control
 from torchdismech.values import Place
 from training.config import Config, Term

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchdismech import InputError, Model, State, Static
 from torchdismech.geometry.quaternions import product
 from torchdismech.io.scene import Scene, Setup, load_scene
-from torchdismech.io.schedule import Rotation
+from torchdismech.io.scene.schedule import Rotation
 from torchdismech.robot.state import Control
 from torchdismech.values import Place
 from training.config import Config

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from torchdismech import InputError
-from torchdismech.io.users_code import named_in_code
+from torchdismech.io.scene.users_code import named_in_code
 from training.config import Config, Robot
 from training.data import Recordings
 from training.free import FreeSystem

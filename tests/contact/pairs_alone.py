@@ -5,8 +5,8 @@ from functools import cache
 import torch
 
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pair_loops import Kernel, PairLoops
-from torchdismech.contact.pairs import Listed, PairBlocks, PairTable, Touching, touching
+from torchdismech.contact.pairs.pair_loops import Kernel, PairLoops
+from torchdismech.contact.pairs.pairs import Listed, PairBlocks, PairTable, Touching, touching
 
 
 def full_table(kernel: Kernel, nodes: torch.Tensor, reach: torch.Tensor, goes_on=None, **options) -> PairTable:

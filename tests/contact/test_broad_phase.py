@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdismech.contact import broad_phase, columns
-from torchdismech.contact.broad_phase import adjacent, overlapping
+from torchdismech.contact.pairs import broad_phase, columns
+from torchdismech.contact.pairs.broad_phase import adjacent, overlapping
 from torchdismech.errors import InputError
 from torchdismech.native import function_of
 

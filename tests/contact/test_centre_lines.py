@@ -9,9 +9,9 @@ import torch
 from tests.contact.pairs_alone import whole
 from torchdismech import Circle, InputError, Material, Model, RobotBuilder, straight
 from torchdismech.contact import Complementarity, Friction, Penalty, SelfContact
-from torchdismech.contact.pair_loops import vectors
-from torchdismech.contact.pairs import PairTable, Touching
-from torchdismech.contact.primitives import Met
+from torchdismech.contact.pairs.pair_loops import vectors
+from torchdismech.contact.pairs.pairs import PairTable, Touching
+from torchdismech.contact.pairs.primitives import Met
 from torchdismech.geometry.crossing import BEYOND, closest_crossing
 from torchdismech.geometry.distances import closest_segments
 

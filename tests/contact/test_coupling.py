@@ -7,11 +7,12 @@ import torch
 from tests.contact.pairs_alone import whole
 from tests.contact.robots import ROBOTS, crossing
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, straight
-from torchdismech.contact import Penalty, SelfContact, coupling, pair_loops, pair_sums
-from torchdismech.contact.coupling import CHUNK, CouplingCache, StepPairs
-from torchdismech.contact.pair_loops import KNOWN
-from torchdismech.contact.pairs import Listed, PairBlocks, PairTable
-from torchdismech.contact.self_contact import Pairs
+from torchdismech.contact import Penalty, SelfContact
+from torchdismech.contact.pairs import coupling, pair_loops, pair_sums
+from torchdismech.contact.pairs.coupling import CHUNK, CouplingCache, StepPairs
+from torchdismech.contact.pairs.pair_loops import KNOWN
+from torchdismech.contact.pairs.pairs import Listed, PairBlocks, PairTable
+from torchdismech.contact.pairs.self_contact import Pairs
 from torchdismech.geometry.crossing import closest_crossing
 
 GAINS = (0.7, 30.0)  # of position and velocity

@@ -5,9 +5,9 @@ import pytest
 import torch
 import trimesh
 
-from torchdismech.contact import nearest
-from torchdismech.contact.mesh import Mesh
-from torchdismech.contact.shapes import Box, Sphere
+from torchdismech.contact.obstacles import nearest
+from torchdismech.contact.obstacles.mesh import Mesh
+from torchdismech.contact.obstacles.shapes import Box, Sphere
 from torchdismech.errors import InputError
 
 

@@ -9,8 +9,8 @@ import torch
 from tests.contact.pairs_alone import full_table, touching_pairs, whole
 from torchdismech.contact import Barrier, Friction, Penalty
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pair_loops import Geometry, vectors
-from torchdismech.contact.pairs import Listed, PairTable
+from torchdismech.contact.pairs.pair_loops import Geometry, vectors
+from torchdismech.contact.pairs.pairs import Listed, PairTable
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.geometry.vec3 import Vec3

@@ -30,7 +30,7 @@ from torchdismech.contact import (
     SelfContact,
     Sphere,
 )
-from torchdismech.contact.pair_sums import of_pairs
+from torchdismech.contact.pairs.pair_sums import of_pairs
 from torchdismech.contact.passing import NEARNESS, pairs_passed, passed_obstacle
 from torchdismech.geometry.crossing import closest_crossing
 

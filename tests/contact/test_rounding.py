@@ -9,8 +9,8 @@ from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuild
 from torchdismech.contact import Barrier, Complementarity, Friction, Penalty, SelfContact
 from torchdismech.contact.constraints import _pair_contacts
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.pair_loops import Geometry, vectors
-from torchdismech.contact.pairs import PairTable
+from torchdismech.contact.pairs.pair_loops import Geometry, vectors
+from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.geometry.distances import closest_segments
 
 REACH, ROUNDING = 0.4, 0.3

@@ -9,8 +9,8 @@ import torch
 from tests import shells
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, helix, rollout, straight
 from torchdismech.contact import Penalty, SelfContact
-from torchdismech.contact.neighbours import NearNodes
-from torchdismech.contact.self_contact import KERNELS
+from torchdismech.contact.pairs.neighbours import NearNodes
+from torchdismech.contact.pairs.self_contact import KERNELS
 from torchdismech.errors import InputError
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.values import per_robot

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from torchdismech.contact.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
+from torchdismech.contact.obstacles.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
 from torchdismech.errors import InputError
 
 # Three robots' own parameters, and one set for all.

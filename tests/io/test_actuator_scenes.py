@@ -11,8 +11,8 @@ from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, R
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.actuation.tendons import SLIP_VELOCITY
 from torchdismech.io.scene import load_scene
-from torchdismech.io.schema_actuators import Chamber, Tendon
-from torchdismech.io.schema_base import per_robot
+from torchdismech.io.schema.actuators import Chamber, Tendon
+from torchdismech.io.schema.base import per_robot
 
 ROBOT = (
     scenes.rod(3, youngs=1e7)

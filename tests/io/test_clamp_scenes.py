@@ -7,7 +7,7 @@ import torch
 
 from tests import scenes
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, rollout, straight
-from torchdismech.io.refusals import SceneError
+from torchdismech.io.scene.refusals import SceneError
 
 ROBOT = (
     scenes.rod(3)

@@ -46,7 +46,7 @@ from torchdismech.contact import (
     SelfContact,
     Sphere,
 )
-from torchdismech.contact.mesh import Mesh
+from torchdismech.contact.obstacles.mesh import Mesh
 
 # ---- the tables --------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import trimesh
 from pydantic import BaseModel
 
 from torchdismech import rollout
-from torchdismech.io import schema
 from torchdismech.io.scene import load_scene
+from torchdismech.io.schema import scene as schema
 
 DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs" / "scene.md"
 FILES = {

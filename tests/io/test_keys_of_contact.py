@@ -7,8 +7,8 @@ from tests.io.robots_by_hand import EDGES, HEAD, NODES, SIMULATION, built, by_ha
 from tests.scenes import run
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.contact.self_contact import CENTRE_LINES, ROUNDING
-from torchdismech.io import schema_contact
+from torchdismech.contact.pairs.self_contact import CENTRE_LINES, ROUNDING
+from torchdismech.io.schema import contact as schema_contact
 from torchdismech.solve.complementarity import CONTACT_METHODS
 
 

@@ -13,7 +13,7 @@ from torchdismech import InputError
 from torchdismech.geometry.meshes import hemisphere, rectangle
 from torchdismech.io.meshes import WRITE_SUFFIXES, read_mesh, write_mesh
 from torchdismech.io.scene import read_geometry
-from torchdismech.io.schema_robot import Robot
+from torchdismech.io.schema.robot import Robot
 
 SQUARE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], dtype=np.float64)
 HALVES = np.array([[0, 1, 2], [0, 2, 3]])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.io.rod_scenes import CLAMP, GOOD, ROBOT, ROD, SIMULATION, run
-from torchdismech.io.randomize import Numbers
+from torchdismech.io.scene.randomize import Numbers
 
 
 def drawn(load, size: int, draws: str, seed: int = 0):

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact import Obstacle
-from torchdismech.contact.broad_phase import overlapping
-from torchdismech.contact.pair_loops import Kernel, vectors
+from torchdismech.contact.pairs.broad_phase import overlapping
+from torchdismech.contact.pairs.pair_loops import Kernel, vectors
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.robot.body import Body
 

@@ -155,12 +155,12 @@ def check(
 ) -> None:
     """Check a scene file without running it, and print what would run."""
     from torchdismech.contact.beginning import warn_of_overlap
-    from torchdismech.io.assemble import build_integrator, build_model
-    from torchdismech.io.controller import build_controller
-    from torchdismech.io.initial import initial_state
-    from torchdismech.io.motions import build_schedule
     from torchdismech.io.report import what_will_run
     from torchdismech.io.scene import load_scene
+    from torchdismech.io.scene.assemble import build_integrator, build_model
+    from torchdismech.io.scene.controller import build_controller
+    from torchdismech.io.scene.initial import initial_state
+    from torchdismech.io.scene.motions import build_schedule
 
     overrides = given({"batch.size": batch, "batch.seed": seed})
     loaded = load_scene(scene, overrides, insist=insist)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.contact.shapes import HalfSpace, Shape
+from torchdismech.contact.obstacles.shapes import HalfSpace, Shape
 
 __all__ = ["Deepest", "deepest"]
 

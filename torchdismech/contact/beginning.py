@@ -12,8 +12,8 @@ from torch import Tensor
 
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.model import ContactModel
-from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pairs import Touching
+from torchdismech.contact.obstacles.obstacle import Obstacle
+from torchdismech.contact.pairs.pairs import Touching
 from torchdismech.contact.response import of_robots
 from torchdismech.robot.state import Control, State
 

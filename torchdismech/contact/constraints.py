@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pair_loops import vectors
+from torchdismech.contact.obstacles.obstacle import Obstacle
+from torchdismech.contact.pairs.pair_loops import vectors
+from torchdismech.contact.pairs.self_contact import Pairs, SelfContacts
 from torchdismech.contact.response import of_robots
-from torchdismech.contact.self_contact import Pairs, SelfContacts
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.vec3 import Vec3

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.contact.beginning import DEEP
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.contact.obstacle import Obstacle
+from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.response import Penalty
 from torchdismech.robot.state import State
 

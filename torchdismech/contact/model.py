@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.contact.coupling import CouplingCache, StepPairs
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
-from torchdismech.contact.obstacle import Obstacle
+from torchdismech.contact.obstacles.obstacle import Obstacle
+from torchdismech.contact.pairs.coupling import CouplingCache, StepPairs
+from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.report import Report, contact_report
 from torchdismech.contact.rubbing import Rubbing
-from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.errors import InputError
 from torchdismech.robot.body import Body
 from torchdismech.robot.slides import SlidingEntries

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pair_loops import FIRST, Kernel, distances, vectors
-from torchdismech.contact.pair_sums import of_pairs
-from torchdismech.contact.pairs import numbers_at
-from torchdismech.contact.self_contact import Pairs
+from torchdismech.contact.obstacles.obstacle import Obstacle
+from torchdismech.contact.pairs.pair_loops import FIRST, Kernel, distances, vectors
+from torchdismech.contact.pairs.pair_sums import of_pairs
+from torchdismech.contact.pairs.pairs import numbers_at
+from torchdismech.contact.pairs.self_contact import Pairs
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments

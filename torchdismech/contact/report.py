@@ -7,10 +7,10 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.pair_loops import FIRST
+from torchdismech.contact.obstacles.obstacle import Obstacle
+from torchdismech.contact.pairs.pair_loops import FIRST
+from torchdismech.contact.pairs.self_contact import Pairs, SelfContacts
 from torchdismech.contact.response import of_robots
-from torchdismech.contact.self_contact import Pairs, SelfContacts
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
 from torchdismech.solve.linear.base import IndexMap

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.law import ContactLaw
-from torchdismech.contact.obstacle import Obstacle
-from torchdismech.contact.self_contact import SelfContacts
+from torchdismech.contact.obstacles.obstacle import Obstacle
+from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.robot.state import State
 from torchdismech.values import Values
 

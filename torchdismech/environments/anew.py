@@ -10,9 +10,9 @@ from torch import Tensor
 
 from torchdismech.environments.draws import Draws
 from torchdismech.errors import InputError
-from torchdismech.io.assemble import build_model
 from torchdismech.io.scene import Scene
-from torchdismech.io.schema import Distribution
+from torchdismech.io.scene.assemble import build_model
+from torchdismech.io.schema.scene import Distribution
 from torchdismech.model import Model
 from torchdismech.model.constants import CONTACT_RADII
 from torchdismech.values import Place, every_module

@@ -29,7 +29,7 @@ from torchdismech.values import where_rows
 if TYPE_CHECKING:
     from torchdismech.environments.anew import DrawnAnew
     from torchdismech.io.scene import Scene
-    from torchdismech.io.schema_actuators import Chamber, Tendon
+    from torchdismech.io.schema.actuators import Chamber, Tendon
 
 __all__ = ["Environment", "Episodes", "Outcome"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import TOUCHING, ConstraintSet, Places
-from torchdismech.contact.coupling import StepPairs
+from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem

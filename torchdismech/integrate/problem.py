@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
-from torchdismech.contact.coupling import StepPairs
+from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.scheme import Scheme

@@ -18,7 +18,7 @@ from torchdismech.integrate import Solver
 from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recorded.recording import has_own_terms, records_eager_steps, unrecorded
 from torchdismech.io.scene import Scene
-from torchdismech.io.schema_contact import Bounded, ObstacleTable, SelfContact, obstacle_name
+from torchdismech.io.schema.contact import Bounded, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
 from torchdismech.robot.state import Control, State

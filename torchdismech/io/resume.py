@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from torchdismech.control.protocol import remembers
 from torchdismech.errors import InputError, Status
-from torchdismech.io.files import named_files
 from torchdismech.io.scene import Scene, Setup
-from torchdismech.io.schema import Document
+from torchdismech.io.scene.files import named_files
+from torchdismech.io.schema.scene import Document
 from torchdismech.model import Model
 from torchdismech.trajectory import Trajectory
 

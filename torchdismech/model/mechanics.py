@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact import Obstacle
-from torchdismech.contact.coupling import StepPairs
-from torchdismech.contact.self_contact import SelfContacts
+from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.term import StrainRate, TermConstants

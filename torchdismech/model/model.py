@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from torchdismech.compilation import Compilation, Cost, Setting
 from torchdismech.contact import Obstacle, SelfContact
-from torchdismech.contact.coupling import StepPairs
 from torchdismech.contact.model import ContactModel
+from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.report import Report
-from torchdismech.contact.self_contact import SelfContacts
 from torchdismech.elastic import BendTwistStencil, ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains

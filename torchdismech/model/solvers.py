@@ -7,7 +7,7 @@ from itertools import chain
 
 import torch
 
-from torchdismech.contact.coupling import StepPairs
+from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.robot.body import Body
 from torchdismech.solve import linear
 from torchdismech.sparse import Pattern

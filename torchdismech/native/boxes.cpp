@@ -1,4 +1,4 @@
-// Pairs of axis-aligned boxes that overlap, robot by robot: columns and a sweep; see `contact/broad_phase.py`.
+// Pairs of axis-aligned boxes that overlap, robot by robot: columns and a sweep; see `contact/pairs/broad_phase.py`.
 //
 // Boxes are swept along the axis on which a robot is longest, z; along the longer of the other two, x, space is cut into
 // columns of twice a box's mean width. A box stands in all columns that it overlaps, in two or three on average, and two

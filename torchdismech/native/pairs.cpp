@@ -1,7 +1,7 @@
 // Pairs that may touch: their gaps, their forces, and the derivatives of these, summed over all pairs.
 //
 // What is found for a pair is a loop of generated code (see `fused`), which is called for some pairs at a time: what it
-// reads and finds stays in the nearest cache. Pairs come robot by robot. `contact/pair_sums.py` makes what is given here;
+// reads and finds stays in the nearest cache. Pairs come robot by robot. `contact/pairs/pair_sums.py` makes what is given here;
 // structures are arrays of integers and addresses there.
 
 #include <algorithm>

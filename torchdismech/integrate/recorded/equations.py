@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
-from torchdismech.contact.coupling import StepPairs
+from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.values import Values
 

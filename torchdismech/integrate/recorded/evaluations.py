@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
-from torchdismech.contact.coupling import StepPairs
+from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings

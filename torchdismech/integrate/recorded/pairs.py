@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.contact.coupling import StepPairs
-from torchdismech.contact.pair_sums import PairSums
-from torchdismech.contact.pairs import PairTable
+from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.contact.pairs.pair_sums import PairSums
+from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.recorded.static_problem import RecordedCall
 from torchdismech.integrate.search.primal_dual import met, moved

@@ -1,0 +1,1 @@
+"""What robots may touch beside themselves: shapes, how they move, and the points that touch them."""

@@ -1,0 +1,232 @@
+"""An obstacle bounded by a closed triangle mesh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.contact.obstacles.nearest import NearestTriangle
+from torchdismech.contact.obstacles.shapes import Shape, polar, rounding, square
+from torchdismech.contact.obstacles.walls import through_walls
+from torchdismech.errors import InputError
+from torchdismech.geometry.graphs import connected_parts
+from torchdismech.geometry.mesh_checks import check_mesh
+
+__all__ = ["Mesh"]
+
+# Length of the sum of the unit normals at an edge or a vertex, below which its triangles are folded onto each other.
+SMALLEST_PSEUDONORMAL = 1e-9
+
+
+class Mesh(Shape):
+    """A rigid body bounded by triangles, the same for all robots.
+
+    Parameters
+    ----------
+    vertices : (V, 3) [m].
+    triangles : (F, 3) indices of vertices, wound so that their normals point out of the body.
+    where : what error messages start with.
+
+    Raises
+    ------
+    InputError
+        A surface that is not closed, not consistently wound or wound inwards (so are closed cavities), or that is
+        faulty in another way (see `geometry.mesh_checks.check_mesh`); triangles folded onto each other.
+
+    Notes
+    -----
+    The sign is that of the pseudonormal at the nearest face, edge or vertex (Baerentzen and Aanaes 2005): right
+    everywhere for a surface that does not cut itself, which is not checked. The normal is that of the nearest face;
+    nearest to an edge or a vertex it is the direction to or from it, and on the edge or vertex itself a face's.
+    The curvature is 0 for a face, (1 - n n - e e)/d for an edge along e and (1 - n n)/d for a vertex, so it jumps
+    where the nearest feature changes. The normal jumps where two features that do not touch are equally near.
+
+    The search of the nearest triangle looks at few of them, see `contact.nearest`.
+    """
+
+    walled = True
+    vertices: Tensor
+    triangles: Tensor
+    pseudonormals: Tensor
+    size: Tensor
+
+    def __init__(self, vertices, triangles, where: str = "Mesh"):
+        super().__init__()
+        x, corners = _checked(vertices, triangles, where)
+        normals = _pseudonormals(x, corners, where)
+        self.register_buffer("vertices", torch.from_numpy(x))
+        self.register_buffer("triangles", torch.from_numpy(corners))
+        self.register_buffer("pseudonormals", torch.from_numpy(normals))
+        self.register_buffer("size", torch.tensor(np.ptp(x, axis=0)))
+        self.nearest = NearestTriangle(x, corners)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Mesh:
+        """Read the surface from a file that trimesh knows (stl, obj, ply, off, glb); vertices at one place are merged.
+
+        Units and axes are as in the file.
+
+        Raises
+        ------
+        InputError
+            Named with the file: it cannot be read, or its surface is refused (see the class).
+        """
+        vertices, triangles = _loaded(Path(path))
+        return cls(vertices, triangles, where=str(path))
+
+    def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distances from the surface."""
+        triangle = self.nearest(points.detach().reshape(-1, 3)).reshape(points.shape[:-1])
+        corners = self.vertices[self.triangles[triangle]]  # (B, N, 3, 3)
+        feature, start, axis = _nearest_feature(points.detach(), corners, self.pseudonormals[triangle, 0])
+        pseudonormal = self.pseudonormals[triangle, feature]
+        from_start = points - start
+        on_face, on_edge = feature == 0, ((feature > 0) & (feature < 4)).to(points.dtype)[..., None]
+        away = from_start - on_edge * (from_start * axis).sum(-1, keepdim=True) * axis
+        length, direction, inverse = polar(away, rounding(self.size.amax()), pseudonormal)
+        # Where `polar` returns a plane, that of the pseudonormal, it has its sign already.
+        inside = (inverse > 0) & ((away.detach() * pseudonormal).sum(-1) < 0)
+        sign = torch.where(inside, -1.0, 1.0).to(points.dtype)
+        curved = torch.where(on_face, 0.0, sign * inverse)[..., None, None]
+        identity = torch.eye(3, dtype=points.dtype, device=points.device)
+        curvature = curved * (identity - square(direction) - on_edge[..., None] * square(axis))
+        distance = torch.where(on_face, (from_start * pseudonormal).sum(-1), sign * length)
+        normal = torch.where(on_face[..., None], pseudonormal, sign[..., None] * direction)
+        return distance, normal, curvature
+
+    def passed(self, start: Tensor, end: Tensor, distances: tuple[Tensor, Tensor]) -> Tensor:
+        """Return which points get through a wall, however thin, see `walls.through_walls`."""
+        return through_walls(self, start, end, distances)
+
+    @property
+    def depth(self) -> Tensor:
+        """Half the smallest side of the box around the mesh: an upper bound of the largest depth, often generous."""
+        return self.size.amin() / 2
+
+    @property
+    def width(self) -> Tensor:
+        """The second smallest side of the box around the mesh."""
+        return self.size.sort().values[1]
+
+
+def _nearest_feature(points: Tensor, corners: Tensor, normal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which part of its triangle each point is nearest to.
+
+    Parameters
+    ----------
+    points : (..., 3).
+    corners : (..., 3, 3) of the triangle.
+    normal : (..., 3) of the triangle.
+
+    Returns
+    -------
+    feature : (...) 0 the face, 1 + k the edge from corner k to the next one, 4 + k corner k.
+    start : (..., 3) a point of that feature: the corner k, or corner 0 for the face.
+    axis : (..., 3) direction of the edge; where the feature is none, of any of them.
+    """
+    edges = corners.roll(-1, -2) - corners
+    lengths = edges.norm(dim=-1, keepdim=True)
+    axes = edges / lengths
+    relative = points.unsqueeze(-2) - corners
+    along = (relative * axes).sum(-1, keepdim=True)
+    out_of_triangle = torch.linalg.cross(axes, normal.unsqueeze(-2).expand_as(axes))
+    outside = (relative * out_of_triangle).sum(-1)  # (..., 3), past each edge in the plane
+    nearest = torch.minimum(along.clamp(min=0), lengths)
+    edge = (relative - nearest * axes).square().sum(-1).argmin(-1)  # (...)
+    s, length = (t.squeeze(-1).gather(-1, edge[..., None]).squeeze(-1) for t in (along, lengths))
+    corner = torch.where(s <= 0, edge, (edge + 1) % 3)
+    feature = torch.where((s > 0) & (s < length), 1 + edge, 4 + corner)
+    # Right above an edge within a flat face rounding could put a point outside both triangles, and give it a curvature.
+    height = (relative[..., 0, :] * normal).sum(-1).abs()
+    on_face = outside.amax(-1) <= rounding(lengths.amax((-2, -1)) + height)
+    feature = torch.where(on_face, 0, feature)
+    start = torch.where(feature == 0, 0, torch.where(feature < 4, edge, corner))
+    return feature, _row(corners, start), _row(axes, edge)
+
+
+def _row(matrices: Tensor, index: Tensor) -> Tensor:
+    """Return the row `index` (...) of each matrix (..., 3, 3)."""
+    return matrices.gather(-2, index[..., None, None].expand(*index.shape, 1, 3)).squeeze(-2)
+
+
+def _checked(vertices, triangles, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vertices and triangles of a closed surface that is wound outwards, refusing any other."""
+    try:
+        given = np.asarray(vertices), np.asarray(triangles)
+    except ValueError as error:
+        raise InputError(f"{where}: expected arrays of vertices (V, 3) and triangles (F, 3): {error}") from error
+    checked = check_mesh(*given, where)
+    x = given[0].astype(np.float64)
+    if checked.repairs:
+        raise InputError(f"{where}: expected consistently wound triangles; it would take this: {checked.repairs[0]}")
+    corners = checked.triangles
+    start, end = corners.reshape(-1), np.roll(corners, -1, axis=1).reshape(-1)
+    open_edges = np.setdiff1d(start * len(x) + end, end * len(x) + start)
+    if len(open_edges):
+        first = divmod(int(open_edges[0]), len(x))
+        raise InputError(
+            f"{where}: expected a closed surface (watertight), got {len(open_edges)} edges with a triangle on one side "
+            f"only, the first from vertex {first[0]} to {first[1]} (counted from 0): close the holes"
+        )
+    volumes = _volumes(x, corners)
+    if volumes.min() <= 0:
+        raise InputError(
+            f"{where}: expected triangles wound outwards, so that each closed surface has a positive volume, got "
+            f"{volumes.min():.6g}: reverse its triangles (closed cavities inside a body are not supported)"
+        )
+    return x, corners
+
+
+def _volumes(x: np.ndarray, triangles: np.ndarray) -> np.ndarray:
+    """Return the signed volume of each connected closed surface."""
+    part = connected_parts(len(x), np.concatenate([triangles[:, :2], triangles[:, 1:]]))
+    u, v, w = ((x - x.mean(axis=0))[triangles[:, k]] for k in range(3))
+    return np.bincount(part[triangles[:, 0]], (u * np.cross(v, w)).sum(axis=1) / 6, minlength=part.max() + 1)
+
+
+def _pseudonormals(x: np.ndarray, triangles: np.ndarray, where: str) -> np.ndarray:
+    """Return (F, 7, 3) unit normals of each triangle: at its face, its edges (corner k to the next) and its corners."""
+    p = x[triangles]
+    edges = np.roll(p, -1, axis=1) - p
+    axes = edges / np.linalg.norm(edges, axis=2, keepdims=True)
+    face = np.cross(axes[:, 0], axes[:, 1])
+    face /= np.linalg.norm(face, axis=1, keepdims=True)
+    # Edges: the plain sum of the two faces' normals. The other triangle has the same edge reversed.
+    start, end = triangles.reshape(-1), np.roll(triangles, -1, axis=1).reshape(-1)
+    order = np.argsort(start * len(x) + end)
+    reverse = order[np.searchsorted((start * len(x) + end)[order], end * len(x) + start)]
+    edge = face[:, None] + face[reverse // 3].reshape(-1, 3, 3)
+    # Vertices: weighted by the triangles' angles there.
+    back = np.roll(axes, 1, axis=1)
+    sine, cosine = np.linalg.norm(np.cross(back, axes), axis=2), -(back * axes).sum(axis=2)
+    weighted = np.arctan2(sine, cosine)[:, :, None] * face[:, None]
+    vertex = np.stack([np.bincount(start, weighted[..., k].reshape(-1), minlength=len(x)) for k in range(3)], axis=1)
+    normals = np.concatenate([face[:, None], edge, vertex[triangles]], axis=1)
+    lengths = np.linalg.norm(normals, axis=2, keepdims=True)
+    if lengths.min() < SMALLEST_PSEUDONORMAL:
+        f = int(np.argmin(lengths.min(axis=(1, 2))))
+        raise InputError(
+            f"{where}: expected a body with a thickness, got triangles folded onto each other at triangle {f} "
+            f"(vertices {triangles[f].tolist()}, counted from 0)"
+        )
+    return normals / lengths
+
+
+def _loaded(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vertices and triangles in a file, vertices at one place merged."""
+    import trimesh
+
+    if not path.is_file():
+        raise InputError(f"{path}: expected a mesh file, there is none")
+    try:
+        mesh = trimesh.load_mesh(path, process=False)
+    except Exception as error:  # a parser meets a broken file with whatever error comes first
+        raise InputError(f"{path}: not a readable mesh file: {type(error).__name__}: {error}") from error
+    if not isinstance(mesh, trimesh.Trimesh) or len(mesh.faces) == 0:
+        raise InputError(f"{path}: expected a triangle mesh, the file holds no triangles")
+    corners = np.asarray(mesh.vertices, dtype=np.float64)[mesh.faces].reshape(-1, 3) + 0.0  # + 0.0: -0.0 becomes 0.0
+    vertices, triangles = np.unique(corners, axis=0, return_inverse=True)
+    return vertices, triangles.reshape(-1, 3)

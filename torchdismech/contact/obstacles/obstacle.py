@@ -1,0 +1,247 @@
+"""Contact of a robot with a floor or another rigid thing."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
+from torchdismech.contact.obstacles.path import Path
+from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
+from torchdismech.contact.obstacles.shapes import HalfSpace, Shape
+from torchdismech.contact.obstacles.touch_points import TouchPoints
+from torchdismech.contact.response import Friction, Response
+from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.forces.base import Force
+from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.geometry.checks import Indices, checked_indices
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
+
+__all__ = ["Obstacle"]
+
+ROUNDS = 3  # of carrying the nodes of edges and triangles that would overlap, before all nodes of a robot are carried
+FAR = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are finite, too
+
+
+class Obstacle(Force):
+    """A rigid thing that a robot may touch.
+
+    What touches it are the nodes, each a ball with the contact radius of what it belongs to (the rod's, or half the
+    shell's thickness), and with a `spacing` points on edges and in triangles, too. Each point is a contact of its own.
+    A round thing of radius R dips between points, by spacing^2 / (8 (R + contact radius)) on an edge and up to a third
+    more in a triangle; a sharp edge has R = 0.
+
+    Parameters
+    ----------
+    shape : what it looks like at displacement zero.
+    response, friction : the law between the surfaces.
+    path : how it moves; at rest by default. A place that is set from step to step otherwise, such as by
+        `Control(values={"floor.point": ...})`, is a jump: friction does not feel it, and what it leaps over is not
+        told.
+    name : what reports call it.
+    nodes : indices of the nodes that touch it, or a bool mask (N,); None: all. The others pass through it, as do edges
+        and triangles that have one of them.
+    spacing : points that touch are no farther apart at rest, along edges and across triangles [m]; None: nodes alone.
+        Not for a `HalfSpace`: where nodes are above it, so is what lies between them.
+
+    Raises
+    ------
+    InputError
+        A name with "/"; a spacing that is not above zero, or for a half-space; when it is bound, nodes that the robot
+        does not have.
+    """
+
+    per_robot = ("traction",)
+    points: TouchPoints
+    traction: Tensor | None  # (B, P, 3) that a search expects of friction, see `integrate.search.primal_dual`
+    _passing: Tensor
+
+    def __init__(
+        self,
+        shape: Shape,
+        response: Response,
+        friction: Friction | None = None,
+        path: Path | None = None,
+        name: str = "obstacle",
+        nodes: Indices | None = None,
+        spacing: float | None = None,
+    ):
+        super().__init__()
+        if not name or "/" in name:
+            raise InputError(f"Obstacle.name: expected a name without '/', got {name!r}")
+        refuse_other_kind(f"obstacle {name!r}: shape", shape, Shape, "a Shape, such as HalfSpace or Sphere")
+        if path is not None:
+            refuse_other_kind(f"obstacle {name!r}: path", path, Path, "a Path or None")
+        given: object = spacing
+        one_length = isinstance(given, Real) and not isinstance(given, bool)
+        if spacing is not None and not (one_length and 0 < float(spacing) < math.inf):
+            raise InputError(f"Obstacle.spacing: expected one length above 0 m for all robots, got {spacing}")
+        if spacing is not None and isinstance(shape, HalfSpace):
+            raise InputError(
+                "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
+            )
+        self.shape = shape
+        self.law = law_of(response, friction)
+        self.path = path
+        self.name = name
+        self.nodes = nodes
+        self.spacing = None if spacing is None else float(spacing)
+        self.register_buffer("traction", None, persistent=False)
+
+    @property
+    def name_in_messages(self) -> str:
+        """What `faults` calls it."""
+        own = "" if type(self) is Obstacle else f"{type(self).__name__}, "
+        return f"obstacle {self.name!r} ({own}{type(self.shape).__name__})"
+
+    @property
+    def derivatives_in_messages(self) -> str:
+        """Whose derivatives are wrong, where they are: its shape was looked at when it was bound."""
+        own = type(self).derivatives is not Obstacle.derivatives
+        return "its derivatives()" if own else f"the derivatives() of its law, {type(self.law.response).__name__},"
+
+    @property
+    def constrained(self) -> bool:
+        """Whether it is a constraint, and no force: the integrator finds its loads."""
+        return isinstance(self.law, ConstraintLaw)
+
+    @property
+    def constant(self) -> bool:  # type: ignore[override]
+        """Whether it never pushes by itself, as a constraint does not."""
+        return self.constrained
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the derivatives are symmetric matrices: without friction."""
+        return self.constrained or self.law.friction is None
+
+    @property
+    def conservative(self) -> bool:  # type: ignore[override]
+        """Whether there is a potential of the whole force: without friction."""
+        return self.constrained or self.law.friction is None
+
+    def bind(self, body: Body) -> None:
+        """Learn which points of the robot touch."""
+        super().bind(body)
+        touches = np.ones(body.n_nodes, dtype=bool)
+        if self.nodes is not None:
+            touches[:] = False
+            touches[checked_indices(self.nodes, body.n_nodes, f"{type(self).__name__}.nodes")] = True
+        self.points = TouchPoints(body, touches, self.spacing)
+        refuse_wrong_shape(self.shape, self.name, body.nodes, float(self.points.radius.min()))
+        passing = torch.zeros(self.points.count, dtype=torch.bool)
+        passing[: body.n_nodes] = torch.as_tensor(~touches)
+        self.register_buffer("_passing", passing, persistent=False)
+
+    def clearance(self, distance: Tensor) -> Tensor:
+        """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
+        return torch.where(self._passing, FAR, distance - self.points.radius)
+
+    @property
+    def touches(self) -> Tensor:
+        """Which points (P,) touch it; the others pass through it."""
+        return ~self._passing
+
+    def relative(self, state: State) -> tuple[Tensor, Tensor]:
+        """Return positions and velocities (B, P, 3) of the points as the moving obstacle sees them."""
+        points, velocities = self.points.of(state.positions), self.points.of(state.node_velocities)
+        if self.path is None:
+            return points, velocities
+        displacement, velocity = self.path.at(state.time)
+        return points - displacement.unsqueeze(1), velocities - velocity.unsqueeze(1)
+
+    def seen(self, q: Tensor, time: Tensor) -> Tensor:
+        """Return the points (B, P, 3) at q (B, n) and the times (B,) as the obstacle sees them."""
+        nodes = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3))
+        return self.points.of(nodes) - self.displacement(time).unsqueeze(1)
+
+    def displacement(self, time: Tensor) -> Tensor:
+        """Return how far (B, 3) it has moved at the times (B,) [m]."""
+        return self.points.radius.new_zeros(len(time), 3) if self.path is None else self.path.at(time)[0]
+
+    def gap(self, q: Tensor, time: Tensor) -> Tensor:
+        """Return the gaps (B, P) between the points and the obstacle at q (B, n) and the times (B,) [m]."""
+        return self.clearance(self.shape.distance(self.seen(q, time)))
+
+    def apart(self, q: Tensor, time: Tensor) -> Tensor:
+        """Return the robots (B,) that do not touch it at q (B, n) and the times (B,): gaps are above the tolerance."""
+        return (self.gap(q, time) > self.law.response.tolerance).all(1)
+
+    def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
+        """Return q (B, n) with nodes of points that would overlap at the times (B,) carried along with the obstacle.
+
+        They are carried from where they were `before`, as they were outside then. That moves the edges and triangles of
+        others, too, whose nodes are then carried likewise; after some rounds all nodes of the robot are.
+        """
+        count = 3 * self.body.n_nodes
+        nodes = q[:, :count].unflatten(1, (-1, 3))
+        moved = self.displacement(time) - self.displacement(before.time)
+        carried = before.positions + moved.unsqueeze(1)
+        for last in [False] * ROUNDS + [True] if self.points.parts else [False]:
+            overlaps = self.points.meets(self.gap(q, time) <= 0)
+            overlaps = overlaps.any(1, keepdim=True) if last else overlaps
+            nodes = torch.where(overlaps.unsqueeze(2), carried, nodes)
+            q = torch.cat([nodes.flatten(1), q[:, count:]], dim=1)
+        return q
+
+    def forward(self, state: State, control: Control) -> Tensor:
+        """Return the contact force (B, n) [N]."""
+        if isinstance(self.law, ConstraintLaw):
+            return torch.zeros_like(state.q)
+        points, velocity = self.relative(state)
+        distance, normal, _ = self.shape.distance_and_derivatives(points)
+        return self._of_points(self.law.forces(self.clearance(distance), normal, velocity))
+
+    def blocks(self) -> list[Block]:
+        """Return each node's three coordinates, then those of each edge and each triangle with points."""
+        return [] if self.constrained else self.points.blocks()
+
+    def derivative_count(self) -> int:
+        """Return how many numbers its derivatives by position are, those of points that edges sum up included."""
+        between = 0 if self.constrained else self.points.count - self.body.n_nodes
+        return super().derivative_count() + 9 * between
+
+    def derivatives(self, state: State, control: Control) -> Derivatives:
+        """Return the derivatives by position and by velocity (B, S, 3 k, 3 k) for each of `blocks`."""
+        return [] if isinstance(self.law, ConstraintLaw) else self._both(state, self.law)[1]
+
+    def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
+        """Return the contact force and its derivatives, of distances that are found once."""
+        own = type(self).forward is Obstacle.forward and type(self).derivatives is Obstacle.derivatives
+        if isinstance(self.law, ConstraintLaw) or torch.is_grad_enabled() or not own:
+            return super().with_derivatives(state, control)
+        return self._both(state, self.law)
+
+    def _both(self, state: State, law: ContactLaw) -> tuple[Tensor, Derivatives]:
+        points, velocity = self.relative(state)
+        distance, normal, curvature = self.shape.distance_and_derivatives(points)
+        gap = self.clearance(distance)
+        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, self.traction)
+        positions = self.points.derivatives(by_x)
+        velocities = [None] * len(positions) if by_velocity is None else self.points.derivatives(by_velocity)
+        return self._of_points(force), list(zip(positions, velocities, strict=True))
+
+    def _of_points(self, force: Tensor) -> Tensor:
+        """Return the force (B, n) on the robot of forces (B, P, 3) on its points."""
+        return self.body.on_nodes(self.points.onto_nodes(force))
+
+    @property
+    def rubs(self) -> bool:
+        """Whether it has friction that is smoothed."""
+        return isinstance(self.law, ContactLaw) and self.law.friction is not None
+
+    def slides(self, state: State) -> tuple[Tensor, Tensor]:
+        """Return normals and velocities (B, P, 3) of the points, also of those that do not touch."""
+        points, velocity = self.relative(state)
+        return self.shape.distance_and_derivatives(points)[1], velocity
+
+    def potential(self, state: State, control: Control) -> Tensor:
+        """Return the potential (B,) of the normal forces [J]."""
+        if isinstance(self.law, ConstraintLaw):
+            return torch.zeros_like(state.time)
+        return self.law.energy(self.gap(state.q, state.time), self.law.constants).sum(1)

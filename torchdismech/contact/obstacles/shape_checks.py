@@ -1,0 +1,164 @@
+"""Whether a shape that a user has written is one: distances, their gradients and curvatures, near its surface.
+
+A law by forces would show some of that in its derivatives; a constraint shows nothing of it, and leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.obstacles.shapes import Shape
+from torchdismech.errors import InputError
+from torchdismech.values import every_module, robots
+
+__all__ = ["refuse_wrong_shape"]
+
+TRIED = 64  # points
+ROUNDS = 20  # of going to the surface
+STEP = 1e-6  # of differences, as a part of how large the robot is
+OFF = 1e-3  # relative, of derivatives: differences are good to 1e-8, for features that are not as small as a step
+LENGTH = 1e-2  # that normals may be off one: distances that are nearly some, as learned ones are, push nearly as hard
+
+Found = tuple[Tensor, Tensor, Tensor]
+
+
+@torch.no_grad()
+def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float) -> None:
+    """Refuse a user's shape whose normal is no unit vector or no gradient, or whose curvature is not its derivative.
+
+    Looked at on its surface and a little off it, at the places that are reached from around the robot; kinks are left
+    out.
+
+    Parameters
+    ----------
+    obstacle : the name of what has the shape.
+    nodes : (N, 3) of the robot, which say where and how far apart points are; radius : how far off the surface some
+        are [m].
+    """
+    if all(type(part).__module__.partition(".")[0] in ("torch", "torchdismech") for part in every_module(shape)):
+        return
+    name = f"obstacle {obstacle!r}: {type(shape).__name__}"
+    shape = shape if nodes.dtype == torch.float64 else copy.deepcopy(shape).double()
+    nodes = nodes.double()
+    size = float((nodes.amax(0) - nodes.amin(0)).norm())
+    if not size > 0:
+        return
+    count = max(robots(shape), default=1)
+    points = _around(nodes, size).expand(count, -1, -1)
+
+    def at(x: Tensor) -> Found:
+        return _evaluated(shape, x, name)
+
+    on = _on_surface(at, points, STEP * size)
+    for x, off in ((on, 0.0), (on, radius)):
+        x = x + off * _gradient(at, x, STEP * size)[0]
+        _refuse_gradient(at, x, STEP * size, name, shape)
+        _refuse_curvature(at, x, STEP * size, name)
+
+
+def _evaluated(shape: Shape, x: Tensor, name: str) -> Found:
+    """Return distances (B, N), normals (B, N, 3) and curvatures (B, N, 3, 3); refuse what is of other shapes."""
+    try:
+        found = shape.distance_and_derivatives(x)
+        shapes = [tuple(part.shape) for part in found]
+    except Exception as error:
+        raise InputError(
+            f"{name}: distance_and_derivatives cannot be evaluated at points of shape {tuple(x.shape)}: "
+            f"{type(error).__name__}: {error}; expected distances, normals and curvatures of points (B, N, 3)"
+        ) from error
+    expected = [tuple(x.shape[:2]), tuple(x.shape), (*x.shape, 3)]
+    if shapes != expected:
+        raise InputError(
+            f"{name}: distance_and_derivatives: expected distance, normal and curvature of the shapes {expected} at "
+            f"points {tuple(x.shape)}, got {shapes}"
+        )
+    return found
+
+
+def _around(nodes: Tensor, size: float) -> Tensor:
+    """Return points (1, P, 3) around the nodes, always the same."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(TRIED, 3, generator=generator, dtype=torch.float64) - 0.5
+    return (nodes[torch.arange(TRIED) % len(nodes)] + size * noise)[None]
+
+
+def _on_surface(at: Callable[[Tensor], Found], x: Tensor, step: float) -> Tensor:
+    """Return points of the surface, where Newton's method along differences of the distance gets there from x."""
+    for _ in range(ROUNDS):
+        gradient, _ = _gradient(at, x, step)
+        way = at(x)[0][..., None] * gradient / gradient.square().sum(-1, keepdim=True)
+        x = torch.where(way.isfinite().all(-1, keepdim=True), x - way, x)
+    return x
+
+
+def _gradient(at: Callable[[Tensor], Found], x: Tensor, step: float) -> tuple[Tensor, Tensor]:
+    """Return differences (B, N, 3) of the distance, and where these (B, N) are at no kink."""
+    ahead, behind = _beside(at, x, step, 0)
+    bend = (ahead + behind - 2 * at(x)[0][..., None]).abs().amax(-1)
+    return (ahead - behind) / (2 * step), bend < 0.1 * OFF * step
+
+
+def _beside(at: Callable[[Tensor], Found], x: Tensor, step: float, which: int) -> tuple[Tensor, Tensor]:
+    """Return distances (B, N, 3) or normals (B, N, 3, 3) a step ahead and behind along each axis, which are last."""
+    axes = step * torch.eye(3, dtype=x.dtype)
+    sides = [torch.stack([at(x + sign * axis)[which] for axis in axes], dim=-1) for sign in (1, -1)]
+    return sides[0], sides[1]
+
+
+def _refuse_gradient(at: Callable[[Tensor], Found], x: Tensor, step: float, name: str, shape: Shape) -> None:
+    """Refuse normals that are not the gradient of the distance, or not of length one."""
+    distance, normal, _ = at(x)
+    expected, smooth = _gradient(at, x, step)
+    place = _first(~_close(shape.distance(x), distance, x.abs().amax(-1)) & smooth, smooth)
+    if place is not None:
+        raise InputError(f"{name}: distance() is not what distance_and_derivatives() says at {_said(x[place])}")
+    place = _first((normal - expected).norm(dim=-1) > OFF * (1 + expected.norm(dim=-1)), smooth)
+    if place is not None:
+        raise InputError(
+            f"{name}: its normal is not the gradient of its distance: at {_said(x[place])} it is "
+            f"{_said(normal[place])}, and differences of the distance say {_said(expected[place])}; expected a unit "
+            "vector out of the shape"
+        )
+    place = _first((normal.norm(dim=-1) - 1).abs() > LENGTH, smooth & (distance.abs() < OFF * x.abs().amax(-1)))
+    if place is not None:
+        raise InputError(
+            f"{name}: its normal at {_said(x[place])} has the length {float(normal[place].norm()):.4g}; expected 1: "
+            "what changes by something else than one metre in a metre is no distance, divide it by the length of its "
+            "gradient"
+        )
+
+
+def _refuse_curvature(at: Callable[[Tensor], Found], x: Tensor, step: float, name: str) -> None:
+    """Refuse curvatures that are not the derivative of the normal."""
+    _, normal, curvature = at(x)
+    ahead, behind = _beside(at, x, step, 1)
+    expected, bend = (ahead - behind) / (2 * step), (ahead + behind - 2 * normal[..., None]).flatten(2).norm(dim=-1)
+    size = expected.flatten(2).norm(dim=-1)
+    noise = 1e-14 / step
+    smooth = bend / step < 0.1 * size + noise
+    place = _first((curvature - expected).flatten(2).norm(dim=-1) > OFF * size + 10 * noise, smooth)
+    if place is not None:
+        raise InputError(
+            f"{name}: its curvature is not the derivative of its normal: at {_said(x[place])} it is "
+            f"{_said(curvature[place])}, and differences of the normal say {_said(expected[place])} [1/m]"
+        )
+
+
+def _close(found: Tensor, expected: Tensor, size: Tensor) -> Tensor:
+    return (found - expected).abs() <= 1e-9 * (expected.abs() + size)
+
+
+def _first(wrong: Tensor, counts: Tensor) -> tuple[int, int] | None:
+    """Return the first place among those that count (B, N) that is wrong; None where none is."""
+    wrong = wrong & counts
+    return tuple(wrong.nonzero()[0].tolist()) if bool(wrong.any()) else None
+
+
+def _said(numbers: Tensor) -> str:
+    """Return numbers as a message shows them."""
+    flat = ", ".join(f"{x:.4g}" for x in numbers.flatten().tolist())
+    return f"({flat})"

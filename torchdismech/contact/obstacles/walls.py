@@ -1,0 +1,87 @@
+"""Ways of points through the walls of a mesh, which are thin in one place and thick in another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torchdismech.contact.obstacles.mesh import Mesh
+
+__all__ = ["crossings", "through_walls"]
+
+BESIDE = 1e-9  # of a triangle: what meets an edge meets one of its triangles at least
+LOOKS = (0.125, 0.3125, 0.5, 0.6875, 0.875)  # parts of the way between two crossings at which the depth is asked for
+DIP = 0.5  # of half the thickness there: ways that get so much deeper than both of their ends lead through
+MOST_PAIRS = 1 << 20  # of a way and a triangle that are looked at together, some 100 bytes each
+
+
+def through_walls(mesh: Mesh, start: Tensor, end: Tensor, distances: tuple[Tensor, Tensor]) -> Tensor:
+    """Return which points (K,) get through the wall of a mesh, going straight from `start` to `end` (K, 3).
+
+    Their way leads through where it gets deeper than at both ends by half of half the thickness there: the distance
+    across the body between the nearest surface and the one behind. So what cuts off an edge of a thick body does not.
+
+    Parameters
+    ----------
+    distances : (K,) of the two ends.
+    """
+    way = end - start
+    of, inside = _middles(*crossings(mesh, start, way), len(start))
+    passed = torch.zeros(len(start), dtype=torch.bool, device=start.device)
+    points = start[of] + inside.unsqueeze(1) * way[of]
+    distance, normal, _ = (t[0] for t in mesh.distance_and_derivatives(points[None]))
+    deeper = -distance - torch.maximum(-distances[0], -distances[1]).clamp_min(0)[of]
+    chosen = (deeper > 0).nonzero().squeeze(1)
+    behind = -normal[chosen] * (2 * torch.linalg.vector_norm(mesh.size))
+    ray, share = crossings(mesh, points[chosen], behind)
+    nearest = torch.ones(len(chosen), dtype=share.dtype, device=share.device).scatter_reduce(0, ray, share, "amin")
+    thickness = nearest * torch.linalg.vector_norm(behind, dim=1) - distance[chosen]
+    passed[of[chosen[deeper[chosen] > 0.5 * DIP * thickness]]] = True
+    return passed
+
+
+def crossings(mesh: Mesh, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where straight ways from `start` (K, 3) meet the triangles: their numbers, and parts of the way (C,) each.
+
+    A way through an edge meets both of its triangles. Ways in the plane of a triangle do not meet it.
+    """
+    corners = mesh.vertices[mesh.triangles]
+    found = []
+    for some in torch.arange(len(start), device=start.device).split(max(1, MOST_PAIRS // len(corners))):
+        way_number, share = _met(corners, start[some], way[some])
+        found.append((some[way_number], share))
+    if not found:
+        return torch.zeros(0, dtype=torch.long, device=start.device), start.new_zeros(0)
+    return torch.cat([number for number, _ in found]), torch.cat([share for _, share in found])
+
+
+def _met(corners: Tensor, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `crossings` does of all ways (K, 3) at once, by barycentric coordinates (Moeller and Trumbore)."""
+    origin, first, second = corners[:, 0], corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    way = way.unsqueeze(1)  # (K, 1, 3)
+    across = torch.linalg.cross(way, second.unsqueeze(0))
+    volume = (across * first).sum(-1)
+    there = start.unsqueeze(1) - origin
+    turned = torch.linalg.cross(there, first.expand_as(there))
+    u, v, share = (across * there).sum(-1), (turned * way).sum(-1), (turned * second).sum(-1)
+    u, v, share = (x / torch.where(volume == 0, torch.inf, volume) for x in (u, v, share))
+    met = (volume != 0) & (u >= -BESIDE) & (v >= -BESIDE) & (u + v <= 1 + BESIDE) & (share > 0) & (share < 1)
+    number, triangle = met.nonzero().unbind(1)
+    return number, share[number, triangle]
+
+
+def _middles(of: Tensor, share: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return parts of `count` ways between the crossings, their ends included: numbers of ways, and parts (M,) each."""
+    every = torch.arange(count, device=of.device)
+    of = torch.cat([every, of, every])
+    share = torch.cat([torch.zeros_like(every, dtype=share.dtype), share, torch.ones_like(every, dtype=share.dtype)])
+    order = share.argsort(stable=True)
+    order = order[of[order].argsort(stable=True)]
+    of, share = of[order], share[order]
+    goes_on = (of[1:] == of[:-1]).nonzero().squeeze(1)
+    low, high = share[goes_on], share[goes_on + 1]
+    parts = torch.tensor(LOOKS, dtype=share.dtype, device=share.device)
+    return of[goes_on].repeat_interleave(len(parts)), torch.lerp(low[:, None], high[:, None], parts).flatten()

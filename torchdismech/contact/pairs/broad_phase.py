@@ -1,0 +1,212 @@
+"""Which primitives may touch: pairs of overlapping boxes, for all robots of a batch at once.
+
+Boxes stand in columns along the axis on which a robot is longest, and those of a column are swept in the order in which
+they begin there. Columns and sweep only save work: which pairs come out is decided by comparing the given numbers, so
+that compiled code on a CPU (`native/boxes.cpp`) and operations of torch elsewhere (`contact.columns`) find the same
+ones. A robot's columns depend on its own boxes only: row i of a batch gives what robot i gives alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy  # its parts are imported at their first use
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from torchdismech.contact.pairs.columns import keys_of_pairs
+from torchdismech.errors import InputError
+from torchdismech.fused import fits, watched
+from torchdismech.native import address, function_of, taping
+from torchdismech.native.tape import NumbersRead
+
+__all__ = ["adjacent", "overlapping"]
+
+ROOM = 8  # pairs a box for which there is room at first
+
+Pairs = tuple[Tensor, Tensor, Tensor]
+
+
+@torch.no_grad()
+def overlapping(
+    low: Tensor,
+    high: Tensor,
+    other_low: Tensor | None = None,
+    other_high: Tensor | None = None,
+    excluded: Tensor | None = None,
+) -> Pairs:
+    """Return all pairs of boxes of the same robot that overlap; boxes that just touch count.
+
+    A robot with a coordinate that is not finite has no pairs.
+
+    Parameters
+    ----------
+    low, high : (B, M, 3) corners of axis-aligned boxes [m], low <= high.
+    other_low, other_high : (B, M2, 3) a second set; pairs are then one box of each set, else two of the first.
+    excluded : (X,) increasing int64, keys first * M2 + second of pairs that never count, in any robot (M2 = M for one
+        set; see `adjacent`).
+
+    Returns
+    -------
+    robot, first, second : (K,) int64, sorted by robot, then first, then second. first < second within one set.
+
+    Raises
+    ------
+    InputError
+        For shapes that do not fit, a box with low > high, or keys that are not increasing.
+    """
+    _check_shapes(low, high, other_low, other_high)
+    robots, own = low.shape[:2]
+    others = own if other_low is None else other_low.shape[1]
+    if robots == 0 or own == 0 or others == 0:
+        if excluded is not None:
+            _check_excluded(excluded, own * others)
+        empty = torch.empty(0, dtype=torch.int64, device=low.device)
+        return empty, empty, empty
+    boxes = [corner for corner in (low, high, other_low, other_high) if corner is not None]
+    found = _compiled(boxes, own, others, excluded)
+    return _by_torch(boxes, own, others, excluded) if found is None else found
+
+
+def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Pairs | None:
+    """Return the pairs by compiled code; None where torch has to find them, or to say what is wrong with the boxes."""
+    given = boxes if excluded is None else [*boxes, excluded]
+    function = function_of("overlapping_boxes") if fits(*given) and not watched() else None
+    if function is None or (excluded is not None and (excluded.dim(), excluded.dtype) != (1, torch.int64)):
+        return None
+    if taping():
+        raise NumbersRead("which boxes overlap depends on numbers")
+    corners: list[Tensor | None] = [corner.double().contiguous() for corner in boxes]  # exact
+    low, high, other_low, other_high = map(address, corners + [None] * (4 - len(corners)))
+    keys = None if excluded is None else excluded.contiguous()
+    none = (address(keys), 0 if keys is None else len(keys))
+    robots = len(boxes[0])
+    count = ROOM * sum(corner.shape[0] * corner.shape[1] for corner in boxes[::2])
+    room = -1
+    while count > room:
+        room = count
+        found = torch.empty(3, room, dtype=torch.int64)
+        count = function(robots, own, low, high, others, other_low, other_high, *none, room, found.data_ptr())
+    if count < 0:
+        return None
+    robot, first, second = found[:, :count].unbind()
+    return robot, first, second
+
+
+def _by_torch(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Pairs:
+    """Return the pairs by operations of torch; refuse boxes and keys that are wrong."""
+    if excluded is not None:
+        _check_excluded(excluded, own * others)
+    within = len(boxes) == 2
+    # both sets as one, in float64 (an exact copy), component by component: faster
+    low, high = (torch.cat(boxes[k::2], 1).double().movedim(2, 0).contiguous() for k in (0, 1))
+    rows = _finite_rows(low, high)
+    if len(rows) < low.shape[1]:
+        low, high = low[:, rows], high[:, rows]
+    _check_boxes(low, high, rows)
+    key = keys_of_pairs(low, high, own, within) if len(rows) else rows
+    if excluded is not None and len(excluded):
+        pair = key % (own * others)
+        at = torch.searchsorted(excluded, pair).clamp_(max=len(excluded) - 1)
+        key = key[excluded[at] != pair]
+    owner = key // others
+    robot = owner // own
+    return rows[robot], owner - robot * own, key - owner * others
+
+
+def adjacent(
+    primitives: ArrayLike, others: ArrayLike | None = None, links: ArrayLike | None = None, ring: int = 0
+) -> Tensor:
+    """Return the keys of pairs that are neighbours by topology, to exclude from contact.
+
+    Neighbours share a node, or have nodes at most `ring` links apart.
+
+    Parameters
+    ----------
+    primitives : (M, k) nodes of each: k = 1 points, 2 edges, 3 triangles.
+    others : (M2, k2) nodes of the primitives of the second set; without, pairs are within the first, first < second.
+    links : (L, 2) nodes that are one link apart; needed where ring > 0.
+    ring : how many links still count as near.
+
+    Returns
+    -------
+    (X,) increasing int64 keys first * M2 + second (M2 = M for one set), on the CPU.
+    """
+    if ring < 0:
+        raise InputError(f"ring must be at least 0, got {ring}")
+    if ring > 0 and links is None:
+        raise InputError(f"ring {ring} counts links between nodes: give links (L, 2)")
+    near = _checked_nodes("primitives", primitives)
+    far = near if others is None else _checked_nodes("others", others)
+    mesh = np.zeros((0, 2), dtype=np.int64) if links is None else _checked_nodes("links", links)
+    nodes = 1 + max((int(a.max()) for a in (near, far, mesh) if a.size), default=-1)
+    reached = _incidence(near, nodes)
+    steps = _incidence(mesh, nodes)
+    for _ in range(ring):
+        # to both ends of all links at a node, so to the node itself also; nodes without links stay
+        reached = reached + reached @ steps.T @ steps
+    pairs = (reached @ _incidence(far, nodes).T).tocoo()
+    first, second = pairs.row.astype(np.int64), pairs.col.astype(np.int64)
+    if others is None:
+        first, second = first[first < second], second[first < second]
+    return torch.from_numpy(np.sort(first * len(far) + second))
+
+
+def _checked_nodes(name: str, nodes: ArrayLike) -> np.ndarray:
+    """Return node numbers (n, k) as int64."""
+    array = np.asarray(nodes)
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer) or (array.size and array.min() < 0):
+        raise InputError(f"{name} must be node numbers of shape (n, k), got {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64)
+
+
+def _incidence(primitives: np.ndarray, nodes: int) -> scipy.sparse.csr_array:
+    """Return the matrix (M, nodes), true where a primitive has a node."""
+    count, corners = primitives.shape
+    rows = np.repeat(np.arange(count), corners)
+    matrix = scipy.sparse.coo_array((np.ones(rows.size, dtype=bool), (rows, primitives.ravel())), shape=(count, nodes))
+    return matrix.tocsr()
+
+
+def _finite_rows(low: Tensor, high: Tensor) -> Tensor:
+    """Return the robots (R,) whose boxes (3, B, M) are all finite, and no further apart than numbers can tell."""
+    spread, gap = high.amax(2) - low.amin(2), low.amax(2) - high.amin(2)  # one of them has each NaN and infinity
+    return (spread.isfinite() & gap.isfinite()).all(0).nonzero().flatten()
+
+
+def _check_shapes(low: Tensor, high: Tensor, other_low: Tensor | None, other_high: Tensor | None) -> None:
+    """Refuse shapes that do not fit."""
+    if low.ndim != 3 or low.shape[2] != 3 or low.shape != high.shape:
+        raise InputError(f"low and high must be (B, M, 3) both, got {tuple(low.shape)} and {tuple(high.shape)}")
+    if other_low is None and other_high is None:
+        return
+    if other_low is None or other_high is None:
+        raise InputError("a second set of boxes needs both other_low and other_high, one of them is None")
+    if other_low.ndim != 3 or other_low.shape[::2] != low.shape[::2] or other_low.shape != other_high.shape:
+        raise InputError(
+            f"other_low and other_high must be ({len(low)}, M2, 3) both, as low is {tuple(low.shape)}, got "
+            f"{tuple(other_low.shape)} and {tuple(other_high.shape)}: expand boxes that all robots share"
+        )
+
+
+def _check_boxes(low: Tensor, high: Tensor, rows: Tensor) -> None:
+    """Refuse a box that is inside out; `rows` are the numbers of the robots."""
+    if bool((low > high).any()):
+        axis, at, box = (low > high).nonzero()[0].tolist()
+        raise InputError(
+            f"box {box} of robot {int(rows[at])}: low {float(low[axis, at, box]):g} is above high "
+            f"{float(high[axis, at, box]):g} on axis {axis}; expected low <= high: is a margin negative?"
+        )
+
+
+def _check_excluded(excluded: Tensor, pairs: int) -> None:
+    """Refuse keys that a binary search would miss."""
+    if excluded.ndim != 1 or excluded.dtype != torch.int64:
+        raise InputError(f"excluded must be (X,) int64, got {tuple(excluded.shape)} {excluded.dtype}")
+    if len(excluded) and not (
+        bool((excluded[1:] > excluded[:-1]).all()) and int(excluded[0]) >= 0 and int(excluded[-1]) < pairs
+    ):
+        raise InputError(
+            f"excluded must be increasing keys first * M2 + second in 0 ... {pairs - 1}: take them from `adjacent` of "
+            "the same primitives"
+        )

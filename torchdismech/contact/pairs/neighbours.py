@@ -1,0 +1,135 @@
+"""Which parts of a robot are neighbours, and never touch: near each other along the body, so that surfaces overlap."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.contact.pairs.broad_phase import adjacent
+
+__all__ = ["NearNodes", "Neighbours"]
+
+DETOUR = 2.0  # how much longer than straight a way along the edges of triangles may be
+EXACTLY = 1e-9  # relative: surfaces that just touch do not overlap
+ROWS = 512  # nodes whose ways are looked at together
+
+
+class Neighbours(nn.Module):
+    """Pairs of primitives that never touch: those of all robots, and those of some.
+
+    Parameters
+    ----------
+    keys : (X,) increasing int64, of pairs that are neighbours in all robots, see `broad_phase.adjacent`.
+    others : (Y,) likewise, of pairs that are neighbours in some.
+    where : (B, Y) in which; (1, 0) without others.
+    """
+
+    per_robot = ("where",)
+    keys: Tensor
+    others: Tensor
+    where: Tensor
+
+    def __init__(self, keys: Tensor, others: Tensor, where: Tensor):
+        super().__init__()
+        self.register_buffer("keys", keys, persistent=False)
+        self.register_buffer("others", others, persistent=False)
+        self.register_buffer("where", where, persistent=False)
+
+    @classmethod
+    def of_all(cls, keys: Tensor) -> Neighbours:
+        """Return those that are the same in all robots."""
+        return cls(keys, keys[:0], torch.zeros(1, 0, dtype=torch.bool))
+
+    def touching(self, robot: Tensor, key: Tensor) -> Tensor | None:
+        """Return which pairs, of robots (K,) and with keys (K,), may touch; None: all of them.
+
+        It looks for those that are neighbours in some robots alone: searches leave the others out.
+        """
+        if not len(self.others):
+            return None
+        at = torch.searchsorted(self.others, key).clamp_(max=len(self.others) - 1)
+        return ~((self.others[at] == key) & self.where[robot % len(self.where), at])
+
+
+class NearNodes:
+    """Pairs of nodes whose surfaces overlap as built, and that hang together, not far along the edges.
+
+    They are less than a reach apart. Ways along the edges of triangles are no straight lines, so they count up to twice
+    the reach.
+
+    Parameters
+    ----------
+    positions : (N, 3) as built [m].
+    links : (L, 2) nodes that an edge joins.
+    lengths : (L,) of these edges [m].
+    reach : (1,) or (B,) of the robots [m].
+
+    Attributes
+    ----------
+    pairs : (P, 2) that are near for the largest reach, the smaller number first.
+    """
+
+    def __init__(self, positions: np.ndarray, links: np.ndarray, lengths: np.ndarray, reach: np.ndarray):
+        self._reach, self._count = reach * (1 - EXACTLY), len(positions)
+        self.pairs, self._least = np.zeros((0, 2), dtype=np.int64), np.zeros(0)
+        most = float(self._reach.max())
+        if len(links) and lengths.min() < most:
+            self.pairs, self._least = _near(positions, links, lengths, most)
+
+    def neighbours(self, first: np.ndarray, second: np.ndarray | None = None) -> Neighbours:
+        """Return the pairs of primitives, by their nodes (M, k), that share a node or have one near one of the other.
+
+        Pairs are within the first set, or, if there is a second one (M2, k2), of one of each.
+        """
+        others = first if second is None else second
+        keys = adjacent(first, second, self.pairs, 1)
+        i, j = divmod(keys.numpy(), max(len(others), 1))
+        near = torch.from_numpy(self._least_of(first[i], others[j]) <= self._reach[:, None])  # (1, X) or (B, X)
+        some = ~near.all(0)
+        return Neighbours(keys[~some], keys[some], near[:, some]) if bool(some.any()) else Neighbours.of_all(keys)
+
+    def _least_of(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the reach (X,) from which on primitives with nodes (X, k) and (X, k2) are near; 0 for a shared one."""
+        known = self.pairs[:, 0] * self._count + self.pairs[:, 1]
+        order = np.argsort(known)
+        known, least = np.append(known[order], -1), np.append(self._least[order], np.inf)
+        found = np.full(len(first), np.inf)
+        for a, b in product(first.T, second.T):
+            key = np.minimum(a, b) * self._count + np.maximum(a, b)
+            at = np.searchsorted(known[:-1], key)
+            own = np.where(known[at] == key, least[at], np.inf)
+            found = np.minimum(found, np.where(a == b, 0.0, own))
+        return found
+
+
+def _near(positions: np.ndarray, links: np.ndarray, lengths: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of nodes (P, 2) that are near for a reach of `most`, and the reach (P,) from which on they are.
+
+    Other arguments are as for `NearNodes`.
+    """
+    from scipy.spatial import cKDTree  # takes a tenth of a second to import
+
+    close = cKDTree(positions).query_pairs(most, output_type="ndarray")
+    close = close[np.argsort(close[:, 0], kind="stable")]
+    ways = _ways(close, links, lengths, len(positions), DETOUR * most)
+    near = ways < np.inf
+    apart = np.linalg.norm(positions[close[:, 0]] - positions[close[:, 1]], axis=1)
+    return close[near], np.maximum(ways / DETOUR, apart)[near]
+
+
+def _ways(pairs: np.ndarray, links: np.ndarray, lengths: np.ndarray, count: int, limit: float) -> np.ndarray:
+    """Return the lengths of the ways (P,) along edges between pairs of nodes (P, 2); infinite beyond a limit."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    graph = csr_array((lengths, (links[:, 0], links[:, 1])), shape=(count, count))
+    starts, row = np.unique(pairs[:, 0], return_inverse=True)
+    found = np.full(len(pairs), np.inf)
+    for first in range(0, len(starts), ROWS):
+        ways = dijkstra(graph, directed=False, indices=starts[first : first + ROWS], limit=limit)
+        here = (row >= first) & (row < first + ROWS)
+        found[here] = ways[row[here] - first, pairs[here, 1]]
+    return found

@@ -1,0 +1,371 @@
+"""What pairs in contact add up to, by compiled code that takes some pairs at a time (`native/pairs.cpp`).
+
+Nothing that is found for a single pair is kept, so all of it stays in a processor's nearest cache. Where compiled code
+cannot be had, and for derivatives by autograd, `pairs.Touching` has the same pair by pair.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import is_
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.contact.law import LawConstants
+from torchdismech.contact.pairs.pair_loops import KNOWN, PairLoops
+from torchdismech.contact.pairs.pairs import Listed, PairTable
+from torchdismech.fused import Fused, Loop, fits
+from torchdismech.native import address, function_of, taping
+from torchdismech.native.tape import NumbersRead
+
+__all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_pairs"]
+
+BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
+AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
+
+
+@dataclass(frozen=True)
+class BlockPlaces:
+    """Where the blocks of a table's pairs go, and what is there without them; see `Blocks` in `native/pairs.cpp`.
+
+    Attributes
+    ----------
+    limit : blocks from this number on are left out.
+    of_pairs : (C, n^2) number of the block of each two nodes of a pair.
+    slot : (nnz,) int32, where in a robot's sums of blocks the values find their own, -1 for none.
+    own : (nnz,) int32, which value of the matrix without contact they begin as, -1 for none.
+    """
+
+    limit: int
+    of_pairs: Tensor
+    slot: np.ndarray
+    own: np.ndarray
+
+    @cached_property
+    def bound(self) -> _Structure:
+        """The same as a structure of compiled code."""
+        return _Structure(len(self.slot), self.limit, self.of_pairs, self.slot, self.own)
+
+
+class _Structure:
+    """A structure of compiled code: integers, and where tensors and arrays stand in memory, which it keeps alive.
+
+    Attributes
+    ----------
+    address : of it, where it stays.
+    """
+
+    def __init__(self, *members: Tensor | np.ndarray | int | None):
+        self._numbers = np.empty(len(members), dtype=np.int64)
+        self.address: int = self._numbers.ctypes.data
+        self.fill(*members)
+
+    def fill(self, *members: Tensor | np.ndarray | int | None) -> None:
+        """Put other members, as many, in the places of those before."""
+        self._members = members
+        self._numbers[:] = [address(member) or 0 for member in members]
+
+
+class _BoundLoop(NamedTuple):
+    """A loop bound to memory: the address by which compiled code knows it, and how many rows of values it finds."""
+
+    address: int
+    rows: int
+
+
+class _Calls:
+    """Pairs, for compiled code: where they are comes with each call.
+
+    Loops are given views of the memory that it is gathered in.
+
+    Parameters
+    ----------
+    listed : the pairs.
+    given : what else each pair is known by, (C,), or () for all.
+    dtype : of all numbers.
+    places : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
+
+    Attributes
+    ----------
+    x, moving : (3 n, AT_ONCE) the coordinates of some pairs in the two vectors.
+    given : of these pairs; what is the same for all is a copy.
+    known : (KNOWN, AT_ONCE) what searches know of them.
+    """
+
+    def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, places: Tensor | None = None):
+        columns, coordinates = sum(tensor.dim() > 0 for tensor in given), 3 * listed.nodes.shape[1]
+        self._read = torch.empty(2 * coordinates + columns + KNOWN, AT_ONCE, dtype=dtype)
+        self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
+        row = iter(rows)
+        self.given = [next(row) if tensor.dim() else torch.empty_like(tensor) for tensor in given]
+        self._dtype, self._functions = dtype, dict[str, Callable]()
+        self._columns, self._pairs = _Structure(*[None] * columns), _Structure(*[None] * 8)
+        self._loops: dict[Fused, _BoundLoop | None] = {}
+        self._held: list[Any] = []  # what compiled code knows by its address
+        self.bind(listed, given, places)
+
+    def bind(self, listed: Listed, given: Sequence[Tensor], places: Tensor | None) -> None:
+        """Take other pairs, with as many nodes, which are known by numbers of the same kinds."""
+        columns = [tensor.contiguous() for tensor in given if tensor.dim()]
+        for own, tensor in zip(self.given, given, strict=True):
+            if not tensor.dim():
+                own.copy_(tensor)
+        robot, nodes = (tensor.contiguous() for tensor in listed)
+        self.count = len(robot)
+        self._columns.fill(*columns)
+        sizes = (nodes.shape[1], self.count, len(columns))
+        self._pairs.fill(*sizes, robot, nodes, places, self._columns.address, self._read)
+
+    def _function(self, name: str) -> Callable:
+        """Return a function of compiled code, which is there where loops are."""
+        if name not in self._functions:
+            function = function_of(name, self._dtype)
+            assert function is not None
+            self._functions[name] = function
+        return self._functions[name]
+
+    def loop(self, loop: Fused, given: Sequence[Tensor]) -> _BoundLoop | None:
+        """Return a loop bound to the views that it is given; None where it is not compiled."""
+        if loop not in self._loops:
+            self._loops[loop] = self._bound(loop, given)
+        return self._loops[loop]
+
+    def _bound(self, loop: Fused, given: Sequence[Tensor]) -> _BoundLoop | None:
+        program = loop.program(given)
+        if program is None:
+            return None
+        assert isinstance(program, Loop)  # these are numbers on a CPU
+        rows = program.counts[0]
+        inputs = program.inputs(1, AT_ONCE, program.read_among(given))
+        bound = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self._dtype), rows)
+        self._held += [bound, given]
+        return _BoundLoop(bound.address, rows)
+
+    def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
+        """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own."""
+        if taping():
+            raise NumbersRead("which pairs may touch depends on numbers")
+        function = self._function(name)
+        first, second = first.contiguous(), second.contiguous()
+        return function(self._pairs.address, first.shape[1], *map(address, (first, second, known, *rest)))
+
+
+class _Kept(threading.local):
+    """The loops of `of_pairs`, bound once in each thread and used again for other pairs.
+
+    Attributes
+    ----------
+    calls : by loop, nodes of a pair, what else it is known by, and dtype.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple, _Calls] = {}
+
+
+_kept = _Kept()
+
+
+def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
+    """Return the values (k, C) that a loop finds for each pair.
+
+    Parameters
+    ----------
+    loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,). It is kept for good.
+    first, second : (B, n).
+    """
+    if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
+        key = (loop, listed.nodes.shape[1], len(given), first.dtype)
+        calls = _kept.calls.get(key)
+        if calls is None:
+            calls = _kept.calls[key] = _Calls(listed, given, first.dtype)
+        else:
+            calls.bind(listed, given, None)
+        bound = calls.loop(loop, (calls.x, calls.moving, *calls.given))
+        if bound is not None:
+            values = first.new_empty(bound.rows, calls.count)
+            calls.call("pair_values", first, second, None, bound.address, None, calls.count, values)
+            return values
+    return loop.of_columns(listed.gathered(first), listed.gathered(second), *given)
+
+
+def _given_of(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
+    """Return what pairs of a table are known by: reaches, constants of the law, what kernels take; and their places."""
+    given = [table.reaches, *constants.at(table.robot).given(), *table.more]
+    return given, table.robot * table.shape[1] + table.place
+
+
+class PairSums:
+    """The pairs of a table by a law whose constants are what they are now; where they are comes with each call.
+
+    Parameters
+    ----------
+    loops : of the table's kernel.
+    table : of the pairs.
+    constants : of the law, each () or (B, 1).
+    """
+
+    def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
+        self._loops = loops
+        given, places = _given_of(table, constants)
+        self._calls = _Calls(table.listed, given, table.reaches.dtype, places)
+        self._bind(table, constants)
+        self._reach, *rest = self._calls.given
+        count = len(constants.given())
+        self._law, self._more = rest[:count], rest[count:]
+        self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
+
+    def _bind(self, table: PairTable, constants: LawConstants) -> None:
+        self._table, self._constants = weakref.ref(table), constants
+        self._shape = (*table.shape, KNOWN)
+
+    @classmethod
+    def of(
+        cls, loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants
+    ) -> PairSums | None:
+        """Return the sums for q and a velocity (B, n) where compiled code can find them; None where torch has to.
+
+        The table keeps them, which lives for a step: they serve as long as the law has the same tensors. Those of
+        single robots are looked at anew each time.
+        """
+        if not fits(q, velocity):
+            return None
+        kept: PairSums | None = table.sums.get(loops)
+        if kept is not None and kept._table() is not table:  # it was bound to another one since
+            kept = None
+        if kept is not None and kept._serves(constants.given()):
+            return kept if kept._is_compiled else None
+        return cls.bound_to(loops, table, constants, kept)
+
+    @classmethod
+    def bound_to(
+        cls, loops: PairLoops, table: PairTable, constants: LawConstants, kept: PairSums | None
+    ) -> PairSums | None:
+        """Return the sums for the pairs of a table: `kept` ones, now bound to this table, where they can be.
+
+        None where compiled code cannot find them.
+        """
+        numbers = constants.given()
+        if not fits(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
+            return None
+        if kept is not None and kept._can_take(loops, table, constants):
+            given, places = _given_of(table, constants)
+            kept._calls.bind(table.listed, given, places)
+            kept._bind(table, constants)
+        else:
+            kept = cls(loops, table, constants)
+        table.sums[loops] = kept
+        return kept if kept._is_compiled else None
+
+    def _can_take(self, loops: PairLoops, table: PairTable, constants: LawConstants) -> bool:
+        """Return whether these sums may be bound to another table's pairs."""
+        shapes = [number.numel() > 1 for number in self._constants.given()]
+        same_kinds = shapes == [number.numel() > 1 for number in constants.given()]
+        return self._loops is loops and same_kinds and table.reaches.dtype == self._reach.dtype
+
+    def _serves(self, numbers: Sequence[Tensor]) -> bool:
+        """Return whether these are the tensors of the constants, for all robots."""
+        own = self._constants.given()
+        same = len(own) == len(numbers) and all(map(is_, own, numbers))
+        return same and all(number.numel() == 1 for number in numbers)
+
+    @cached_property
+    def _is_compiled(self) -> bool:
+        calls = self._calls
+        slack = calls.loop(self._loops.slack, self._slack_of)
+        return None not in (slack, calls.loop(self._loops.on_nodes, self._given), self._blocks(None))
+
+    def touching(self, q: Tensor) -> Tensor:
+        """Return the numbers (A,) of the pairs that touch at q (B, n), in the table's list."""
+        numbers = torch.empty(self._calls.count, dtype=torch.long)
+        return numbers[: self._calls.call("pair_touching", q, q, None, self._slack, numbers)]
+
+    def add_force(self, q: Tensor, velocity: Tensor, total: Tensor) -> None:
+        """Add the forces at q and a velocity (B, n) to `total` (B, n) [N]."""
+        force = self._loop(self._loops.on_nodes, self._given)
+        self._calls.call("pair_forces", q, velocity, None, self._slack, force, total)
+
+    def add(
+        self,
+        q: Tensor,
+        velocity: Tensor,
+        known: Tensor | None,
+        total: Tensor,
+        values: Tensor,
+        before: Tensor | None,
+        gains: Sequence[float | Tensor],
+        at: BlockPlaces,
+    ) -> None:
+        """Add the forces to `total` (B, n), and -gains[0] dF/dx - gains[1] dF/dvelocity to values.
+
+        Parameters
+        ----------
+        known : (B, P, KNOWN) of the pairs, whose tractions a search expects; see `ContactLaw.partials`.
+        values : (nnz, B), or more rows.
+        before : the values without contact, which `values` are to begin as; None if they are there already.
+        """
+        for own, gain in zip(self._gains, gains, strict=True):
+            own.fill_(gain)
+        blocks = self._blocks(known)
+        assert blocks is not None and (known is None or known.shape == self._shape)
+        bound = (self._slack, blocks.address, total, at.bound.address, values.shape[1], before, values)
+        self._calls.call("pair_blocks", q, velocity, known, *bound)
+
+    def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `Touching.summary` does of the pairs that touch, (3, A), and the forces (B, n) [N]."""
+        summary, found, total = self._summary, q.new_empty(3, len(touching)), torch.zeros_like(q)
+        self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), found, total)
+        return found, total
+
+    @cached_property
+    def _summary(self) -> int:
+        return self._loop(self._loops.summary_of_nodes, self._given)
+
+    def begun(self, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return what a search knows of the pairs (B, P, KNOWN) where it begins; zeros in empty places."""
+        begun, found = self._loop(self._loops.begun, self._given), q.new_zeros(self._shape)
+        self._calls.call("pair_known", q, velocity, None, begun, found)
+        return found
+
+    def expected(self, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
+        """Return what a search knows (B, P, KNOWN) of the pairs at its next iterate, if this was `known` before."""
+        assert known.shape == self._shape
+        calls, found = self._calls, q.new_zeros(self._shape)
+        given = (calls.x, calls.moving, self._reach, calls.known, *self._law, *self._more)
+        calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
+        return found
+
+    def bear(self, motion: Tensor, part: Tensor) -> None:
+        """Let `part` (B,) be no larger than what pairs bear of a motion (B, n); see `pair_loops.APART`."""
+        bound = self._loop(self._loops.bearable, (self._calls.x, self._reach))
+        self._calls.call("pair_least", motion, motion, None, bound, part)
+
+    @cached_property
+    def _slack(self) -> int:
+        return self._loop(self._loops.slack, self._slack_of)
+
+    @property
+    def _slack_of(self) -> tuple[Tensor, ...]:
+        return self._calls.x, self._reach, self._law[1], *self._more
+
+    @property
+    def _given(self) -> tuple[Tensor, ...]:
+        return self._calls.x, self._calls.moving, self._reach, *self._law, *self._more
+
+    def _blocks(self, known: Tensor | None) -> _BoundLoop | None:
+        moving = (self._calls.x, self._calls.moving, *self._gains, self._reach)
+        if known is None:
+            return self._calls.loop(self._loops.blocks, (*moving, *self._law, *self._more))
+        return self._calls.loop(self._loops.held_blocks, (*moving, self._calls.known[:3], *self._law, *self._more))
+
+    def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:
+        """Return where compiled code finds a loop that is compiled, as the others are."""
+        bound = self._calls.loop(loop, given)
+        assert bound is not None
+        return bound.address

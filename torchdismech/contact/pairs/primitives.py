@@ -1,0 +1,166 @@
+"""Points, edges and triangles of a robot, and which of them may touch in a step: by their boxes, then by distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.contact.pairs.broad_phase import overlapping
+from torchdismech.contact.pairs.neighbours import Neighbours
+from torchdismech.contact.pairs.pair_loops import FIRST, Kernel, vectors
+from torchdismech.contact.pairs.pair_sums import of_pairs
+from torchdismech.contact.pairs.pairs import Listed
+from torchdismech.fused import Fused
+from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+from torchdismech.geometry.vec3 import Vec3
+
+__all__ = ["Met", "Near", "Primitives", "met", "moving", "near", "slack"]
+
+
+class Primitives(nn.Module):
+    """Points, edges or triangles of a robot that a contact is for, with the radii of their surfaces.
+
+    Parameters
+    ----------
+    nodes : (L, k) of all that the robot has.
+    radius : (L,), (1, L) or (B, L) [m].
+    kind : (L,) their kinds in the share of the contact (see `shares`).
+    chosen : (M,) those that the contact is for.
+    """
+
+    per_robot = ("radius",)
+    nodes: Tensor
+    corners: Tensor
+    radius: Tensor
+    kind: Tensor
+
+    def __init__(self, nodes: np.ndarray, radius: Tensor, kind: np.ndarray, chosen: np.ndarray):
+        super().__init__()
+        self.register_buffer("nodes", torch.as_tensor(nodes[chosen]), persistent=False)  # (M, k)
+        self.register_buffer("corners", self.nodes.t().flatten(), persistent=False)  # (k M,), the first of each first
+        self.register_buffer("radius", radius[..., chosen], persistent=False)  # (M,), (1, M) or (B, M)
+        self.register_buffer("kind", torch.as_tensor(kind[chosen]), persistent=False)  # (M,)
+
+    def boxes(self, low: Tensor, high: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+        """Return boxes (B, M, 3) about the surfaces, grown by `more`, while the nodes stay in boxes (B, N, 3)."""
+        grown = (self.radius + more).unsqueeze(-1)
+        return self._of_corners(torch.minimum, low) - grown, self._of_corners(torch.maximum, high) + grown
+
+    def _of_corners(self, function: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
+        """Return the least or largest numbers (B, M, 3) of each primitive's nodes, which are at x (B, N, 3)."""
+        count, corners = self.nodes.shape
+        return reduce(function, x.index_select(1, self.corners).unflatten(1, (corners, count)).unbind(1))
+
+    def radii(self, robot: Tensor, index: Tensor) -> Tensor:
+        """Return the radii (K,) of primitives of robots."""
+        if self.radius.dim() == 1:
+            return self.radius.index_select(0, index)
+        return self.radius[robot % len(self.radius), index]
+
+
+class Met(NamedTuple):
+    """Pairs of primitives whose boxes overlap, by robot: (K,) each.
+
+    Attributes
+    ----------
+    robot : number of the robot.
+    first, second : numbers of the primitives.
+    reach : the sum of the two radii [m].
+    """
+
+    robot: Tensor
+    first: Tensor
+    second: Tensor
+    reach: Tensor
+
+
+class Near(NamedTuple):
+    """Pairs that may touch in a step.
+
+    Attributes
+    ----------
+    listed : robots and nodes.
+    reach : (K,) the sum of the two radii [m].
+    goes_on : (4, K) where smooth lines go on, see `geometry.crossing`; None of other pairs.
+    """
+
+    listed: Listed
+    reach: Tensor
+    goes_on: Tensor | None = None
+
+    def chosen(self, which: Tensor) -> Near:
+        """Return those that `which` (K,) is true of."""
+        numbers = which.nonzero().squeeze(1)  # once: several times as fast as indexing each by `which`
+        robot, nodes, reach = (of.index_select(0, numbers) for of in (*self.listed, self.reach))
+        goes_on = None if self.goes_on is None else self.goes_on.index_select(1, numbers)
+        return Near(Listed(robot, nodes), reach, goes_on)
+
+
+def met(
+    first: Primitives,
+    second: Primitives,
+    low: Tensor,
+    high: Tensor,
+    more: tuple[Tensor, Tensor],
+    excluded: Neighbours,
+    ruled: Tensor,
+) -> Met:
+    """Return the pairs whose boxes overlap while the nodes stay in boxes (B, N, 3).
+
+    Parameters
+    ----------
+    more : by how much boxes of the first and of the second set are larger than what is in them [m].
+    excluded : pairs that never touch.
+    ruled : (K, K) whether pairs of two kinds of primitives count.
+    """
+    boxes = first.boxes(low, high, more[0])
+    others: tuple = (None, None) if second is first else second.boxes(low, high, more[1])
+    robot, i, j = overlapping(*boxes, others[0], others[1], excluded.keys)
+    if (apart := excluded.touching(robot, i * len(second.nodes) + j)) is not None:
+        robot, i, j = (of[apart] for of in (robot, i, j))
+    if len(ruled) > 1:
+        kept = ruled[first.kind[i], second.kind[j]].nonzero().squeeze(1)
+        robot, i, j = (of.index_select(0, kept) for of in (robot, i, j))
+    return Met(robot, i, j, first.radii(robot, i) + second.radii(robot, j))
+
+
+def near(kernel: Kernel, nodes: Tensor, found: Met, low: Tensor, high: Tensor, limit: Tensor) -> Near:
+    """Return which pairs can get as close as a `limit` (K,): boxes say little of long edges that lie askew.
+
+    Parameters
+    ----------
+    nodes : (K, 4) of the pairs, two edges or a point and a triangle.
+    low, high : (B, N, 3) the boxes that nodes stay in.
+    """
+    listed = Listed(found.robot, nodes)
+    gap = of_pairs(_SLACK[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
+    return Near(listed, found.reach).chosen(gap <= 0)
+
+
+def moving(low: Tensor, high: Tensor) -> tuple[tuple[Vec3, ...], list[Tensor]]:
+    """Return the middles of nodes' boxes (3 n, C), and how far each node may get from there."""
+    ends = tuple(zip(vectors(low), vectors(high), strict=True))
+    ways = [b - a for a, b in ends]
+    return tuple((a + b).times(0.5) for a, b in ends), [0.5 * torch.sqrt(way.dot(way)) for way in ways]
+
+
+def slack(kernel: Kernel, middles: tuple[Vec3, ...], rooms: list[Tensor], limit: Tensor) -> Tensor:
+    """Return by how much pairs of four nodes stay beyond a limit while each node is as near to a middle as its room.
+
+    A distance changes by no more than the nodes move, so it is enough to know it in the middle.
+    """
+    first = len(FIRST[kernel])
+    distance = torch.sqrt(kernel(*middles).squared_distance(middles))
+    return distance - reduce(torch.maximum, rooms[:first]) - reduce(torch.maximum, rooms[first:]) - limit
+
+
+def _slack(kernel: Kernel, low: Tensor, high: Tensor, limit: Tensor) -> list:
+    return [slack(kernel, *moving(low, high), limit)]
+
+
+_SLACK = {k: Fused(partial(_slack, k), "distances of pairs") for k in (closest_segments, closest_on_triangle)}

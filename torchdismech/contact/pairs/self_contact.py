@@ -1,0 +1,411 @@
+"""Contact of a robot's parts with each other: rods with rods, rods with shells, shells with shells.
+
+`SelfContact` is one law with the pairs that it is for; `SelfContacts` are all those of a robot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.contact.law import ConstraintLaw, law_of
+from torchdismech.contact.pairs.broad_phase import adjacent
+from torchdismech.contact.pairs.centre_lines import CentreLines
+from torchdismech.contact.pairs.neighbours import NearNodes, Neighbours
+from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
+from torchdismech.contact.pairs.pair_sums import PairSums
+from torchdismech.contact.pairs.pairs import PairTable, Touching, touching
+from torchdismech.contact.pairs.primitives import Near, Primitives, met, near
+from torchdismech.contact.pairs.shares import Ruled, Share, shares
+from torchdismech.contact.response import Friction, Response, of_robots
+from torchdismech.errors import InputError
+from torchdismech.fused import Fused
+from torchdismech.geometry.crossing import closest_crossing
+from torchdismech.geometry.distances import closest_on_triangle, closest_segments
+from torchdismech.robot.body import Body, side_by_side
+from torchdismech.solve.linear.base import IndexMap
+
+__all__ = ["Pairs", "SelfContact", "SelfContacts", "summed"]
+
+ROUNDING = 0.02  # closest points of parallel edges are told apart well, and distances are 1e-4 of the reach too large
+# edges with edges, points with triangles, smooth lines with each other
+KERNELS: tuple[Kernel, ...] = (closest_segments, closest_on_triangle, closest_crossing)
+CENTRE_LINES = ("straight", "smooth")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What may touch in a step: edges with edges, points with triangles.
+
+    Attributes
+    ----------
+    tables : one of each kind of pairs that the robot has, contact by contact.
+    low, high : (B, N, 3) the boxes that the nodes may move in without another pair coming close [m].
+    """
+
+    tables: tuple[PairTable, ...]
+    low: Tensor
+    high: Tensor
+
+    def rows(self, index: Tensor) -> Pairs:
+        """Return the pairs of the robots that `index` selects."""
+        return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
+
+    def of_contacts(self, numbers: Collection[int]) -> Pairs:
+        """Return the pairs of the contacts with these numbers alone."""
+        return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
+
+    def cover(self, q: Tensor) -> Tensor:
+        """Return the robots (B,) whose nodes are, at q (B, n), where the pairs are complete."""
+        low, high = self.low.flatten(1), self.high.flatten(1)
+        positions = q[:, : low.shape[1]]
+        return ((positions >= low) & (positions <= high)).all(1)
+
+
+class Summary(NamedTuple):
+    """What A pairs that touch do.
+
+    Attributes
+    ----------
+    robot, gap : (A,) number of the robot; gap [m].
+    load : (A,) how large the force between the two surfaces is [N].
+    speed : (A,) how fast the surfaces slide along each other [m/s].
+    on_dofs : (B, n) the sum of the forces on the nodes [N].
+    """
+
+    robot: Tensor
+    gap: Tensor
+    load: Tensor
+    speed: Tensor
+    on_dofs: Tensor
+
+
+class SelfContact(nn.Module):
+    """Contact between the parts of a robot.
+
+    Every rod edge and every side of a triangle may touch every other, and every node every triangle, but for those
+    that are neighbours. Surfaces are those of capsules about the edges and of triangles with half the shell's
+    thickness to each side. Each pair has a potential of its own: where two surfaces lie on each other, the stiffness
+    adds up over the pairs that are close.
+
+    A robot may have several, each with a law and friction of its own: those that name parts rule how these touch, and
+    the one that names none rules what is left.
+
+    Parameters
+    ----------
+    response, friction : the law between two surfaces.
+    ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default neighbours are those
+        whose surfaces overlap as built, near each other along the body: parts of a rod whose edges are shorter than its
+        diameter always overlap. It goes by length, so short edges somewhere change nothing elsewhere.
+    rounding : how far edges are rounded, in parts of the sum of two radii. Edges that lie side by side have no unique
+        closest points, so that the force jumps from end to end, and Newton's method finds no root; rounded ones meet
+        in the middle. Distances come out larger by up to rounding^2 / 4 of that sum. 0 for none.
+    between : names of the two parts that touch each other, twice the same for a part that touches itself; names are
+        those of `add_rod`, `add_rods` and `add_shell`. None: all parts.
+    centre_line : "straight": rods touch as chains of straight edges, as in the papers. "smooth": where they cross, they
+        touch as smooth lines (`geometry.crossing`). Then a crossing is one contact, and its force does not jump from
+        edge to edge and accounts for the rods' curvature. Where they lie along each other or bend sharply, they still
+        touch as straight edges (`contact.centre_lines`). For potentials.
+    themselves : whether a piece touches itself, too. A piece is what hangs together and has one name (or none): ropes
+        that are not tied to each other are a piece each, and with False each touches the others alone.
+    name : what reports call it; by default "self_contact", or the two names with "-" between.
+    """
+
+    body: Body
+    own: Tensor
+    _near_edges: Neighbours
+    _near_triangles: Neighbours
+
+    def __init__(
+        self,
+        response: Response,
+        friction: Friction | None = None,
+        ring: int | None = None,
+        rounding: float = ROUNDING,
+        between: Sequence[str] | None = None,
+        themselves: bool = True,
+        name: str | None = None,
+        centre_line: str = "straight",
+    ):
+        super().__init__()
+        if centre_line not in CENTRE_LINES:
+            raise InputError(f"SelfContact.centre_line: expected 'straight' or 'smooth', got {centre_line!r}")
+        if not 0 <= rounding <= 1:
+            raise InputError(f"SelfContact.rounding: expected a number from 0 to 1, got {rounding}")
+        self.rounding = float(rounding)
+        if ring is not None and ring < 0:
+            raise InputError(f"SelfContact.ring: expected 0 or more edges, got {ring}")
+        if between is not None and (isinstance(between, str) or len(between) != 2):
+            raise InputError(f"SelfContact.between: expected the names of two parts, got {between!r}")
+        if between is not None and not themselves and between[0] != between[1]:
+            problem = "goes with all parts, or with one name twice; parts of two names are not the same piece"
+            raise InputError(f"SelfContact.themselves: False {problem}: leave it out")
+        self.name = name if name is not None else "self_contact" if between is None else "-".join(between)
+        if not self.name or "/" in self.name:
+            raise InputError(f"SelfContact.name: expected a name without '/', got {self.name!r}")
+        self.ruled = Ruled(f"SelfContact {self.name!r}", None if between is None else (*between,), themselves)  # type: ignore[arg-type]
+        self.law = law_of(response, friction)
+        self.ring = ring
+        self.centre_line = centre_line
+        if centre_line == "smooth" and self.constrained:
+            raise InputError("SelfContact.centre_line: 'smooth' goes with Penalty or Barrier, not with Complementarity")
+        law = self.law
+        self._loops = {} if isinstance(law, ConstraintLaw) else {kernel: PairLoops(kernel, law) for kernel in KERNELS}
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the derivative of the forces is a symmetric matrix."""
+        return self.constrained or self.law.friction is None
+
+    @property
+    def constrained(self) -> bool:
+        """Whether it is a constraint, and no force: the integrator finds its loads."""
+        return isinstance(self.law, ConstraintLaw)
+
+    def bind(self, body: Body, share: Share) -> None:
+        """Learn the robot and what of it this contact is for; find which of its parts are neighbours."""
+        if hasattr(self, "body"):
+            raise InputError(f"{self.ruled.label}: belongs to another model already; make a new one for each model")
+        self.body = body
+        self.register_buffer("own", torch.as_tensor(share.own), persistent=False)
+        rules = np.asarray(share.own.any(axis=1))
+        of_edges, of_nodes, of_triangles = (
+            np.flatnonzero(rules[kind]) for kind in (share.edges, share.nodes, share.triangles)
+        )
+        radius = side_by_side(body.edge_contact_radius, body.side_contact_radius())
+        self.edges = Primitives(body.links, radius, share.edges, of_edges)
+        points = np.arange(body.n_nodes)[:, None]
+        self.points = Primitives(points, body.node_contact_radius(), share.nodes, of_nodes)
+        self.triangles = Primitives(body.triangles, body.face_contact_radius, share.triangles, of_triangles)
+        self.lines = CentreLines(body, of_edges) if self.centre_line == "smooth" else None
+        sides: tuple[np.ndarray, ...] = (points[of_nodes], body.triangles[of_triangles])
+        self._near_edges, self._near_triangles = self._neighbours((body.links[of_edges],), sides)
+
+    def _neighbours(self, *sets: tuple[np.ndarray, ...]) -> list[Neighbours]:
+        """Return the neighbours within each set of primitives, or between two, by their nodes (M, k)."""
+        if self.ring is not None:
+            links = self.body.links
+            keys = [adjacent(each[0], each[1] if len(each) > 1 else None, links, self.ring) for each in sets]
+            return [Neighbours.of_all(of) for of in keys]
+        near = self._near_nodes()
+        return [near.neighbours(*each) for each in sets]
+
+    def _near_nodes(self) -> NearNodes:
+        """Return the nodes on one body whose surfaces overlap as built, robot by robot."""
+        lengths = side_by_side(self.body.edge_length, self.body.shell_edge_length)
+        shortest = lengths.reshape(-1, lengths.shape[-1]).amin(0).detach().cpu().numpy()
+        radius = self.points.radius
+        widest = radius.reshape(-1, radius.shape[-1]).amax(1)
+        reach = (2 * widest + self.law.response.tolerance.reshape(-1)).detach().cpu().numpy()
+        return NearNodes(self.body.nodes.detach().cpu().numpy(), self.body.links, shortest, reach)
+
+    # ---- broad phase -------------------------------------------------------------------------------------------
+
+    def tables(self, low: Tensor, high: Tensor, number: int) -> list[PairTable]:
+        """Return the pairs that may touch while the nodes stay in boxes (B, N, 3); `number` is that of this contact."""
+        found: list[tuple[Kernel, Near]]
+        if self.lines is None:
+            found = [(closest_segments, self._near(closest_segments, low, high))]
+        else:
+            found = list(
+                zip((closest_segments, closest_crossing), self._near_lines(self.lines, low, high), strict=True)
+            )
+        if len(self.triangles.nodes):
+            found.append((closest_on_triangle, self._near(closest_on_triangle, low, high)))
+        rounding = {closest_segments: self.rounding}
+        return [
+            PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding.get(kernel, 0.0), number, pairs.goes_on)
+            for kernel, pairs in found
+        ]
+
+    def _near(self, kernel: Kernel, low: Tensor, high: Tensor) -> Near:
+        """Return the pairs of a kind that may touch while the nodes stay in boxes (B, N, 3)."""
+        of_edges = kernel is closest_segments
+        first, second = (self.edges, self.edges) if of_edges else (self.points, self.triangles)
+        tolerance = self.law.response.tolerance
+        more = 0.5 * tolerance
+        excluded = self._near_edges if of_edges else self._near_triangles
+        pairs = met(first, second, low, high, (more, more), excluded, self.own)
+        nodes = torch.cat([first.nodes.index_select(0, pairs.first), second.nodes.index_select(0, pairs.second)], dim=1)
+        return near(kernel, nodes, pairs, low, high, pairs.reach + of_robots(tolerance, pairs.robot))
+
+    def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor) -> tuple[Near, Near]:
+        """Return the pairs of edges that may touch, as straight ones and as lines that cross."""
+        tolerance = self.law.response.tolerance
+        more = 0.5 * tolerance + lines.bulges(low, high)
+        pairs = met(self.edges, self.edges, low, high, (more, more), self._near_edges, self.own)
+        return lines.near(pairs, low, high, of_robots(tolerance, pairs.robot))
+
+    # ---- forces ------------------------------------------------------------------------------------------------
+
+    def touching(self, table: PairTable, q: Tensor, velocity: Tensor) -> Touching:
+        """Return the pairs of a table that touch at q (B, n) and a velocity (B, n); not of a constraint."""
+        assert not isinstance(self.law, ConstraintLaw)
+        sums = self.sums(table, q, velocity)
+        chosen = None if sums is None else sums.touching(q)
+        return touching(self._loops[table.kernel], table, q, velocity, self.law.constants, chosen)
+
+    def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
+        """Return what finds sums over the pairs of a table; None where `touching` has to be asked.
+
+        Not of a constraint.
+        """
+        assert not isinstance(self.law, ConstraintLaw)
+        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants)
+
+    def bound_sums(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
+        """Return what `sums` does, by the constants of the law as they are now; `kept` ones serve again if they can."""
+        assert not isinstance(self.law, ConstraintLaw)
+        return PairSums.bound_to(self._loops[table.kernel], table, self.law.constants, kept)
+
+    @property
+    def rubs(self) -> bool:
+        """Whether it has friction that is smoothed."""
+        return not self.constrained and self.law.friction is not None
+
+    def begun(self, table: PairTable, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return what a search knows of a table's pairs (B, P, KNOWN) where it begins, at q and a velocity (B, n).
+
+        That is, see `rubbing`: traction, normal, and velocity of the first closest point against the second; zeros in
+        empty places. For friction that is smoothed.
+        """
+        if len(table) and (sums := self.sums(table, q, velocity)) is not None:
+            return sums.begun(q, velocity)
+        return self._known(table, self._loops[table.kernel].begun, q, velocity)
+
+    def expected(self, table: PairTable, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
+        """Return the same at the next iterate of a search with the traction to expect, if this was `known` before."""
+        if len(table) and (sums := self.sums(table, q, velocity)) is not None:
+            return sums.expected(q, velocity, known)
+        return self._known(table, self._loops[table.kernel].expected, q, velocity, known[table.places].t())
+
+    def bear(self, table: PairTable, motion: Tensor, part: Tensor) -> None:
+        """Let `part` (B,) be no larger than what pairs of a table bear of a motion (B, n); see `pair_loops.APART`."""
+        if (sums := self.sums(table, motion, motion)) is not None:
+            sums.bear(motion, part)
+        else:
+            found = self._loops[table.kernel].bearable.of_columns(table.gathered(motion), table.reaches)[0]
+            part.scatter_reduce_(0, table.robot, found, "amin")
+
+    def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
+        """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""
+        assert not isinstance(self.law, ConstraintLaw)
+        found = q.new_zeros(*table.shape, KNOWN)
+        if len(table):
+            law = self.law.constants.at(table.robot).given()
+            given = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.more)
+            found[table.places] = loop.of_columns(*given).t()
+        return found
+
+    def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
+        """Return what the pairs of a table that touch at q and a velocity (B, n) do; not of a constraint."""
+        sums = self.sums(table, q, velocity)
+        if sums is not None:
+            chosen = sums.touching(q)
+            robot, (of_pairs, on_dofs) = table.robot.index_select(0, chosen), sums.summary(q, velocity, chosen)
+        else:
+            found = self.touching(table, q, velocity)
+            of_pairs, robot, on_dofs = found.summary(), found.robot, summed(found, found.force(), q)
+        gap, load, speed = of_pairs.unbind()
+        return Summary(robot, gap, load, speed, on_dofs)
+
+    def energy(self, found: Touching) -> Tensor:
+        """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
+        assert not isinstance(self.law, ConstraintLaw)
+        return found.share * self.law.energy(found.gap, found.constants)
+
+
+class SelfContacts(nn.ModuleList):
+    """All contact of a robot's parts with each other; of most robots one `SelfContact`, or none.
+
+    Attributes
+    ----------
+    constrained : the numbers of those that are constraints, and no forces.
+    """
+
+    def __init__(self, contacts: Sequence[SelfContact], body: Body):
+        super().__init__(contacts)
+        for contact, share in zip(contacts, shares(body, [contact.ruled for contact in contacts]), strict=True):
+            contact.bind(body, share)
+        self.constrained = frozenset(k for k, contact in enumerate(self) if contact.constrained)
+
+    def __iter__(self) -> Iterator[SelfContact]:
+        return super().__iter__()  # type: ignore[return-value]
+
+    def __getitem__(self, number: int) -> SelfContact:  # type: ignore[override]
+        return super().__getitem__(number)  # type: ignore[return-value]
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the derivative of the forces is a symmetric matrix."""
+        return all(contact.symmetric for contact in self)
+
+    @torch.no_grad()
+    def pairs(self, start: Tensor, end: Tensor, slack: Tensor) -> Pairs:
+        """Return what may touch while the nodes move from `start` to `end` (B, N, 3) and up to `slack` (B,) beside."""
+        margin = slack.view(-1, 1, 1)
+        low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
+        tables = [table for k, contact in enumerate(self) for table in contact.tables(low, high, k)]
+        return Pairs(tuple(tables), low, high)
+
+    def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
+        """Return the pairs that touch at q (B, n) and a velocity (B, n), table by table of which some may.
+
+        None of constraints.
+        """
+        return [self[table.contact].touching(table, q, velocity) for table in self.pushing(pairs)]
+
+    def pushing(self, pairs: Pairs) -> list[PairTable]:
+        """Return the tables with any pairs, but those of constraints."""
+        return [table for table in pairs.tables if len(table) and table.contact not in self.constrained]
+
+    def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
+        """Return the force (B, n) [N]; zero of constraints."""
+        total = torch.zeros_like(q)
+        for table in self.pushing(pairs):
+            contact = self[table.contact]
+            if (sums := contact.sums(table, q, velocity)) is not None:
+                sums.add_force(q, velocity, total)
+            else:
+                found = contact.touching(table, q, velocity)
+                total = total + summed(found, found.force(), q)
+        return total
+
+    def met(self, pairs: Pairs, q: Tensor) -> Tensor:
+        """Return the robots (B,) of which parts overlap at q (B, n) that must be apart all the time."""
+        met = torch.zeros(len(q), dtype=torch.bool, device=q.device)
+        apart = {k for k, contact in enumerate(self) if contact.law.response.feasible_only}
+        for found in self.touching(pairs.of_contacts(apart), q, torch.zeros_like(q)):
+            met[found.robot[found.gap <= 0]] = True
+        return met
+
+    def energies(self, pairs: Pairs, q: Tensor) -> dict[str, Tensor]:
+        """Return the potentials (B,) of the normal forces of each contact, by its name [J]; zero of constraints."""
+        total: dict[str, Tensor] = {contact.name: q.new_zeros(q.shape[0]) for contact in self}
+        for found in self.touching(pairs, q, torch.zeros_like(q)):
+            contact = self[found.table.contact]
+            total[contact.name] = total[contact.name].index_add(0, found.robot, contact.energy(found))
+        return total
+
+    @cached_property
+    def parts(self) -> tuple[int, IndexMap]:
+        """How many parts the robot has that no edge joins, and number (N,) of the one that each node belongs to."""
+        body = self[0].body
+        return body.parts(), IndexMap(body.part_of_node)
+
+    def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
+        """Return the sum (B,) of `energies` [J]."""
+        return sum(self.energies(pairs, q).values(), q.new_zeros(q.shape[0]))
+
+
+def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
+    """Return the forces on the nodes of pairs, a row for each coordinate, summed at the dofs (B, n)."""
+    # index_put sums in a fixed order on every device; index_add does not
+    total = q.new_zeros(q.numel()).index_put((found.places.flatten(),), force.flatten(), accumulate=True)
+    return total.view(q.shape)

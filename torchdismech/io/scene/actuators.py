@@ -1,0 +1,145 @@
+"""The tendons and chambers of a checked scene, and the files that drive them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
+from torchdismech.actuation.routed import Route, RoutedForce
+from torchdismech.actuation.tendons import SLIP_VELOCITY
+from torchdismech.errors import InputError
+from torchdismech.io.scene.files import reading
+from torchdismech.io.scene.refusals import Key, SceneError
+from torchdismech.io.schema import actuators as schema
+from torchdismech.io.tables import TimeTable, read_time_table
+from torchdismech.model import Model
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene.scene import Scene
+
+__all__ = ["Driven", "actuators", "driven_over_time"]
+
+UNITS = {"tension": "N", "pull": "m", "pressure": "Pa"}
+OF_TENDONS = ("tension", "pull", "stiffness", "pretension", "friction", "slip_velocity")
+DEFAULTS = {"pretension": 0.0, "slip_velocity": SLIP_VELOCITY}
+
+
+@dataclass(frozen=True)
+class Driven:
+    """A number of each of T tendons or chambers over time: a table, or what stays, a number or (B, 1)."""
+
+    columns: list[TimeTable | float | Tensor]
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the numbers (B, T) at the times (B,)."""
+        return torch.cat([_column(column, time) for column in self.columns], dim=1)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Tables of one kind, which become one force."""
+
+    kind: str
+    tables: list[tuple[int, Any]]
+    driven_by: str
+    rubs: bool = False
+
+
+def actuators(scene: Scene) -> list[RoutedForce]:
+    """Return the forces of the tendons and chambers, one for all tables that are driven alike."""
+    return [_force(scene, group) for group in _groups(scene)]
+
+
+def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
+    """Return what files drive, by the names of the constants that they set in steps."""
+    names = {place: name for name, place in model.places.items()}
+    forces = [force for force in model.forces if isinstance(force, RoutedForce)]
+    found: dict[str, Driven] = {}
+    for group, force in zip(_groups(scene), forces, strict=True):
+        if any(table.over_time is not None for _, table in group.tables):
+            columns = [_over_time(scene, group, k, table) for k, table in group.tables]
+            found[names[force, group.driven_by]] = Driven(columns)
+    return found
+
+
+def _groups(scene: Scene) -> list[_Group]:
+    """Return the tables by what drives them and whether they rub, in the order of the first of each kind."""
+    document = scene.document
+    groups: dict[tuple[str, bool], _Group] = {}
+    for k, table in enumerate(document.tendon):
+        kind = ("tension" if table.by_tension else "pull", table.friction is not None)
+        groups.setdefault(kind, _Group("tendon", [], *kind)).tables.append((k, table))
+    chambers = [_Group("chamber", list(enumerate(document.chamber)), "pressure")] if document.chamber else []
+    return [*groups.values(), *chambers]
+
+
+def _force(scene: Scene, group: _Group) -> RoutedForce:
+    if group.kind == "chamber":
+        routes = [[AtNodes(table.nodes, table.offset, table.frame)] for _, table in group.tables]
+        return Chambers(routes, _stacked(scene, group, "area"), _stacked(scene, group, "pressure"))
+    names = [name for name in OF_TENDONS if any(getattr(table, name) is not None for _, table in group.tables)]
+    numbers = {name: _stacked(scene, group, name) for name in {*names, group.driven_by}}
+    try:
+        return Tendons([_route(table) for _, table in group.tables], **numbers)
+    except InputError as error:
+        raise SceneError(scene.path, (group.kind, group.tables[0][0]), str(error)) from error
+
+
+def _route(table: schema.Tendon) -> list[Route]:
+    """Return the parts of a tendon's route."""
+    offset = table.offsets or table.offset or (0.0, 0.0, 0.0)
+    route: list[Route] = [] if table.motor is None else [Fixed(table.motor)]
+    if table.nodes is not None:
+        return [*route, AtNodes(table.nodes, offset, table.frame)]
+    assert table.edges is not None
+    return [*route, OnEdges(table.edges, offset, table.at, table.frame)]
+
+
+def _stacked(scene: Scene, group: _Group, name: str) -> Tensor:
+    """Return a number of all tables of a group, (T,), or (B, T) where some are drawn."""
+    each = [_as_tensor(_number(scene, group, k, table, name)) for k, table in group.tables]
+    robots = max(len(x) if x.dim() else 1 for x in each)
+    columns = torch.cat([x.reshape(-1, 1).expand(robots, 1) for x in each], dim=1)
+    return columns[0] if all(x.dim() == 0 for x in each) else columns
+
+
+def _number(scene: Scene, group: _Group, k: int, table: Any, name: str) -> float | Tensor:
+    """Return a number of a table, or (B, 1) where it is drawn; 0 where a file drives it."""
+    given = getattr(table, name)
+    if given is None:
+        return DEFAULTS.get(name, 0.0)
+    return scene.numbers.scalar((group.kind, k, name), given)
+
+
+def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | float | Tensor:
+    """Return what drives one tendon or chamber of a group."""
+    if table.over_time is None:
+        return _number(scene, group, k, table, group.driven_by)
+    name, file = table.over_time
+    return _table(scene, (group.kind, k, f"{name}_file"), name, file)
+
+
+def _column(column: TimeTable | float | Tensor, time: Tensor) -> Tensor:
+    if isinstance(column, TimeTable):
+        return column.at(time)
+    return _as_tensor(column).to(time).reshape(-1, 1).expand(len(time), 1)
+
+
+def _as_tensor(number: float | Tensor) -> Tensor:
+    return torch.as_tensor(number, dtype=torch.float64)
+
+
+def _table(scene: Scene, key: Key, name: str, file: str) -> TimeTable:
+    """Return the numbers over time of a file."""
+    with reading(scene.path, key, file) as path:
+        table = read_time_table(path, {1: f"{name} [{UNITS[name]}]"})
+    if scene.document.simulation.integrator == "static" and len(table.times) > 1:
+        problem = f'{file} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
+        raise SceneError(scene.path, key, problem)
+    if name == "tension" and bool(torch.any(table.values < 0)):
+        raise SceneError(scene.path, key, f"{file}: expected tensions of 0 or more")
+    return table

@@ -1,0 +1,120 @@
+"""A checked scene made into a model and its integrator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.builder import RobotBuilder
+from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
+from torchdismech.io.scene.actuators import actuators
+from torchdismech.io.scene.bodies import (
+    add_dissipation,
+    add_inelastic,
+    add_rods,
+    add_shells,
+    refuse_coincident_nodes,
+    selected,
+    stiffen_springs,
+    table_of_each,
+)
+from torchdismech.io.scene.contacts import add_contacts
+from torchdismech.io.scene.loads import external_forces
+from torchdismech.io.scene.magnetic import magnetic_forces
+from torchdismech.io.scene.refusals import Key, naming
+from torchdismech.model import Model
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene.scene import Scene
+
+__all__ = ["build_integrator", "build_model"]
+
+SUBSTEPS_WITH_CONTACT = 16
+
+
+def build_model(
+    scene: Scene,
+    device: str | torch.device = "cpu",
+    compile: bool = True,
+    run_code: bool = False,
+    add: Callable[[RobotBuilder], object] | None = None,
+) -> Model:
+    """Return the model with the numbers of each robot in it.
+
+    Parameters
+    ----------
+    compile : False: never, whatever the scene says.
+    run_code : run the file that magnetic.python names; without, there is no field in its place.
+    add : adds to the robot what no scene says, such as learned terms.
+    """
+    document = scene.document
+    robot = document.robot
+    builder = RobotBuilder(robot.planar, 0.0, robot.joints, robot.curvature, robot.mass, robot.clamp_rule)
+    refuse_coincident_nodes(scene)
+    builder.add_nodes(scene.geometry.nodes)  # so that they keep the file's numbers
+    table_of_edges = table_of_each(scene, "rod", scene.geometry.rod_edges)
+    table_of_triangles = table_of_each(scene, "shell", scene.geometry.triangles)
+    add_rods(scene, builder, table_of_edges)
+    add_shells(scene, builder, table_of_triangles)
+    stiffen_springs(scene, builder)
+    add_dissipation(scene, builder)
+    add_inelastic(scene, builder)
+    for k, clamp in enumerate(document.clamp):
+        nodes = selected(scene, ("clamp", k), clamp.nodes, clamp.box)
+        with naming(scene.path, ("clamp", k)):
+            builder.clamp(
+                nodes=nodes.tolist(),
+                axes=clamp.axes,
+                twist=clamp.twist,
+                direction=clamp.direction,
+                along=_of_robots(scene, ("clamp", k, "along"), clamp.along),
+                normal=_of_robots(scene, ("clamp", k, "normal"), clamp.normal),
+            )
+    for k, mass in enumerate(document.mass):
+        builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
+    for force in [*external_forces(scene), *actuators(scene)]:
+        builder.add_force(force)
+    for magnetic in magnetic_forces(scene, table_of_edges, table_of_triangles, run_code):
+        builder.add_force(magnetic)
+    add_contacts(scene, builder)
+    if add is not None:
+        add(builder)
+    simulation = document.simulation
+    with naming(scene.path, ()):
+        return builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
+
+
+def build_integrator(scene: Scene) -> Solver:
+    """Return the integrator."""
+    simulation = scene.document.simulation
+    common: dict[str, Any] = {
+        "force_tolerance": simulation.force_tolerance,
+        "relative_tolerance": simulation.relative_tolerance,
+        "line_search": simulation.line_search,
+        "chunk": None if simulation.chunk == "all" else simulation.chunk,
+    }
+    if simulation.max_iterations is not None:
+        common["max_iterations"] = simulation.max_iterations
+    if simulation.integrator == "static":
+        return Static(load_steps=simulation.load_steps or 1, unstable=simulation.unstable or "leave", **common)
+    most = simulation.max_substeps
+    if most is None:  # a step in which bodies pass through each other is well taken in parts
+        most = SUBSTEPS_WITH_CONTACT if scene.document.contacts else 0
+    common |= {"dt": simulation.dt, "max_substeps": most}
+    if simulation.integrator == "newmark":
+        given = {name: getattr(simulation, name) for name in ("beta", "gamma")}
+        return Newmark(**common, **{name: value for name, value in given.items() if value is not None})
+    if simulation.integrator == "bdf2":
+        return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
+    return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
+
+
+def _of_robots(scene: Scene, key: Key, given: list[float] | None) -> list[float] | Tensor | None:
+    """Return a vector, or those of the robots (B, 3) where it is drawn."""
+    if given is None:
+        return None
+    drawn = scene.numbers.vector(key, given)
+    return given if drawn.dim() == 1 else drawn

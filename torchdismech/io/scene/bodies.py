@@ -1,0 +1,287 @@
+"""Rods and shells of a scene: which table each edge or triangle belongs to, and what it adds to the robot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+
+from torchdismech.builder import RobotBuilder
+from torchdismech.builder.shells import USUAL_MEMBRANE
+from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, MooneyRivlin, NeoHookean, Plastic
+from torchdismech.io.scene.contacts import contact_radius
+from torchdismech.io.scene.files import reading
+from torchdismech.io.scene.refusals import Key, SceneError, naming
+from torchdismech.io.schema import robot as schema_robot
+from torchdismech.io.schema.robot import Box
+from torchdismech.io.tables import read_rows
+from torchdismech.robot.materials import Circle, Material, Number, Rectangle
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene.scene import Scene
+
+__all__ = [
+    "add_dissipation",
+    "add_inelastic",
+    "add_rods",
+    "add_shells",
+    "refuse_coincident_nodes",
+    "selected",
+    "stiffen_springs",
+    "table_of_each",
+]
+
+# the keys of [dissipation] and [[inelastic]] by the term whose strains they are for, and the tables that this takes
+STIFFNESSES = {
+    "stretch": (("EA",), "rod"),
+    "bend_twist": (("EI1", "EI2", "GJ"), "rod"),
+    "membrane": (("membrane",), "shell"),
+    "hinge": (("bending",), "shell"),
+}
+
+
+def add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
+    """Add the edges in the order of the file, table by table for runs of edges that share one."""
+    nodes, edges = scene.geometry.nodes, scene.geometry.rod_edges
+    directors, start = _directors(scene, table_of), 0
+    for k, run in _runs(edges, table_of):
+        used, inverse = np.unique(run, return_inverse=True)
+        section, material, stiffness = _rod_constants(scene, k)
+        natural, named = scene.document.rod[k].natural, scene.document.rod[k].directors_file is not None
+        with naming(scene.path, ("rod", k)):
+            builder.add_rods(
+                nodes[used],
+                inverse.reshape(-1, 2),
+                section,
+                material,
+                natural,
+                stiffness,
+                directors=directors[start : start + len(run)] if named else None,
+                contact_radius=contact_radius(scene, k),
+                name=scene.document.rod[k].name,
+            )
+        start += len(run)
+
+
+def _directors(scene: Scene, table_of: np.ndarray) -> np.ndarray:
+    """Return the directors (E, 3) that files give the edges, zero where none does."""
+    found = np.zeros((len(table_of), 3))
+    for k, rod in enumerate(scene.document.rod):
+        if rod.directors_file is not None:
+            edges, key = np.flatnonzero(table_of == k), ("rod", k, "directors_file")
+            with reading(scene.path, key, rod.directors_file) as path:
+                found[edges] = read_rows(path, len(edges), ("x", "y", "z"), "rod edge of the table").numpy()
+    return found
+
+
+def add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
+    """Add the triangles in the order of the file, table by table for runs of triangles that share one."""
+    nodes = scene.geometry.nodes
+    triangles = scene.geometry.triangles
+    for k, run in _runs(triangles, table_of):
+        used, inverse = np.unique(run, return_inverse=True)
+        shell = scene.document.shell[k]
+        thickness, material, stiffness = _shell_constants(scene, k)
+        faces = inverse.reshape(-1, 3)
+        kinds = (shell.bending, shell.natural, stiffness, shell.membrane, shell.name)
+        with naming(scene.path, ("shell", k)):
+            builder.add_shell(nodes[used], faces, thickness, material, *kinds)
+    if scene.document.membrane is not None:
+        _replace_membrane(scene, builder, scene.document.membrane)
+
+
+def _membrane(shell: schema_robot.Shell) -> str:
+    """Return how a table's triangles stretch, where the table does not say so, too."""
+    return USUAL_MEMBRANE[shell.bending] if shell.membrane is None else shell.membrane
+
+
+def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.Membrane) -> None:
+    """Let all shells stretch as [membrane] says."""
+    kinds = {_membrane(shell) for shell in scene.document.shell}
+    if kinds != {"continuum"}:
+        problem = 'stretches shells with membrane = "continuum"; ' + (
+            "there are springs" if kinds else "there are none"
+        )
+        raise SceneError(scene.path, "membrane", problem)
+    for k, shell in enumerate(scene.document.shell):
+        if shell.stiffness.membrane is not None:
+            raise SceneError(scene.path, ("shell", k, "stiffness", "membrane"), "[membrane] is there in its place")
+    names = ("shear",) if table.law == "neo_hookean" else ("c1", "c2")
+    numbers = [scene.numbers.scalar(("membrane", name), getattr(table, name)) for name in names]
+    builder.replace_energy("membrane", NeoHookean(*numbers) if table.law == "neo_hookean" else MooneyRivlin(*numbers))
+
+
+def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
+    """Give single springs the stiffnesses of their [[spring]] tables."""
+    edges = {frozenset(edge) for edge in scene.geometry.rod_edges.tolist()}
+    for k, spring in enumerate(scene.document.spring):
+        for before, at, after in spring.nodes:
+            if before == after or not {frozenset((before, at)), frozenset((at, after))} <= edges:
+                problem = (
+                    f"expected nodes of two rod edges that meet at the one in the middle, got {[before, at, after]}"
+                )
+                raise SceneError(scene.path, ("spring", k, "nodes"), problem)
+        given = spring.stiffness.model_dump(exclude_none=True)
+        values = {name: scene.numbers.scalar(("spring", k, "stiffness", name), v) for name, v in given.items()}
+        with naming(scene.path, ("spring", k)):
+            builder.set_spring_stiffness(spring.nodes, **values)
+
+
+def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
+    """Let the strains of all rods and shells dissipate as [dissipation] says."""
+    table = scene.document.dissipation
+    given = {} if table is None else table.model_dump(exclude_none=True)
+    for term, values in _by_term(scene, ("dissipation",), given, "relaxation_time of [shell]").items():
+        numbers = {f"viscous_{name}": torch.as_tensor(value, dtype=torch.float64) for name, value in values.items()}
+        with naming(scene.path, ("dissipation",)):
+            builder.add_dissipation(term, LinearElastic(numbers))
+
+
+def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
+    """Let the materials of all rods or shells remember as the [[inelastic]] tables say."""
+    for k, table in enumerate(scene.document.inelastic):
+        key = ("inelastic", k)
+        found = _by_term(scene, key, table.model_dump(exclude_none=True), "what builder.add_inelastic takes in Python")
+        if len(found) != 1:
+            names = ", ".join(name for names, _ in STIFFNESSES.values() for name in names)
+            problem = f"expected stiffnesses of one kind of strain, from {names}; got {' and '.join(found) or 'none'}"
+            raise SceneError(scene.path, key, problem)
+        (term, stiffness), *_ = found.items()
+        with naming(scene.path, key):
+            builder.add_inelastic(term, _law(scene, key, table, stiffness), table.name)
+
+
+def _law(scene: Scene, key: Key, table: schema_robot.Inelastic, stiffness: Mapping[str, Any]) -> Inelastic:
+    """Return the law of a table [[inelastic]]; bending yields to all sides together."""
+    if table.law == "maxwell":
+        return Maxwell(stiffness, scene.numbers.scalar((*key, "relaxation_time"), cast(float, table.relaxation_time)))
+    limit = scene.numbers.scalar((*key, "limit"), cast(float, table.limit))
+    if table.law == "dahl":
+        return Dahl(stiffness, limit)
+    return Plastic(stiffness, limit, together=[name for name in ("EI1", "EI2") if name in stiffness])
+
+
+def _by_term(scene: Scene, key: Key, given: Mapping[str, Any], instead: str) -> dict[str, dict[str, Any]]:
+    """Return the numbers that a table gives for strains, by the terms that have these.
+
+    Parameters
+    ----------
+    instead : what to take where shells have no such strains.
+    """
+    shells, found = scene.document.shell, {}
+    if "membrane" in given and any(_membrane(shell) == "continuum" for shell in shells):
+        problem = f'is of shells that stretch as springs; with membrane = "continuum" take {instead}'
+        raise SceneError(scene.path, (*key, "membrane"), problem)
+    if "bending" in given and any(shell.bending == "midedge" for shell in shells):
+        raise SceneError(scene.path, (*key, "bending"), f'is of hinges; with bending = "midedge" take {instead}')
+    for term, (names, kind) in STIFFNESSES.items():
+        present = [name for name in names if name in given]
+        if present and not getattr(scene.document, kind):
+            raise SceneError(scene.path, (*key, present[0]), f"acts on a {kind}, and the robot has none")
+        if present:
+            found[term] = {name: scene.numbers.scalar((*key, name), given.get(name, 0.0)) for name in names}
+    return found
+
+
+def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (table, elements) for each run of elements that share a table."""
+    starts = np.flatnonzero(np.diff(table_of, prepend=-1))
+    for start, stop in zip(starts, [*starts, len(elements)][1:], strict=True):
+        yield int(table_of[start]), elements[start:stop]
+
+
+def table_of_each(scene: Scene, kind: str, elements: np.ndarray) -> np.ndarray:
+    """Return the index of the [[rod]] or [[shell]] table of each edge or triangle."""
+    name = {"rod": "rod edge", "shell": "triangle"}[kind]
+    table_of = np.full(len(elements), -1)
+    for k, table in enumerate(getattr(scene.document, kind)):
+        inside: np.ndarray = np.ones(len(elements), dtype=bool)
+        if table.nodes is not None or table.box is not None:
+            ends = np.isin(elements, selected(scene, (kind, k), table.nodes, table.box))
+            inside = np.asarray(ends.all(axis=1))
+        if not inside.any():
+            problem = (
+                f"no {name} has all its nodes in this table's selection" if len(elements) else f"there is no {name}"
+            )
+            raise SceneError(scene.path, (kind, k), problem)
+        both = np.flatnonzero(inside & (table_of >= 0))
+        if len(both):
+            other = table_of[both[0]]
+            problem = f"{name} {both[0]} belongs to {kind}.{other} already: the selections must not overlap"
+            raise SceneError(scene.path, (kind, k), problem)
+        table_of[inside] = k
+    if (table_of < 0).any():
+        missing = int(np.flatnonzero(table_of < 0)[0])
+        nodes = elements[missing].tolist()
+        raise SceneError(scene.path, kind, f"{name} {missing} (nodes {nodes}) belongs to no [[{kind}]] table")
+    return table_of
+
+
+def selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: Box | None) -> np.ndarray:
+    """Return the nodes that a table is for."""
+    if box is None:
+        return np.array(nodes, dtype=np.int64)
+    x = scene.geometry.nodes
+    inside = np.flatnonzero(((x >= np.array(box.min)) & (x <= np.array(box.max))).all(axis=1))
+    if not len(inside):
+        low, high = x.min(axis=0).tolist(), x.max(axis=0).tolist()
+        raise SceneError(scene.path, (*key, "box"), f"no node is inside; the robot spans {low} to {high}")
+    return inside
+
+
+def refuse_coincident_nodes(scene: Scene) -> None:
+    """Refuse two nodes at one place: the builder would join them, and the file's numbers would be others."""
+    nodes = scene.geometry.nodes
+    order = np.lexsort(nodes.T)
+    same = np.flatnonzero((np.diff(nodes[order], axis=0) == 0).all(axis=1))
+    if len(same):
+        a, b = sorted(order[same[0] : same[0] + 2].tolist())
+        problem = f"nodes {a} and {b} are at the same place: if they belong together they have to be one node"
+        raise SceneError(scene.path, "robot", problem)
+
+
+def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, dict[str, Number]]:
+    """Return section, material and given stiffnesses of a [[rod]] table."""
+    rod = scene.document.rod[k]
+
+    def number(nominal: float, *name: str) -> Number:
+        return scene.numbers.scalar(("rod", k, *name), nominal)
+
+    section: Circle | Rectangle
+    if isinstance(rod.section, schema_robot.Circle):
+        section = Circle(number(rod.section.radius, "section", "radius"))
+    else:
+        width, height = rod.section.width, rod.section.height
+        section = Rectangle(number(width, "section", "width"), number(height, "section", "height"))
+    # without youngs all stiffnesses are given, and none is derived from this 1.0
+    youngs = 1.0 if rod.youngs is None else number(rod.youngs, "youngs")
+    material = Material(
+        youngs,
+        number(rod.density, "density"),
+        number(rod.poisson, "poisson"),
+        number(rod.relaxation_time, "relaxation_time"),
+    )
+    given = rod.stiffness.model_dump(exclude_none=True)
+    if rod.youngs is None and scene.document.robot.planar:  # all four have to be there, and this robot feels two
+        given = {name: value for name, value in given.items() if name not in ("EI2", "GJ") or rod.directors_file}
+    return section, material, {name: number(value, "stiffness", name) for name, value in given.items()}
+
+
+def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, Number]]:
+    """Return thickness, material and given stiffnesses of a [[shell]] table."""
+    shell = scene.document.shell[k]
+
+    def number(nominal: float, *name: str) -> Number:
+        return scene.numbers.scalar(("shell", k, *name), nominal)
+
+    material = Material(
+        1.0 if shell.youngs is None else number(shell.youngs, "youngs"),  # without it both stiffnesses are given
+        number(shell.density, "density"),
+        number(shell.poisson, "poisson"),
+        number(shell.relaxation_time, "relaxation_time"),
+    )
+    given = shell.stiffness.model_dump(exclude_none=True)
+    stiffness = {name: number(value, "stiffness", name) for name, value in given.items()}
+    return number(shell.thickness, "thickness"), material, stiffness

@@ -1,0 +1,217 @@
+"""The floor, the obstacles and the contacts between parts of a checked scene."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchdismech.builder import RobotBuilder
+from torchdismech.contact import (
+    Barrier,
+    Box,
+    Capsule,
+    Complementarity,
+    Cylinder,
+    Friction,
+    HalfSpace,
+    Obstacle,
+    Path,
+    Penalty,
+    SelfContact,
+    Sphere,
+)
+from torchdismech.contact.obstacles.mesh import Mesh
+from torchdismech.contact.obstacles.shapes import Shape
+from torchdismech.contact.obstacles.touch_points import TouchPoints
+from torchdismech.contact.response import Response
+from torchdismech.errors import InputError
+from torchdismech.io.scene.files import reading
+from torchdismech.io.scene.refusals import Key, SceneError
+from torchdismech.io.schema import contact as schema
+from torchdismech.io.schema.robot import Circle
+from torchdismech.io.tables import read_time_table
+from torchdismech.model import Model
+from torchdismech.robot.materials import Number
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene.scene import Scene
+
+__all__ = ["add_contacts", "contact_radius", "refuse_overlap"]
+
+POTENTIALS: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
+ROUNDING = 1e-12  # of components of unit vectors
+TOLERANCE = 0.5  # of the smallest contact radius, where the scene does not say
+# [s] a moving obstacle's way is linear for so long: no run gets there, and a power of two rounds nothing
+FOREVER = 2.0**100
+
+
+def add_contacts(scene: Scene, builder: RobotBuilder) -> None:
+    """Let the robot touch what the scene says."""
+    for key, table in scene.document.contacts.items():
+        try:
+            builder.add_contact(_contact(scene, key, table))
+        except SceneError:
+            raise
+        except InputError as error:
+            raise SceneError(scene.path, key, str(error)) from error
+
+
+def contact_radius(scene: Scene, k: int) -> Number | None:
+    """Return the contact radius that a [[rod]] table gives, a number or (B, 1); None where the section decides."""
+    given = scene.document.rod[k].contact_radius
+    return None if given is None else scene.numbers.scalar(("rod", k, "contact_radius"), given)
+
+
+def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
+    response, friction = _law(scene, key, table)
+    if isinstance(table, schema.SelfContact):
+        between, name = (table.between, table.name) if isinstance(table, schema.PartContact) else (None, None)
+        who = (between, table.themselves, name)
+        return SelfContact(response, friction, table.ring, table.rounding, *who, centre_line=table.centre_line)
+    if isinstance(table, schema.Floor):
+        up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+        height = scene.numbers.scalar((*key, "height"), table.height)
+        return Obstacle(HalfSpace(height * up, up), response, friction, name="floor", nodes=table.nodes)
+    assert isinstance(table, schema.Obstacle)
+    name = schema.obstacle_name(int(key[-1]), table)
+    shape, path = _shape(scene, key, table), _path(scene, key, table)
+    spacing = table.spacing if isinstance(table, schema.Bounded) else None
+    return Obstacle(shape, response, friction, path, name, table.nodes, spacing)
+
+
+def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:
+    """Return the response and the friction of a table."""
+
+    def number(name: str) -> Number:
+        return scene.numbers.scalar((*key, name), getattr(table, name))
+
+    tolerance = None if table.tolerance is None else number("tolerance")
+    friction = 0.0 if table.friction is None else number("friction")
+    holding = () if table.static_friction is None else (number("static_friction"), number("release"))
+    smooth = not isinstance(friction, Tensor) and friction == 0 and not holding
+    if table.response == "complementarity":
+        given = {"tolerance": tolerance, "method": table.method}
+        response = Complementarity(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        return response, None if smooth else Friction(friction)
+    begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
+    potential = POTENTIALS[table.response](number("stiffness"), begin)
+    return potential, None if smooth else Friction(friction, number("slip_velocity"), *holding)
+
+
+def _smallest_radius(scene: Scene) -> Number:
+    """Return the smallest contact radius of a robot, a number or (B, 1) [m]."""
+    numbers = scene.numbers
+    radii = []
+    for k, rod in enumerate(scene.document.rod):
+        given = contact_radius(scene, k)
+        if given is not None:
+            radii.append(given)
+        elif isinstance(rod.section, Circle):
+            radii.append(numbers.scalar(("rod", k, "section", "radius"), rod.section.radius))
+        else:
+            sides = {"width": rod.section.width, "height": rod.section.height}
+            radii += [0.5 * numbers.scalar(("rod", k, "section", name), side) for name, side in sides.items()]
+    for k, shell in enumerate(scene.document.shell):
+        radii.append(0.5 * numbers.scalar(("shell", k, "thickness"), shell.thickness))
+    smallest = radii[0]
+    for radius in radii[1:]:
+        smallest = torch.minimum(*(torch.as_tensor(r, dtype=torch.float64) for r in (smallest, radius)))
+    return smallest
+
+
+def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
+    def vector(name: str) -> Tensor:
+        return scene.numbers.vector((*key, name), getattr(table, name))
+
+    def number(name: str) -> Number:
+        return scene.numbers.scalar((*key, name), getattr(table, name))
+
+    if isinstance(table, schema.Plane):
+        return HalfSpace(vector("point"), vector("normal"))
+    if isinstance(table, schema.Ball):
+        return Sphere(vector("center"), number("radius"))
+    if isinstance(table, schema.Block):
+        return Box(vector("center"), vector("size"), vector("rotation"))
+    if isinstance(table, schema.Cylinder):
+        return Cylinder(vector("start"), vector("end"), number("radius"))
+    if isinstance(table, schema.Capsule):
+        return Capsule(vector("start"), vector("end"), number("radius"))
+    assert isinstance(table, schema.Mesh)
+    with reading(scene.path, (*key, "file"), table.file) as path:
+        return Mesh.from_file(path)
+
+
+def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
+    if table.velocity is not None:
+        return Path.uniform(scene.numbers.vector((*key, "velocity"), table.velocity), FOREVER)
+    if table.path is None:
+        return None
+    with reading(scene.path, (*key, "path"), table.path) as path:
+        rows = read_time_table(path, {3: "displacement x y z"})
+    if len(rows.times) < 2:
+        raise SceneError(scene.path, (*key, "path"), f"{table.path}: expected two rows or more, got 1")
+    return Path(rows.times, rows.values)
+
+
+# ---- at the start ------------------------------------------------------------------------------------------------
+
+
+def refuse_overlap(scene: Scene, model: Model, x: Tensor) -> None:
+    """Refuse robots that start at x (B, N, 3) where a response cannot keep, or bring, surfaces apart.
+
+    With a barrier in an obstacle, or parts in each other; with complementarity held nodes in an obstacle.
+    """
+    tables = scene.document.contacts
+    own: list[Key] = [key for key, table in tables.items() if isinstance(table, schema.SelfContact)]
+    for key, obstacle in zip([key for key in tables if key not in own], model.obstacles, strict=True):
+        gap, held = _at_the_start(model, obstacle, x)
+        if obstacle.law.response.feasible_only:
+            _refuse_gaps(scene, key, obstacle.points, gap, gap <= 0, "")
+        elif obstacle.constrained:
+            _refuse_gaps(scene, key, obstacle.points, gap, held & (gap < -obstacle.law.response.tolerance), "clamped ")
+    _refuse_touching_parts(scene, model, own, x)
+
+
+def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gaps (B, P) of the points that touch [m], and which clamps keep from moving across the surface.
+
+    Points between nodes count as kept where their nodes do not move at all.
+    """
+    body, points = model.body, obstacle.points
+    distance, normal, _ = obstacle.shape.distance_and_derivatives(obstacle.seen(body.q_of(x), x.new_zeros(len(x))))
+
+    def kept(along: Tensor) -> Tensor:
+        moves = model.unknowns.with_held(body.on_nodes(along.expand_as(x)), 0.0)[:, : 3 * body.n_nodes]
+        return (moves.unflatten(1, (-1, 3)).abs() <= ROUNDING).all(2)
+
+    whole = torch.stack([kept(axis) for axis in torch.eye(3, dtype=x.dtype, device=x.device)]).all(0)
+    between = (whole[:, points.nodes] | (points.weights == 0)).all(2)[:, body.n_nodes :]
+    held = torch.cat([kept(normal[:, : body.n_nodes]), between], dim=1)
+    return obstacle.clearance(distance), held
+
+
+def _refuse_gaps(scene: Scene, key: Key, points: TouchPoints, gap: Tensor, refused: Tensor, what: str) -> None:
+    """Refuse the smallest of the gaps (B, P) that are `refused`, if there is any."""
+    if bool(refused.any()):
+        robot, point = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
+        _refuse(scene, key, f"{what}{points.said(point)} of robot {robot}", float(gap[robot, point]))
+
+
+def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tensor) -> None:
+    """Refuse parts that touch each other at the start where a barrier is between them; `keys` of contacts of parts."""
+    contacts, q = model.self_contacts, model.body.q_of(x)
+    for found in contacts.touching(contacts.pairs(x, x, x.new_zeros(len(x))), q, torch.zeros_like(q)):
+        number = found.table.contact
+        if contacts[number].law.response.feasible_only and len(found.gap) and found.gap.min() <= 0:
+            worst = found.chosen[found.gap.argmin()]
+            robot, nodes = int(found.table.robot[worst]), found.table.listed_nodes[worst].tolist()
+            _refuse(scene, keys[number], f"what joins nodes {nodes} of robot {robot}", float(found.gap.min()))
+
+
+def _refuse(scene: Scene, key: Key, what: str, gap: float) -> None:
+    response = scene.document.contacts[key].response
+    expected = "all gaps" if response == "barrier" else "the gaps of clamped nodes, which it cannot push out,"
+    problem = f'{what} starts at a gap of {gap:.6g} m; response = "{response}" expects {expected} above 0 at the start'
+    raise SceneError(scene.path, key, problem)

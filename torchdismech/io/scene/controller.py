@@ -1,0 +1,207 @@
+"""The controller of a checked scene."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from torchdismech.control import PI, Controller, Fixed, Memory, Reference, Strains, Table
+from torchdismech.control.protocol import remembers
+from torchdismech.errors import InputError
+from torchdismech.io.scene.files import reading
+from torchdismech.io.scene.refusals import SceneError
+from torchdismech.io.scene.schedule import Schedule
+from torchdismech.io.scene.users_code import line_in, named_in_code
+from torchdismech.io.schema import controller as schema
+from torchdismech.io.schema.base import Table as Keys
+from torchdismech.io.tables import read_rows, read_time_table
+from torchdismech.model import Model
+from torchdismech.robot.state import Control, State
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene.scene import Scene
+
+__all__ = ["build_controller"]
+
+KEY = "controller.python"
+OVER_TIME = {  # keys of [actuation] that [controller] may override, with the table in `Schedule` and the strains in it
+    "natural_curvature": ("curvature", ("kappa1", "kappa2")),
+    "natural_twist": ("twist", ("twist",)),
+    "natural_hinge_angle": ("hinge_angle", ("hinge_angle",)),
+    "rest_length": ("length", ("stretch",)),
+}
+
+
+def build_controller(
+    scene: Scene, model: Model, state: State, schedule: Schedule, run_code: bool = True
+) -> Controller | None:
+    """Return the controller of a scene, if it has one, after a look at whether the run is one for it.
+
+    Parameters
+    ----------
+    schedule : what is prescribed over time; that the controller overrides all of it is refused.
+    run_code : run the file that controller.python names; without, there is no controller in its place.
+    """
+    table, dt = scene.document.controller, scene.document.simulation.dt
+    if table is None or (table.python is not None and not run_code):
+        return None
+    assert dt is not None  # the schema refuses controllers of statics
+    if table.python is not None:
+        return _of_code(scene, table.python, model, dt)
+    try:
+        controller = _pi(scene, table, model, dt)
+        controller.check(model, state, dt, scene.steps)
+    except SceneError:
+        raise
+    except InputError as error:
+        raise SceneError(scene.path, "controller", str(error)) from error
+    _refuse_overridden(scene, controller, model, schedule)
+    return controller
+
+
+def _refuse_overridden(scene: Scene, controller: PI, model: Model, schedule: Schedule) -> None:
+    """Refuse tables of natural strains of which the controller sets every one."""
+    for key, (name, fields) in OVER_TIME.items():
+        table = getattr(schedule, name)
+        if table is None:
+            continue
+        if name == "curvature" and table.values.shape[1] == len(model.springs):
+            fields = ("kappa1",)
+        if not any(controller.leaves(model, field) for field in fields):
+            problem = (
+                f"does nothing, as [controller] sets {' and '.join(fields)} of all elements: remove the key, or name "
+                "in controller.actuators the elements that the controller sets"
+            )
+            raise SceneError(scene.path, ("actuation", key), problem)
+
+
+def _pi(scene: Scene, table: schema.Controller, model: Model, dt: float) -> PI:
+    """Return the PI law that the table asks for."""
+    strains = Strains(model, table.fields, _given(table.elements))
+    gains = {name: scene.numbers.scalar(("controller", name), getattr(table, name)) for name in ("Kp", "Ki")}
+    return PI(
+        model,
+        strains,
+        _reference(scene, table, model, strains),
+        dt,
+        **{name: gain.squeeze(1) if isinstance(gain, Tensor) else gain for name, gain in gains.items()},
+        feed_forward=table.feed_forward,
+        smoothing=table.smoothing,
+        actuators=_given(table.actuators) or None,
+        rate=_given(table.rate),
+        limit=_given(table.limit),
+        least_length=table.least_length,
+        every=table.every,
+        delay=table.delay,
+        noise=_given(table.noise) or None,
+        seed=scene.document.batch.seed,
+        robots=scene.robots,
+    )
+
+
+def _reference(scene: Scene, table: schema.Controller, model: Model, strains: Strains) -> Reference:
+    if table.target is not None:
+        with reading(scene.path, "controller.target", table.target) as path:
+            nodes = read_rows(path, model.body.n_nodes, ("x", "y", "z"), "node")
+        return Fixed(strains.of_shape(model, nodes, _directors(scene, table, model)))
+    assert table.reference is not None
+    with reading(scene.path, "controller.reference", table.reference) as path:
+        listed = ", ".join(f"{name} of {len(index)}" for name, index in strains.elements.items())
+        rows = read_time_table(path, {len(strains): listed})
+    return Table(rows.times.to(model.device), rows.values.to(model.device), table.beyond)
+
+
+def _directors(scene: Scene, table: schema.Controller, model: Model) -> Tensor | None:
+    """Return where the sections' first directors (E, 3) point in the target, if a file says so."""
+    if table.target_directors is None:
+        return None
+    with reading(scene.path, "controller.target_directors", table.target_directors) as path:
+        return read_rows(path, len(model.rod_edges), ("x", "y", "z"), "rod edge")
+
+
+def _given(table: Keys | None) -> dict[str, Any]:
+    """Return the keys of a table that are given."""
+    return {} if table is None else table.model_dump(exclude_none=True)
+
+
+# ---- users' code ---------------------------------------------------------------------------------------------------
+
+
+def _of_code(scene: Scene, name: str, model: Model, dt: float) -> Controller:
+    """Return the controller that the function called "file.py:function" makes for a model and a step [s]."""
+    path, make = named_in_code(scene.path, KEY, name)
+    named = _Named(scene.path, path, name.rpartition(":")[2])
+    made = named.call(make, model, dt)
+    if not callable(made):
+        raise named.refused(f"has to return a controller, such as a function of (state, control, model), got {made!r}")
+    return _NamedWithMemory(named, made) if remembers(made) else _NamedController(named, made)
+
+
+class _Named:
+    """What errors of the code of a scene say of where they come from."""
+
+    def __init__(self, scene: Path, path: Path, attribute: str):
+        self.scene, self.path, self.attribute = scene, path, attribute
+
+    def refused(self, problem: str) -> SceneError:
+        """Return the error of that problem."""
+        return SceneError(self.scene, KEY, f"{self.attribute} of {self.path} {problem}")
+
+    def call(self, function: Callable, *arguments: Any) -> Any:
+        """Return what a function of the code returns; what it raises is named, with its cause kept."""
+        try:
+            return function(*arguments)
+        except Exception as error:  # whatever the user's code raises
+            raise self.refused(f"raised {type(error).__name__}{line_in(self.path, error)}: {error}") from error
+
+    def checked(self, control: object, model: Model, batch: int) -> Control:
+        """Return a control; refuse what is none, and what does not fit the robot."""
+        if not isinstance(control, Control):
+            raise self.refused(f"made a controller that has to return a Control, got {type(control).__name__}")
+        try:
+            model.check_control(control, batch)
+        except InputError as error:
+            raise self.refused(f"made a controller that returned what does not fit the robot: {error}") from error
+        return control
+
+
+class _NamedController:
+    """A controller without memory, from the code of a scene."""
+
+    def __init__(self, named: _Named, controller: Any):
+        self.named, self.controller = named, controller
+
+    def __call__(self, state: State, control: Control, model: Model) -> Control:
+        """Return the control."""
+        answer = self.named.call(self.controller, state, control, model)
+        return self.named.checked(answer, model, state.batch)
+
+
+class _NamedWithMemory:
+    """A controller with memory, from the code of a scene."""
+
+    def __init__(self, named: _Named, controller: Any):
+        self.named, self.controller = named, controller
+
+    def check(self, model: Model, state: State, dt: float, steps: int) -> None:
+        """Let the controller refuse a run."""
+        check = getattr(self.controller, "check", None)
+        if check is not None:
+            self.named.call(check, model, state, dt, steps)
+
+    def initial(self, model: Model, state: State) -> Memory:
+        """Return the memory before the first step."""
+        return self.named.call(self.controller.initial, model, state)
+
+    def __call__(self, state: State, memory: Memory, control: Control, model: Model) -> tuple[Control, Memory]:
+        """Return the control and the memory."""
+        answer = self.named.call(self.controller, state, memory, control, model)
+        if not (isinstance(answer, tuple) and len(answer) == 2):
+            problem = (
+                f"made a controller with a memory that has to return (Control, memory), got {type(answer).__name__}"
+            )
+            raise self.named.refused(problem)
+        return self.named.checked(answer[0], model, state.batch), answer[1]

@@ -1,0 +1,79 @@
+"""The files that a scene names: where they are, whether they are the same as before, what messages may show of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from torchdismech.errors import InputError
+from torchdismech.io.scene.refusals import Key, SceneError
+from torchdismech.io.schema.base import names_file
+
+__all__ = ["fingerprints", "named_files", "reading"]
+
+
+def named_files(document: BaseModel) -> dict[str, str]:
+    """Return the names of all files that a scene names, by dotted key; of "file.py:function" the file."""
+    return dict(_names(document, ()))
+
+
+def fingerprints(scene: Path, document: BaseModel) -> dict[str, str]:
+    """Return the SHA-256 of all files that a scene names, by dotted key."""
+    found = {}
+    for key, name in named_files(document).items():
+        with existing(scene, key, name).open("rb") as file:
+            found[key] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def existing(scene: Path, key: str | Key, name: str) -> Path:
+    """Return the path of a file that a scene names under a key; refuse one that is not there."""
+    path = scene.parent / name
+    try:
+        found = path.is_file()
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise SceneError(scene, key, f"cannot be read: {path}: {error.strerror}") from error
+    if not found:
+        raise SceneError(scene, key, f"no such file: {path}")
+    return path
+
+
+@contextmanager
+def reading(scene: Path, key: str | Key, name: str) -> Iterator[Path]:
+    """Yield the path of a file that a scene names, for a block that reads it.
+
+    A scene may name any file, and messages quote what is wrong in it. Of a file outside of the scene's folder (links
+    followed) they give the line alone: a scene from elsewhere shall not make a program show what a user may read.
+    """
+    path = existing(scene, key, name)
+    try:
+        yield path
+    except InputError as error:
+        if path.resolve().is_relative_to(scene.parent.resolve()):
+            raise
+        line = re.match(rf"{re.escape(str(path))}:(\d+):", str(error))
+        where = f"line {line[1]} of {path}" if line else str(path)
+        problem = (
+            f"{where} is not what was expected there; it lies outside of the scene's folder, so nothing of what is in "
+            "it is shown: copy it into the folder to be told more"
+        )
+        raise SceneError(scene, key, problem) from None
+
+
+def _names(table: BaseModel, key: Key) -> Iterator[tuple[str, str]]:
+    for name, field in type(table).model_fields.items():
+        value = getattr(table, name)
+        if isinstance(value, str) and names_file(field):
+            dotted = ".".join(map(str, (*key, name)))
+            yield dotted, value.rpartition(":")[0] if name == "python" else value
+        elif isinstance(value, BaseModel):
+            yield from _names(value, (*key, name))
+        elif isinstance(value, list):
+            for k, entry in enumerate(value):
+                if isinstance(entry, BaseModel):
+                    yield from _names(entry, (*key, name, k))

@@ -1,0 +1,86 @@
+"""What a scene names of its robot, compared with its geometry: nodes, edges, parts, choices that it has a use for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchdismech.io.dismech import Geometry
+from torchdismech.io.scene.refusals import Key, SceneError
+from torchdismech.io.schema import scene as schema
+from torchdismech.io.schema.contact import SelfContact
+
+__all__ = ["check_indices", "refuse_unused"]
+
+
+def check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
+    """Refuse node and edge indices that the robot does not have, and neighbours beyond its other end."""
+    _check_contacts(path, document, len(geometry.nodes))
+    _check_tables(path, document, geometry)
+    tuples: dict[Key, Any] = {("spring", k, "nodes"): spring.nodes for k, spring in enumerate(document.spring)}
+    tuples |= {("line_load", k, "sides"): line.sides or [] for k, line in enumerate(document.line_load)}
+    for key, groups in tuples.items():
+        wrong = [i for nodes in groups for i in nodes if i >= len(geometry.nodes)]
+        if wrong:
+            raise SceneError(path, key, f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}")
+
+
+def refuse_unused(path: Path, document: schema.Document, geometry: Geometry) -> None:
+    """Refuse choices of [robot] about what the robot does not have."""
+    robot, ends = document.robot, geometry.rod_edges.reshape(-1)
+    rods = len(ends) > 0
+    joined = rods and (np.bincount(ends).max() > 2 or bool(np.isin(ends, geometry.triangles).any()))
+    directed = any(clamp.direction is not None for clamp in document.clamp)
+    for key, value, used, owner in (
+        ("joints", "pinned", joined, "nodes where rods branch or meet a shell"),
+        ("curvature", "averaged", rods, "rods"),
+        ("clamp_rule", "gregory", directed, "clamps with a direction"),
+    ):
+        if getattr(robot, key) == value and not used:
+            problem = f'"{value}" is of {owner}; a robot without does not use it: remove the key'
+            raise SceneError(path, ("robot", key), problem)
+
+
+def _check_contacts(path: Path, document: schema.Document, count: int) -> None:
+    """Refuse neighbours beyond the other end of a robot of `count` nodes, and names that no part has."""
+    for key, contact in document.contacts.items():
+        if isinstance(contact, SelfContact) and contact.ring is not None and contact.ring >= count:
+            most = f"expected less than {count}, the number of nodes"
+            raise SceneError(path, (*key, "ring"), f"{most}, or nothing ever touches; got {contact.ring}")
+    called = {table.name for table in (*document.rod, *document.shell) if table.name is not None}
+    for k, between in enumerate(contact.between for contact in document.contact):
+        if lost := set(between) - called:
+            named = ", ".join(sorted(called)) or "none"
+            raise SceneError(path, ("contact", k, "between"), f"no table is named {min(lost)!r}; named are: {named}")
+
+
+def _check_tables(path: Path, document: schema.Document, geometry: Geometry) -> None:
+    """Refuse indices in tables that the robot does not have, and those that stand twice."""
+    names = (
+        "rod",
+        "shell",
+        "mass",
+        "clamp",
+        "move",
+        "point_force",
+        "line_load",
+        "moment",
+        "tendon",
+        "chamber",
+        "obstacle",
+    )
+    tables: dict[Key, Any] = {(name, k): table for name in names for k, table in enumerate(getattr(document, name))}
+    for key, table in {**tables, ("floor",): document.floor, ("initial",): document.initial}.items():
+        for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
+            index = getattr(table, kind, None)
+            wrong = [i for i in index or [] if i >= count]
+            if wrong and not count:
+                raise SceneError(path, (*key, kind), f"names {kind} of rods, and the robot has none")
+            if wrong:
+                raise SceneError(path, (*key, kind), f"expected {kind} 0 to {count - 1}, got {wrong[0]}")
+            if index and key[0] != "tendon" and len(set(index)) < len(index):  # tendons may come back
+                twice = Counter(index).most_common(1)[0][0]
+                raise SceneError(path, (*key, kind), f"expected each of the {kind} once, got {twice} twice")

@@ -1,0 +1,246 @@
+"""Where the robots of a checked scene begin, and how they move there: [initial]."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchdismech.elastic.inelastic import internal_count
+from torchdismech.io.scene.contacts import refuse_overlap
+from torchdismech.io.scene.files import reading
+from torchdismech.io.scene.refusals import SceneError
+from torchdismech.io.schema.initial import Initial
+from torchdismech.io.tables import read_rows
+from torchdismech.model import Model
+from torchdismech.model.initial import collapsed_edge
+from torchdismech.robot.state import State
+from torchdismech.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene.scene import Scene
+
+__all__ = ["initial_state"]
+
+KEY = "initial"
+AXES = ("x", "y", "z")
+AS_BUILT = 1e-9  # m, rad: rounding in files and angles
+ASTRAY = 1e-2  # rad by which frames that are carried from stored frame to stored frame may be off at the end
+
+
+def initial_state(scene: Scene, model: Model) -> State:
+    """Return the state that the robots of a scene begin in, with its acceleration.
+
+    Raises
+    ------
+    SceneError
+        Files and trajectories that do not fit, robots that begin in what they touch, clamped nodes that begin elsewhere
+        than where [[move]] moves them from.
+    """
+    table = scene.document.initial or Initial.model_construct()
+    state = _placed(scene, model, table)
+    _refuse_collapsed_edges(scene, model, state.positions)
+    if not bool(torch.isfinite(state.director).all()):
+        robot, edge = (~torch.isfinite(state.director).all(-1)).nonzero()[0].tolist()
+        problem = f"edge {edge} of robot {robot} points right against where it does as built: its frame is not known"
+        raise SceneError(scene.path, KEY, problem)
+    _refuse_out_of_plane(scene, model, state)
+    _refuse_displaced_clamps(scene, model, state)
+    refuse_overlap(scene, model, state.positions)
+    state = state.replace(velocity=model.unknowns.with_held(state.velocity, 0.0))
+    if table.velocity is None and table.angular_velocity is None:
+        state = model.accelerated(state)
+    else:
+        center = None if table.center is None else _vector(scene, state, "center")
+        turn = _vector(scene, state, "angular_velocity")
+        state = model.thrown(state, _vector(scene, state, "velocity"), turn, center, table.nodes)
+    if table.moved and not bool(state.finite().all()):
+        robot = int((~state.finite()).nonzero()[0])
+        problem = f"forces on robot {robot} are not finite where it begins: a triangle or an edge has no size there"
+        raise SceneError(scene.path, KEY, problem)
+    return state
+
+
+def _vector(scene: Scene, like: State, name: str) -> Tensor:
+    """Return a vector (3,) or (B, 3) of the table, zero where it is not given."""
+    given = getattr(scene.document.initial, name)
+    return scene.numbers.vector((KEY, name), [0.0, 0.0, 0.0] if given is None else given).to(like.q)
+
+
+# ---- where -------------------------------------------------------------------------------------------------------
+
+
+def _placed(scene: Scene, model: Model, table: Initial) -> State:
+    """Return the robots where they begin, with velocities of files; accelerations are not known yet."""
+    if table.trajectory is not None:
+        with reading(scene.path, (KEY, "trajectory"), table.trajectory) as path:
+            run = Trajectory.load(path)
+        state = _in_frame(scene, model, table, run)
+    else:
+        state = model.rest_state(scene.batch)
+        if table.positions_file is not None:
+            state = model.frames.moved(state, _posture(scene, model, table.positions_file))
+    if table.velocity_file is not None:
+        velocity = _of_nodes(scene, model, "velocity_file", table.velocity_file).flatten()
+        rest = velocity.new_zeros(model.n_dofs - len(velocity))
+        state = state.replace(velocity=torch.cat([velocity, rest]).expand(scene.batch, -1).contiguous())
+    return state
+
+
+def _posture(scene: Scene, model: Model, name: str) -> Tensor:
+    """Return the q (B, n) of robots whose nodes are where a file says."""
+    x = _of_nodes(scene, model, "positions_file", name)
+    _refuse_collapsed_edges(scene, model, x[None])
+    q = model.posture(x.expand(scene.batch, -1, -1).contiguous())
+    if not bool(torch.isfinite(q).all()):
+        raise SceneError(scene.path, (KEY, "positions_file"), f"{name}: a triangle has no area there, and no normal")
+    return q
+
+
+def _of_nodes(scene: Scene, model: Model, key: str, name: str) -> Tensor:
+    """Return three numbers of each node (N, 3) from a file."""
+    with reading(scene.path, (KEY, key), name) as path:
+        return read_rows(path, model.body.n_nodes, AXES, "node").to(model.nodes)
+
+
+def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> State:
+    """Return the robots in a frame of a run, at time 0."""
+    _refuse_other_robots(scene, model, run)
+    rows = _rows(scene, table, run)
+    frames = len(run.time)
+    if not -frames <= table.frame < frames:
+        raise SceneError(scene.path, (KEY, "frame"), f"expected {-frames} to {frames - 1}, got {table.frame}")
+    frame = table.frame % frames
+    whole = State.of(run.state)
+    last = whole.rows(rows).to(model.nodes)
+    if int(run.step[frame]) == run.state_step:
+        state = last
+    else:
+        state = _carried(scene, model, run, rows, frame, last)
+    return state.replace(time=torch.zeros_like(state.time), acceleration=torch.zeros_like(state.q))
+
+
+def _carried(scene: Scene, model: Model, run: Trajectory, rows: Tensor, frame: int, last: State) -> State:
+    """Return the robots in a frame that is not the last, of which the file has no directors.
+
+    They are transported from frame to frame. At the end the file says what they are: so it shows whether the frames are
+    close enough for that.
+    """
+    rest = model.body.held_tangents
+    if rest.numel() and not torch.equal(last.held_tangents, rest.expand_as(last.held_tangents)):
+        problem = "clamps turned in that run, and only its last frame says how: expected -1"
+        raise SceneError(scene.path, (KEY, "frame"), problem)
+    if last.internal is not None:
+        problem = "what materials remember is stored with the last frame only: expected -1"
+        raise SceneError(scene.path, (KEY, "frame"), problem)
+    state, found = model.rest_state(len(rows)), None
+    for k in range(len(run.time)):
+        positions, angles = (x[k][rows].to(model.nodes) for x in (run.positions, run.twist))
+        state = model.frames.moved(state, model.body.q_of(positions, angles))
+        if k == frame:
+            found = state.replace(velocity=_velocity(run, rows, k).to(state.q))
+    turn = torch.linalg.vector_norm(state.director - last.director, dim=-1)
+    if turn.numel() and float(turn.max()) > ASTRAY:
+        problem = (
+            f"how sections are turned is known in the last frame only: carried along from frame to frame they are off "
+            f"by {float(turn.max()):.2g} rad at the end: expected -1, or a run with more frames (output.every)"
+        )
+        raise SceneError(scene.path, (KEY, "frame"), problem)
+    assert found is not None
+    return found
+
+
+def _velocity(run: Trajectory, rows: Tensor, frame: int) -> Tensor:
+    """Return the velocity (B, n) in a frame that is not the last; angles' rates by the frames beside it."""
+    before, after = max(frame - 1, 0), frame + 1
+    turned = (run.twist[after] - run.twist[before])[rows] / (run.time[after] - run.time[before])
+    held = turned.new_zeros(len(rows), 3 * run.state.n_held)
+    return torch.cat([run.velocities[frame][rows].flatten(1), turned, held], dim=1)
+
+
+def _rows(scene: Scene, table: Initial, run: Trajectory) -> Tensor:
+    """Return the robot of the run (B,) that each robot of the scene begins as."""
+    if table.robot is not None:
+        if table.robot >= run.batch:
+            raise SceneError(scene.path, (KEY, "robot"), f"expected 0 to {run.batch - 1}, got {table.robot}")
+        return torch.full((scene.batch,), table.robot)
+    if run.batch not in (1, scene.whole):
+        problem = f"has {run.batch} robots, and the scene has {scene.whole}: say which by robot"
+        raise SceneError(scene.path, (KEY, "trajectory"), problem)
+    return torch.zeros(scene.batch, dtype=torch.long) if run.batch == 1 else torch.tensor(list(scene.robots))
+
+
+def _refuse_other_robots(scene: Scene, model: Model, run: Trajectory) -> None:
+    """Refuse a run of another robot, or of a chain of rigid elements."""
+    body = model.body
+    expected = (body.n_dofs, body.n_angles, len(body.springs.nodes), body.n_held)
+    state = run.state
+    same = (
+        isinstance(state, State)
+        and (state.q.shape[1], state.director.shape[1], state.reference_twist.shape[1], state.n_held) == expected
+        and run.rod_edges.tolist() == model.rod_edges.tolist()
+        and run.triangles.tolist() == model.triangles.tolist()
+    )
+    if not same:
+        problem = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions"
+        raise SceneError(scene.path, (KEY, "trajectory"), problem)
+    remembered = 0 if state.internal is None else state.internal.shape[1]
+    if remembered != internal_count(model.terms) or _laws(run) not in (None, scene.tables.get("inelastic", [])):
+        problem = "is a run of a robot of other materials: expected the same laws that remember"
+        raise SceneError(scene.path, (KEY, "trajectory"), problem)
+
+
+def _laws(run: Trajectory) -> list | None:
+    """Return the tables [[inelastic]] of the scene that a run was made of; None where it had no scene."""
+    text = run.attributes.get("tables")
+    return None if text is None else json.loads(text).get("inelastic", [])
+
+
+# ---- refusals ----------------------------------------------------------------------------------------------------
+
+
+def _refuse_collapsed_edges(scene: Scene, model: Model, positions: Tensor) -> None:
+    """Refuse nodes that an edge joins and that begin at the same place, at positions (B, N, 3)."""
+    found = collapsed_edge(model.body, positions)
+    if found is not None:
+        robot, start, end = found
+        problem = f"nodes {start} and {end} of robot {robot} begin at the same place, and an edge joins them"
+        raise SceneError(scene.path, KEY, problem)
+
+
+def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
+    """Refuse planar robots that begin beside their plane, or leave it."""
+    table = scene.document.initial
+    if table is None or not scene.document.robot.planar:
+        return
+    y, rest = state.positions[..., 1], model.nodes[:, 1]
+    sideways = [name for name, axes in (("velocity", (1,)), ("angular_velocity", (0, 2))) if _has(scene, name, axes)]
+    if bool((state.node_velocities[..., 1] != 0).any()):
+        sideways.append("velocity_file" if table.trajectory is None else "trajectory")
+    if bool((y != rest).any()):
+        sideways.append("positions_file" if table.trajectory is None else "trajectory")
+    if sideways:
+        raise SceneError(scene.path, (KEY, sideways[0]), "a planar robot cannot leave the x-z plane")
+
+
+def _has(scene: Scene, name: str, axes: tuple[int, ...]) -> bool:
+    """Return whether a vector of the table has components along some axes."""
+    given = getattr(scene.document.initial, name)
+    return given is not None and bool((scene.numbers.vector((KEY, name), given)[..., axes] != 0).any())
+
+
+def _refuse_displaced_clamps(scene: Scene, model: Model, state: State) -> None:
+    """Refuse [[move]] where what is clamped does not begin where the robot was built: motions are told from there."""
+    if not scene.document.move:
+        return
+    off = model.unknowns.with_held(torch.zeros_like(state.q), state.q - model.body.rest_q).abs() > AS_BUILT
+    if bool(off.any()):
+        robot, dof = off.nonzero()[0].tolist()
+        what = f"node {dof // 3}" if dof < 3 * model.body.n_nodes else "an edge"
+        problem = (
+            f"{what} of robot {robot} is clamped and does not begin where it is as built, from where [[move]] moves "
+            "it: remove [[move]], or begin elsewhere"
+        )
+        raise SceneError(scene.path, KEY, problem)

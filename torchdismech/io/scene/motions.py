@@ -1,0 +1,220 @@
+"""What a scene prescribes over time: motions of clamped nodes and edges, natural strains, constants that change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from torchdismech.control.strains import in_plane
+from torchdismech.elastic.natural import continuum_triangles
+from torchdismech.io.scene.actuators import driven_over_time
+from torchdismech.io.scene.files import reading
+from torchdismech.io.scene.refusals import Key, SceneError
+from torchdismech.io.scene.schedule import Path3, Rotation, Schedule, Translation, Twisting
+from torchdismech.io.schema import scene as schema
+from torchdismech.io.tables import TimeTable, read_time_table
+from torchdismech.model import Model
+
+if TYPE_CHECKING:
+    from torchdismech.io.scene.scene import Scene
+
+__all__ = ["build_schedule"]
+
+AXES = "xyz"
+CURVATURES = ("kappa1", "kappa2")
+ROUNDING = 1e-12  # of natural curvatures
+OUT_OF_SHAPE = 1e-6  # of the distance between two nodes of a clamp: files have some digits less than numbers have
+
+
+def build_schedule(scene: Scene, model: Model) -> Schedule:
+    """Return what is prescribed over time, without running actuation.python."""
+    actuation = scene.document.actuation or schema.Actuation.model_construct()
+    springs, edges, triangles = len(model.springs), len(model.rod_edges), continuum_triangles(model.terms)
+    if actuation.natural_twist is not None and scene.document.robot.planar:
+        raise SceneError(scene.path, "actuation.natural_twist", "a planar robot does not twist")
+    node_motions, edge_motions = _motions(scene)
+    _check_held(scene, model)
+    turning = {node for motion in node_motions if isinstance(motion, Rotation) for node in motion.index}
+    poses = not turning.isdisjoint(model.body.held.nodes.tolist())
+    if poses:
+        _refuse_split_clamps(scene, model)
+        _refuse_turned_edges(scene, model)
+        _refuse_paths_out_of_shape(scene, model, [m for m in node_motions if isinstance(m, Path3)])
+    return Schedule(
+        poses=poses,
+        node_motions=node_motions,
+        edge_motions=edge_motions,
+        curvature=_curvatures(scene, actuation.natural_curvature, model),
+        twist=_table(scene, "natural_twist", actuation.natural_twist, {springs: f"twist of {springs} springs"}),
+        hinge_angle=_table(
+            scene,
+            "natural_hinge_angle",
+            actuation.natural_hinge_angle,
+            {len(model.hinges): f"angle of {len(model.hinges)} hinges"},
+        ),
+        membrane_strain=_table(
+            scene,
+            "natural_membrane_strain",
+            actuation.natural_membrane_strain,
+            {3 * triangles: f"E11, E22, E12 of {triangles} triangles"},
+        ),
+        length=_lengths(scene, actuation.rest_length, edges),
+        values=driven_over_time(scene, model),
+    )
+
+
+def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[Twisting]]:
+    """Return the motions of nodes and of edges."""
+    of_nodes: list[Translation | Rotation | Path3] = []
+    of_edges: list[Twisting] = []
+    owner: list[int] = []
+    for k, move in enumerate(scene.document.move):
+        if move.nodes is not None:
+            motion = _node_motion(scene, k, move)
+            also = [other for other, earlier in zip(owner, of_nodes, strict=True) if motion.overlaps(earlier)]
+            if also:
+                problem = f"a node is moved by move.{also[0]} at the same time: set start and stop apart"
+                raise SceneError(scene.path, ("move", k, "nodes"), problem)
+            of_nodes.append(motion)
+            owner.append(k)
+        if move.edges is not None and move.twist_rate is not None:
+            rate = scene.numbers.scalar(("move", k, "twist_rate"), move.twist_rate)
+            of_edges.append(Twisting(move.edges, move.start, move.stop, rate))
+    return of_nodes, of_edges
+
+
+def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotation | Path3:
+    assert move.nodes is not None
+    key: Key = ("move", k)
+    if move.velocity is not None:
+        velocity = scene.numbers.vector((*key, "velocity"), move.velocity)
+        return Translation(move.nodes, move.start, move.stop, velocity)
+    if move.rotation is not None:
+        rate = scene.numbers.scalar((*key, "rotation", "rate"), move.rotation.rate)
+        axis, center = (torch.tensor(v, dtype=torch.float64) for v in (move.rotation.axis, move.rotation.center))
+        return Rotation(move.nodes, move.start, move.stop, axis, center, rate)
+    assert move.file is not None
+    count = len(move.nodes)
+    with reading(scene.path, (*key, "file"), move.file) as path:
+        table = read_time_table(path, {3 * count: f"x y z of {count} nodes"})
+    return Path3(move.nodes, -np.inf, np.inf, table)
+
+
+def _check_held(scene: Scene, model: Model) -> None:
+    """Refuse motion of dofs that no clamp holds, and motion out of a planar robot's plane."""
+    free = model.free.cpu().numpy()
+    n_nodes = len(scene.geometry.nodes)
+    for k, move in enumerate(scene.document.move):
+        axes = _moved_axes(scene, k, move)
+        for axis in axes:
+            loose = [i for i in move.nodes or [] if free[3 * i + axis]]
+            if loose:
+                problem = f"node {loose[0]} is moved in {AXES[axis]} but not clamped there: add it to a [[clamp]]"
+                raise SceneError(scene.path, ("move", k, "nodes"), problem)
+        loose = [j for j in move.edges or [] if free[3 * n_nodes + j]]
+        if loose:
+            problem = f"edge {loose[0]} is turned but its twist is not clamped: clamp both its nodes with twist = true"
+            raise SceneError(scene.path, ("move", k, "edges"), problem)
+        if scene.document.robot.planar and (1 in axes or move.edges):
+            raise SceneError(scene.path, ("move", k), "a planar robot cannot leave the x-z plane")
+
+
+def _refuse_split_clamps(scene: Scene, model: Model) -> None:
+    """Refuse motion of a part of a clamp's nodes: clamps move as rigid bodies where one with a direction turns."""
+    for k, move in enumerate(scene.document.move):
+        for clamp in model.body.clamps:
+            moved = np.isin(clamp.nodes, move.nodes or [])
+            if moved.any() and not moved.all():
+                problem = (
+                    f"node {clamp.nodes[~moved][0]} of the same clamp stays: clamps with a direction turn as a whole"
+                )
+                raise SceneError(scene.path, ("move", k, "nodes"), problem)
+
+
+def _refuse_turned_edges(scene: Scene, model: Model) -> None:
+    """Refuse twists of edges that clamps hold where clamps move as rigid bodies: the angles follow from that."""
+    for k, move in enumerate(scene.document.move):
+        for number, clamp in enumerate(model.body.clamps):
+            turned = np.intersect1d(clamp.framed, move.edges or [])
+            if len(turned):
+                problem = (
+                    f"edge {turned[0]} is held by clamp.{number}, and clamps move as rigid bodies in this scene, as "
+                    "one with a direction has a rotation: give this clamp's nodes a rotation about the edge instead"
+                )
+                raise SceneError(scene.path, ("move", k, "twist_rate"), problem)
+
+
+def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -> None:
+    """Refuse paths that do more than shift a clamp where clamps move as rigid bodies."""
+    numbers = [k for k, move in enumerate(scene.document.move) if move.file is not None]
+    for k, path in zip(numbers, paths, strict=True):
+        for number, clamp in enumerate(model.body.clamps):
+            columns = [path.index.index(node) for node in clamp.nodes if node in path.index]
+            if len(columns) < 2:
+                continue
+            x = path.table.values.unflatten(1, (-1, 3))[:, columns]
+            rest = model.nodes[clamp.nodes].to(x)
+            arms = rest[1:] - rest[0]
+            off = torch.linalg.vector_norm(x[:, 1:] - x[:, :1] - arms, dim=-1)
+            bad = (off > OUT_OF_SHAPE * torch.linalg.vector_norm(arms, dim=-1)).nonzero()
+            if len(bad):
+                row, node = bad[0].tolist()
+                problem = (
+                    f"turns or deforms clamp.{number}: at {path.table.times[row]:g} s node {clamp.nodes[node + 1]} is "
+                    f"{off[row, node]:g} m from where it is beside node {clamp.nodes[0]} at rest. Clamps move as rigid "
+                    "bodies in this scene, as one with a direction has a rotation, and files only shift them: take a "
+                    "rotation instead"
+                )
+                raise SceneError(scene.path, ("move", k, "file"), problem)
+
+
+def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:
+    """Return the components in which a [[move]] may move its nodes."""
+    if move.velocity is not None:
+        drawn = scene.numbers.vector(("move", k, "velocity"), move.velocity)
+        return [axis for axis in range(3) if (drawn[..., axis] != 0).any()]
+    if move.rotation is not None:
+        direction = np.array(move.rotation.axis) / np.linalg.norm(move.rotation.axis)
+        return [axis for axis in range(3) if abs(direction[axis]) < 1]
+    if move.file is not None and scene.document.robot.planar:
+        return [0, 2]
+    return [0, 1, 2] if move.file is not None else []
+
+
+def _table(scene: Scene, key: str, name: str | None, columns: dict[int, str]) -> TimeTable | None:
+    if name is None:
+        return None
+    if 0 in columns:
+        raise SceneError(scene.path, f"actuation.{key}", "the robot has no such elements to actuate")
+    with reading(scene.path, f"actuation.{key}", name) as path:
+        table = read_time_table(path, columns)
+    if scene.document.simulation.integrator == "static" and len(table.times) > 1:
+        problem = f'{name} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
+        raise SceneError(scene.path, f"actuation.{key}", problem)
+    return table
+
+
+def _curvatures(scene: Scene, name: str | None, model: Model) -> TimeTable | None:
+    springs = len(model.springs)
+    columns = {springs: f"kappa1 of {springs} springs", 2 * springs: f"kappa1 and kappa2 of {springs} springs"}
+    table = _table(scene, "natural_curvature", name, columns)
+    if table is not None and scene.document.robot.planar:
+        for k, values in enumerate(table.values.split(springs, dim=1)):
+            lost = values.abs().amax(0).cpu().numpy() > ROUNDING
+            lost &= ~in_plane(model, CURVATURES[k])
+            if lost.any():
+                problem = (
+                    f"{name}: {CURVATURES[k]} of spring {int(np.flatnonzero(lost)[0])} is out of the x-z plane, to "
+                    "which a planar robot keeps; leave it 0, or kappa2 out of the file"
+                )
+                raise SceneError(scene.path, "actuation.natural_curvature", problem)
+    return table
+
+
+def _lengths(scene: Scene, name: str | None, edges: int) -> TimeTable | None:
+    table = _table(scene, "rest_length", name, {edges: f"rest length of {edges} rod edges"})
+    if table is not None and not (table.values > 0).all():
+        raise SceneError(scene.path, "actuation.rest_length", f"{name}: expected lengths above 0")
+    return table

@@ -1,0 +1,219 @@
+"""[batch.randomize]: numbers of a scene drawn anew for each robot."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ValidationError
+
+from torchdismech.io.scene.refusals import Key, SceneError, field_at, sentences
+from torchdismech.io.schema.base import per_robot
+from torchdismech.io.schema.scene import Batch, Distribution, Document
+
+__all__ = ["Numbers", "Sampled", "draw"]
+
+Sampled = Callable[[str, Distribution], Iterator[np.ndarray]]
+TRIES = 100  # for a number that the scene accepts
+
+WHY_NOT = {
+    "simulation": "all robots of a batch take the same steps",
+    "robot": "all robots of a batch share their geometry",
+    "clamp": "all robots of a batch share their clamps, but for along and normal",
+    "batch": "it belongs to the batch, not to a robot",
+    "output": "all robots of a batch are stored together",
+    "actuation": "a table of natural strains is the same for all robots; actuation.python can tell robots apart",
+}
+
+
+class Numbers:
+    """The numbers of a scene that may differ from robot to robot, by their keys in the tables.
+
+    Parameters
+    ----------
+    drawn : (B,) for each key that is randomised.
+    """
+
+    def __init__(self, drawn: Mapping[Key, np.ndarray]):
+        self._drawn = drawn
+
+    def scalar(self, key: Key, nominal: float) -> float | torch.Tensor:
+        """Return the number, or (B, 1) where it is drawn."""
+        return torch.from_numpy(self._drawn[key])[:, None] if key in self._drawn else nominal
+
+    def rows(self, rows: slice) -> Numbers:
+        """Return the numbers of some of the robots."""
+        return Numbers({key: values[rows] for key, values in self._drawn.items()})
+
+    def vector(self, key: Key, nominal: list[float]) -> torch.Tensor:
+        """Return the vector (3,), or (B, 3) where a component is drawn."""
+        parts = [self._drawn.get((*key, k), number) for k, number in enumerate(nominal)]
+        return torch.from_numpy(np.stack(np.broadcast_arrays(*parts), axis=-1).astype(np.float64))
+
+
+def draw(
+    path: Path, document: Document, raw: dict[str, Any], sampled: Sampled | None = None
+) -> tuple[Numbers, dict[str, torch.Tensor]]:
+    """Draw what [batch.randomize] asks for.
+
+    A robot draws the same numbers whatever the size of the batch, and whatever else is randomised.
+
+    Parameters
+    ----------
+    path : the scene file, for messages.
+    raw : the tables that `document` was made of.
+    sampled : yields draws (B,) of a distribution for a key with dots, in place of those by the seed of the batch, and
+        then such as take the place of what the scene would not accept.
+
+    Returns
+    -------
+    the numbers by key, and (B,) by the name as written.
+    """
+    by_key: dict[Key, np.ndarray] = {}
+    by_name: dict[str, torch.Tensor] = {}
+    for name, distribution in document.batch.randomize.items():
+        where = f'batch.randomize."{name}"'
+        key = _resolved(path, where, name, document)
+        if key in by_key:
+            raise SceneError(path, where, "the same number is drawn under another name, too")
+        samples = _samples(path, where, key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
+        values = _accepted(path, where, key, samples, raw)
+        by_key[key] = values
+        by_name[name] = torch.from_numpy(values)
+    return Numbers(by_key), by_name
+
+
+# ---- names -------------------------------------------------------------------------------------------------------
+
+
+def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
+    """Return the key of a dotted name; the index of a table that stands alone may be left out."""
+    key: list[str | int] = []
+    value: Any = document
+    for part in name.split("."):
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel) and not part.isdigit():
+            if len(value) > 1:
+                table = ".".join(map(str, key))
+                raise SceneError(
+                    path, where, f"there are {len(value)} tables {table}: say which, as in {table}.0.{part}"
+                )
+            key.append(0)
+            value = value[0]
+        value = _entry(path, where, value, part)
+        key.append(int(part) if part.isdigit() else part)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SceneError(path, where, f"expected the name of one number of the scene, got {_kind(value)}")
+    _check_per_robot(path, where, tuple(key))
+    return tuple(key)
+
+
+def _entry(path: Path, where: str, value: Any, part: str) -> Any:
+    """Return what stands under the next part of a name."""
+    if isinstance(value, list):
+        if part.isdigit() and int(part) < len(value):
+            return value[int(part)]
+        raise SceneError(path, where, f"expected an index 0 to {len(value) - 1}, got {part!r}")
+    inside = type(value).model_fields if isinstance(value, BaseModel) else {}
+    present = [k for k in inside if getattr(value, k) is not None]
+    if part not in present:
+        listed = f"; there are {', '.join(present)}" if present else ""
+        raise SceneError(path, where, f"there is no {part!r} in the scene to be drawn{listed}")
+    return getattr(value, part)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        return f"a table with {', '.join(type(value).model_fields)}"
+    return f"a list of {len(value)}: add an index" if isinstance(value, list) else repr(value)
+
+
+def _check_per_robot(path: Path, where: str, key: Key) -> None:
+    field = field_at(Document, key)
+    if field is None or not per_robot(field):
+        reason = WHY_NOT.get(str(key[0]), "only physical numbers may differ from robot to robot, not indices and times")
+        raise SceneError(path, where, f"this number cannot differ from robot to robot: {reason}")
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------------
+
+
+def _samples(
+    path: Path, where: str, key: Key, distribution: Distribution, batch: Batch, sampled: Sampled
+) -> Iterator[np.ndarray]:
+    """Return an iterator of draws (B,)."""
+    if distribution.values is None:
+        return sampled(".".join(map(str, key)), distribution)
+    values = np.array(distribution.values, dtype=np.float64)
+    if len(values) != batch.size:
+        raise SceneError(path, f"{where}.values", f"expected {batch.size} numbers (batch.size), got {len(values)}")
+    return iter([values])
+
+
+def _by_seed(batch: Batch, name: str, distribution: Distribution) -> Iterator[np.ndarray]:
+    """Yield draws (B,), once; the stream of a number depends on the seed and on its key alone."""
+    random = np.random.default_rng([batch.seed, *name.encode()])
+    if distribution.uniform is not None:
+        low, high = distribution.uniform
+        yield random.uniform(low, high, size=batch.size)
+    elif distribution.loguniform is not None:
+        low, high = np.log(distribution.loguniform).tolist()
+        yield np.exp(random.uniform(low, high, size=batch.size))
+    else:
+        assert distribution.normal is not None
+        mean, deviation = distribution.normal
+        yield random.normal(mean, deviation, size=batch.size)
+
+
+def _accepted(path: Path, where: str, key: Key, samples: Iterator[np.ndarray], raw: dict[str, Any]) -> np.ndarray:
+    """Return draws (B,) that the scene accepts in the place of the number; refuse those for which no other ones come.
+
+    A robot has its first draw that is accepted, so it does not depend on the other robots.
+    """
+    values = next(samples)
+    for tries in range(1, TRIES + 1):
+        ends = {robot: _problem(key, float(values[robot]), raw) for robot in (values.argmin(), values.argmax())}
+        wrong = [(robot, problem) for robot, problem in ends.items() if problem is not None]
+        if not wrong:
+            return values
+        others = next(samples, None)
+        if others is None or tries == TRIES:
+            break
+        rows = _refused(key, values, raw)
+        values[rows] = others[rows]
+    robot, problem = wrong[0]
+    after = f" in draw {tries}, as in all before" if tries > 1 else ""
+    raise SceneError(path, where, f"robot {robot} drew {values[robot]:.6g}{after}: {problem}")
+
+
+def _refused(key: Key, values: np.ndarray, raw: dict[str, Any]) -> np.ndarray:
+    """Return which draws (B,) of a key the scene would not accept; those that it does lie between two bounds."""
+    refused = np.zeros(len(values), dtype=bool)
+    for order in (values.argsort(), values.argsort()[::-1]):
+        for robot in order:
+            if refused[robot] or _problem(key, float(values[robot]), raw) is None:
+                break
+            refused[robot] = True
+    return refused
+
+
+def _problem(key: Key, value: float, raw: dict[str, Any]) -> str | None:
+    """Return why the scene would not accept a value in the place of a number; None where it does."""
+    trial = copy.deepcopy(raw)
+    table: Any = trial
+    for part, following in zip(key, [*key[1:], None], strict=True):
+        if isinstance(table, dict) and part == 0 and isinstance(part, int):
+            continue  # [rod] that stands alone
+        if following is None:
+            table[part] = value
+        else:
+            table = table.setdefault(part, {}) if isinstance(table, dict) else table[part]
+    try:
+        Document.model_validate(trial)
+    except ValidationError as error:
+        return sentences(error, trial, Document)[0][1]
+    return None

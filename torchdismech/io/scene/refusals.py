@@ -1,0 +1,246 @@
+"""Sentences on what is wrong with a scene file: file, key, what was expected, what came."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import typing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from torchdismech.errors import InputError, shown
+from torchdismech.io.schema.base import per_robot
+
+__all__ = ["Key", "SceneError", "choices_of", "field_at", "keys_at", "meant", "naming", "sentences"]
+
+Key = tuple[str | int, ...]
+
+WORDS = {
+    r"a valid dictionary.*": "a table",
+    r"a valid list": "a list",
+    r"a valid number": "a number",
+    r"a valid integer": "a whole number",
+    r"a valid boolean": "true or false",
+    r"a valid string": "text",
+    r"List should have (at \w+ \d+) items? after validation, not \d+": r"expected a list of \1 items",
+    r"String should have (at \w+ \d+) characters?": r"expected text of \1 characters",
+}
+LONGEST = 1000  # characters of a message: names and texts of a scene may be of any length
+
+
+class SceneError(InputError):
+    """A scene that cannot be run: the message names file, key, what was expected and what came."""
+
+    def __init__(self, path: str | Path, key: str | Key, problem: str):
+        name = _plain(key if isinstance(key, str) else ".".join(str(part) for part in key))
+        super().__init__(f"{path}: {name}: {_plain(problem)}" if name else f"{path}: {_plain(problem)}")
+
+
+@contextmanager
+def naming(path: str | Path, key: Key) -> Iterator[None]:
+    """Name the scene and the table in what a block refuses."""
+    try:
+        yield
+    except SceneError:
+        raise
+    except InputError as error:
+        raise SceneError(path, key, str(error)) from error
+
+
+def _plain(text: str) -> str:
+    """Return the text of a message without what steers a terminal, and without the middle of what is endless."""
+    shown = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in shown)
+
+
+# ---- what pydantic found -----------------------------------------------------------------------------------------
+
+
+def sentences(error: ValidationError, raw: dict[str, Any], document: type[BaseModel]) -> list[tuple[Key, str]]:
+    """Return (key, sentence) for each fault that pydantic found in the tables of a file, once each."""
+    return list(dict.fromkeys(_sentence(fault, raw, document) for fault in error.errors()))
+
+
+def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tuple[Key, str]:
+    key = _key_in_file(fault["loc"], raw)
+    if fault["type"] == "extra_forbidden":
+        return key, _unknown_key(key, fault["loc"], document)
+    if fault["type"] == "value_error":
+        return key, fault["msg"].removeprefix("Value error, ")
+    field = field_at(document, fault["loc"])
+    said = field.description if field is not None and field.description else ""
+    meaning = f" ({said})" if said else ""
+    if fault["type"] == "missing":
+        choices = choices_of(field)
+        return key, f"missing{f'; expected {choices}' if choices else ''}{meaning}"
+    if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return _wrong_tag(key, fault, field)
+    if fault["type"] == "list_type" and isinstance(fault["input"], dict) and len(key) == 1:
+        return key, f"expected a list of tables: write [[{key[0]}]] in place of [{key[0]}]"
+    if said and _names_alternative(fault["loc"], key):
+        return key, f"expected {said}, got {shown(fault['input'])}"
+    expected = _in_words_of_toml(fault["msg"])
+    if field is not None and fault["type"] in ("too_short", "too_long"):
+        bound = fault["ctx"]["min_length" if fault["type"] == "too_short" else "max_length"]
+        if bound in _exact_lengths(field.annotation, field.metadata):
+            expected = re.sub(r"at \w+", "exactly", expected)
+    return key, f"{expected}{meaning}, got {shown(fault['input'])}{_of_each_robot(key, field, fault)}"
+
+
+def _wrong_tag(key: Key, fault: Any, field: FieldInfo | None) -> tuple[Key, str]:
+    """Return key and sentence where the key that tells alternative tables apart is missing, or has no such value."""
+    assert field is not None, "alternatives stand in a field"
+    tag = fault["ctx"]["discriminator"].strip("'")
+    choices = _alternatives([repr(name) for table in _tables(field.annotation) for name in _tags(table)])
+    if fault["type"] == "union_tag_not_found":
+        return (*key, tag), f"missing; expected {choices}"
+    return (*key, tag), f"expected {choices}, got {shown(fault['input'][tag])}"
+
+
+def choices_of(field: FieldInfo | None) -> str:
+    """Return the values that a key may have, in words: "'a', 'b' or 'c'"; empty where they are not a few words."""
+    if field is None or typing.get_origin(field.annotation) is not typing.Literal:
+        return ""
+    return _alternatives([repr(choice) for choice in typing.get_args(field.annotation)])
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _of_each_robot(key: Key, field: FieldInfo | None, fault: Any) -> str:
+    """Return where a number of each robot is said, for a list that stands where one number does."""
+    if field is None or fault["type"] != "float_type" or not isinstance(fault["input"], list) or not per_robot(field):
+        return ""
+    name = ".".join(map(str, key))
+    return f'; numbers of each robot stand in [batch.randomize]: "{name}" = {{values = [..]}}'
+
+
+def _exact_lengths(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[int]:
+    """Return the lengths of the lists in an annotation that have to have one length."""
+    bounds = [bound for given in metadata for bound in (getattr(given, "metadata", None) or [given])]
+    most = [bound.max_length for bound in bounds if hasattr(bound, "max_length")]
+    yield from (bound.min_length for bound in bounds if getattr(bound, "min_length", None) in most)
+    for part in typing.get_args(annotation):
+        yield from _exact_lengths(part, getattr(part, "__metadata__", ()))
+
+
+def _names_alternative(location: Key, key: Key) -> bool:
+    """Whether pydantic's location ends with one of several types that a value may have, which is not in the file."""
+    return isinstance(location[-1], str) and location[-1] != key[-1]
+
+
+def _in_words_of_toml(message: str) -> str:
+    """Return what pydantic expected, with the names that things have in a TOML file."""
+    words = message.replace("Input should be", "expected").replace("Extra inputs", "unknown keys")
+    for pattern, name in WORDS.items():
+        words = re.sub(pattern, name, words)
+    return words[0].lower() + words[1:]
+
+
+def _key_in_file(location: Key, raw: Any) -> Key:
+    """Return pydantic's location without what is not in the file: tags of alternatives, the 0 of a single [rod]."""
+    key: list[str | int] = []
+    for k, part in enumerate(location):
+        last = k == len(location) - 1
+        if isinstance(raw, dict):
+            missing = last and isinstance(part, str) and part.isidentifier() and part != raw.get("shape")
+            if part not in raw and not missing:
+                continue
+            raw = raw.get(part)
+        elif isinstance(raw, list) and isinstance(part, int):
+            raw = raw[part] if part < len(raw) else None
+        else:
+            continue
+        key.append(part)
+    return tuple(key)
+
+
+def _unknown_key(key: Key, location: Key, document: type[BaseModel]) -> str:
+    known = keys_at(document, location[:-1])
+    return f"unknown key; {meant(key, known, document)}expected one of {', '.join(known)}{_quotes(key)}"
+
+
+def meant(key: Key, known: Sequence[str], document: type[BaseModel]) -> str:
+    """Return what an unknown key may stand for: one of another table, or one of nearly that name; empty where none is.
+
+    Parameters
+    ----------
+    known : the keys that its table may have.
+    """
+    slip = _nearest(str(key[-1]), known, cutoff=0.8)  # a letter or two in a word
+    return slip or _elsewhere(key, document) or _nearest(str(key[-1]), known, cutoff=0.6)
+
+
+def _nearest(name: str, known: Sequence[str], cutoff: float) -> str:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f"did you mean {found[0]!r}? " if found else ""
+
+
+def _elsewhere(key: Key, document: type[BaseModel]) -> str:
+    """Return where a key belongs that stands in the wrong table; empty where that is not known.
+
+    Keys at the top of the file are looked for in all tables, others in the tables below their own. In TOML what follows
+    the head of a table belongs to it, so that tables of their own, written as keys, end up in the table before.
+    """
+    first, name = key[0], str(key[-1])
+    if first != name and name in document.model_fields:
+        is_list = typing.get_origin(document.model_fields[name].annotation) is list
+        return f"{name} is a table of its own, {f'[[{name}]]' if is_list else f'[{name}]'}; "
+    above = [] if len(key) == 1 else [str(first)]
+    tables = [table for table in keys_at(document, above) if table not in key[1:-1]]
+    places = [".".join([*above, table, name]) for table in tables if name in keys_at(document, [*above, table])]
+    return f"did you mean {' or '.join(places)}? " if 0 < len(places) <= 2 else ""
+
+
+def _quotes(key: Key) -> str:
+    """Return what to do about the name of a draw that came without quotes; empty for other keys."""
+    if key[:2] != ("batch", "randomize") or "." in str(key[2]):
+        return ""
+    return f'; a name with dots stands in quotes: "{".".join(map(str, key[2:]))}" = {{..}}'
+
+
+def keys_at(document: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Return the keys that the table at pydantic's location may have; none where there is no table."""
+    field = field_at(document, location)
+    if field is None:
+        return list(document.model_fields)
+    tables = list(_tables(field.annotation))
+    chosen = [table for table in tables if location[-1] in _tags(table)] or tables
+    return list(dict.fromkeys(name for table in chosen for name in table.model_fields))
+
+
+def field_at(document: type[BaseModel], location: Sequence[str | int]) -> FieldInfo | None:
+    """Return the field at the location, the innermost that has a name; None for the document itself."""
+    field, tables = None, [document]
+    for part in location:
+        if isinstance(part, int):
+            continue
+        found = next((t.model_fields[part] for t in tables if part in t.model_fields), None)
+        if found is not None:
+            field, tables = found, list(_tables(found.annotation))
+        elif any(part in _tags(table) for table in tables):
+            tables = [table for table in tables if part in _tags(table)]
+    return field
+
+
+def _tagged(table: type[BaseModel]) -> bool:
+    return "shape" in table.model_fields
+
+
+def _tags(table: type[BaseModel]) -> tuple[str, ...]:
+    """Return what pydantic's locations call a table where there are alternatives: the shape, or its class."""
+    return typing.get_args(table.model_fields["shape"].annotation) if _tagged(table) else (f"({table.__name__})",)
+
+
+def _tables(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Return the tables that an annotation allows."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from _tables(part)

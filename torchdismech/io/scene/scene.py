@@ -1,0 +1,353 @@
+"""Scene files: read, checked against the robot, and made into what runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+
+from torchdismech.builder import RobotBuilder
+from torchdismech.control import Controller
+from torchdismech.errors import InputError
+from torchdismech.geometry.checks import check_every_node_used, check_rods
+from torchdismech.geometry.mesh_checks import check_mesh
+from torchdismech.integrate import Solver
+from torchdismech.io.dismech import Geometry, read_dismech
+from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
+from torchdismech.io.scene.assemble import build_integrator, build_model
+from torchdismech.io.scene.controller import build_controller
+from torchdismech.io.scene.files import fingerprints, named_files, reading
+from torchdismech.io.scene.indices import check_indices, refuse_unused
+from torchdismech.io.scene.initial import initial_state
+from torchdismech.io.scene.limits import refuse_endless, refuse_too_large
+from torchdismech.io.scene.motions import build_schedule
+from torchdismech.io.scene.randomize import Numbers, Sampled, draw
+from torchdismech.io.scene.refusals import Key, SceneError, sentences
+from torchdismech.io.scene.schedule import Schedule, load_function
+from torchdismech.io.schema import scene as schema
+from torchdismech.io.schema.robot import Robot
+from torchdismech.model import Model
+from torchdismech.robot.state import State
+from torchdismech.solve import linear
+from torchdismech.sparse import Pattern
+
+__all__ = ["Scene", "SceneError", "Setup", "load_scene", "read_geometry"]
+
+DEEPEST = 20  # tables and lists in each other; no key needs half of that
+DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A scene ready to run.
+
+    As `rollout(model, state, integrator, steps, schedule, every, controller=controller, strains=strains,
+    reactions=reactions)`.
+    """
+
+    model: Model
+    state: State
+    integrator: Solver
+    schedule: Schedule
+    steps: int
+    every: int
+    controller: Controller | None = None
+    strains: bool = False
+    reactions: bool = False
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A scene file that passed all checks that need no model.
+
+    Attributes
+    ----------
+    path, text : the file.
+    tables : its tables with the overrides in place.
+    document : the same, checked and with defaults.
+    fingerprints : SHA-256 of the files that it names, by dotted key.
+    geometry : nodes, rod edges and triangles.
+    numbers, randomized : what was drawn for each robot, by key and by name.
+    whole : number of robots of the scene that this is a part of; its own number where it is all.
+    robots : their numbers in the whole.
+    overridden : dotted keys whose values are not the file's.
+    """
+
+    path: Path
+    text: str
+    tables: dict[str, Any]
+    document: schema.Document
+    fingerprints: dict[str, str]
+    geometry: Geometry
+    numbers: Numbers
+    randomized: dict[str, torch.Tensor]
+    whole: int
+    robots: range
+    overridden: frozenset[str] = frozenset()
+
+    @property
+    def batch(self) -> int:
+        """Number of robots."""
+        return self.document.batch.size
+
+    @property
+    def steps(self) -> int:
+        """Number of steps; 1 for static, whose load steps are taken within that step."""
+        simulation = self.document.simulation
+        if simulation.integrator == "static":
+            return 1
+        assert simulation.dt is not None and simulation.duration is not None
+        return round(simulation.duration / simulation.dt)
+
+    def part(self, rows: slice) -> Scene:
+        """Return the scene of some of the robots only.
+
+        Each has the constants and the linear solver that it has in the whole, so it moves the same up to rounding: the
+        bits depend on the number of robots, by which kernels group their sums.
+        """
+        size = len(range(*rows.indices(self.batch)))
+        batch = self.document.batch.model_copy(update={"size": size})
+        return dataclasses.replace(
+            self,
+            document=self.document.model_copy(update={"batch": batch}),
+            numbers=self.numbers.rows(rows),
+            randomized={name: values[rows] for name, values in self.randomized.items()},
+            robots=self.robots[rows],
+        )
+
+    def redrawn(self, sampled: Sampled) -> Scene:
+        """Return the scene with what [batch.randomize] draws taken from elsewhere (see `randomize.draw`)."""
+        numbers, randomized = draw(self.path, self.document, self.tables, sampled)
+        return dataclasses.replace(self, numbers=numbers, randomized=randomized)
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that it names, by dotted key."""
+        return {key: self.path.parent / name for key, name in named_files(self.document).items()}
+
+    def build(
+        self,
+        device: str | torch.device = "cpu",
+        allow_code: bool = False,
+        add: Callable[[RobotBuilder], object] | None = None,
+    ) -> Setup:
+        """Return what runs.
+
+        Parameters
+        ----------
+        allow_code : run the files that actuation.python, controller.python and magnetic.python name.
+        add : adds to the robot what no scene says, such as learned terms.
+
+        Raises
+        ------
+        SceneError
+            What only shows on the model: motion of dofs that are not clamped, a solver that does not fit, ...
+        """
+        code = self.document.code
+        for key, named in code.items():
+            if not allow_code:
+                problem = f"runs code from {named}: pass --allow-code to let it, in Python allow_code=True"
+                raise SceneError(self.path, key, problem)
+        model = build_model(self, device, run_code=True, add=add)
+        state = initial_state(self, model)
+        if self.batch < self.whole:
+            model.solvers.name = model.solvers.of(self.whole).name
+        schedule = build_schedule(self, model)
+        if "actuation.python" in code:
+            function = load_function(self.path, code["actuation.python"])
+            schedule = dataclasses.replace(schedule, function=function)
+        integrator = build_integrator(self)
+        return Setup(
+            model=model,
+            state=integrator.started(state),
+            integrator=integrator,
+            schedule=schedule,
+            steps=self.steps,
+            every=self.document.output.every,
+            controller=build_controller(self, model, state, schedule),
+            strains=self.document.output.strains,
+            reactions=self.document.output.reactions,
+        )
+
+
+def load_scene(
+    path: str | Path, overrides: Mapping[str, Any] | None = None, steps: int | None = None, insist: bool = False
+) -> Scene:
+    """Read a scene file and check it.
+
+    Parameters
+    ----------
+    overrides : values by dotted key that take the place of the file's, such as {"batch.size": 8}; of tables that come
+        several times one is named by its number, counted from 0, as in {"mass.1.add": 0.2}.
+    steps : number of steps in place of simulation.duration.
+    insist : accept what would take more than a month, or more than the memory that is free.
+
+    Raises
+    ------
+    SceneError
+        Named with file and key: what is missing, unknown, of a wrong type or impossible.
+    InputError
+        A fault in a file that the scene names, by line.
+    """
+    path = Path(path)
+    text, tables = _parsed(path)
+    for key, value in (overrides or {}).items():
+        _override(path, tables, key, value)
+    if steps is not None:
+        _set_steps(path, tables.get("simulation"), steps)
+    try:
+        document = schema.Document.model_validate(tables)
+    except ValidationError as error:
+        faults = sentences(error, tables, schema.Document)
+        raise _joined(path, faults) from None
+    _check_solver(path, document.simulation.solver)
+    prints = fingerprints(path, document)
+    geometry = read_geometry(path, document.robot)
+    check_indices(path, document, geometry)
+    refuse_unused(path, document, geometry)
+    if not insist:
+        refuse_too_large(path, document, geometry)
+    numbers, randomized = draw(path, document, tables)
+    size = document.batch.size
+    scene = Scene(
+        path,
+        text,
+        tables,
+        document,
+        prints,
+        geometry,
+        numbers,
+        randomized,
+        size,
+        range(size),
+        frozenset(overrides or {}),
+    )
+    if not insist:
+        refuse_endless(path, document, geometry, scene.steps)
+    return scene
+
+
+# ---- reading and checking ----------------------------------------------------------------------------------------
+
+
+def _override(path: Path, tables: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value where a dotted key says; what does not fit there is told when the tables are checked."""
+    *outer, name = key.split(".")
+    inside: Any = tables
+    for part in outer:
+        inside = (
+            inside[_number_of(path, key, part, inside)] if isinstance(inside, list) else inside.setdefault(part, {})
+        )
+        if not isinstance(inside, dict | list):
+            return  # the file's own value is wrong
+    if isinstance(inside, list):
+        inside[_number_of(path, key, name, inside)] = value
+    else:
+        inside[name] = value
+
+
+def _number_of(path: Path, key: str, part: str, tables: list) -> int:
+    """Return which of some tables a part of a key names."""
+    if not part.isdecimal() or int(part) >= len(tables):
+        there = f"0 to {len(tables) - 1}" if tables else "none, as there are none"
+        raise SceneError(path, key, f"expected the number of a table, {there}, got {part!r:.80}")
+    return int(part)
+
+
+def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
+    except OSError as error:
+        raise SceneError(path, "", f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SceneError(path, "", f"not a text file (byte {error.start} is not UTF-8); expected TOML") from error
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SceneError(path, "", f"not TOML: {error}") from error
+    except RecursionError:
+        raise SceneError(path, "", DEEP) from None
+    except ValueError as error:  # Python reads no integer of more than 4300 digits
+        raise SceneError(
+            path, "", f"an integer has too many digits; expected numbers within 64 bits ({error})"
+        ) from None
+    if _depth(tables) > DEEPEST:
+        raise SceneError(path, "", DEEP)
+    return text, tables
+
+
+def _depth(tables: dict[str, Any]) -> int:
+    """Return how deep tables and lists are nested; no deeper than one beyond what is allowed."""
+    depth = 0
+    level: list[Any] = [tables]
+    while level and depth <= DEEPEST:
+        depth += 1
+        inside = [value for table in level for value in (table.values() if isinstance(table, dict) else table)]
+        level = [value for value in inside if isinstance(value, dict | list)]
+    return depth
+
+
+def _set_steps(path: Path, simulation: Any, steps: int) -> None:
+    """Put the duration of so many steps into [simulation]; what else is wrong with it comes out later."""
+    if not isinstance(simulation, dict):
+        return
+    if simulation.get("integrator") == "static":
+        raise SceneError(path, "simulation.integrator", "a number of steps does not apply to static: set load_steps")
+    if isinstance(simulation.get("dt"), int | float):
+        simulation["duration"] = steps * simulation["dt"]
+
+
+def _check_solver(path: Path, setting: linear.Setting) -> None:
+    """Refuse a linear solver that there is not, and options that it does not take."""
+    try:
+        name, options = linear.named(setting)
+        if name != "auto":
+            linear.make(name, Pattern(1, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), True), **options)
+    except (InputError, ImportError) as error:
+        raise SceneError(path, "simulation.solver", str(error).removeprefix("solver: ")) from None
+
+
+def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
+    """Return one error that names every fault, a line each."""
+    errors = [str(SceneError(path, key, problem)) for key, problem in faults]
+    first = SceneError(path, *faults[0])
+    first.args = ("\n".join(errors[:10]),)
+    return first
+
+
+def read_geometry(path: Path, robot: Robot) -> Geometry:
+    """Return nodes, rod edges and triangles of the [robot] of a scene."""
+    if robot.file is not None:
+        with reading(path, "robot.file", robot.file) as file:
+            mesh = file.suffix.lower() in READ_SUFFIXES
+            geometry = read_mesh(file, robot.scale) if mesh else _scaled(read_dismech(file), robot.scale)
+            _check_geometry(geometry, str(file))
+    else:
+        edges = np.array(robot.rod_edges or [], dtype=np.int64).reshape(-1, 2)
+        triangles = np.array(robot.triangles or [], dtype=np.int64).reshape(-1, 3)
+        geometry = _scaled(Geometry(np.array(robot.nodes, dtype=np.float64), edges, triangles), robot.scale)
+        _check_geometry(geometry, f"{path}: robot.{'rod_edges' if robot.triangles is None else 'triangles'}")
+    if robot.planar and len(geometry.triangles):
+        raise SceneError(path, "robot.planar", "expected a robot of rods: one with triangles moves in space")
+    if robot.planar and np.ptp(geometry.nodes[:, 1]) > 0:
+        raise SceneError(path, "robot.planar", "the robot is not planar: the y of its nodes differ")
+    return geometry
+
+
+def _scaled(geometry: Geometry, scale: float) -> Geometry:
+    return dataclasses.replace(geometry, nodes=scale * geometry.nodes)
+
+
+def _check_geometry(geometry: Geometry, where: str) -> None:
+    check_rods(geometry.nodes, geometry.rod_edges, where=where.replace("triangles", "rod_edges"))
+    if len(geometry.triangles):
+        check_mesh(geometry.nodes, geometry.triangles, where=where, allow_unused=True)
+    used = np.concatenate([geometry.rod_edges.reshape(-1), geometry.triangles.reshape(-1)])
+    check_every_node_used(len(geometry.nodes), used, where=where)

@@ -1,0 +1,228 @@
+"""What a scene prescribes over time: motion of clamped dofs, natural strains, rest lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.geometry.quaternions import product
+from torchdismech.io.scene.actuators import Driven
+from torchdismech.io.scene.refusals import SceneError
+from torchdismech.io.scene.users_code import line_in, named_in_code
+from torchdismech.io.tables import TimeTable
+from torchdismech.model import Model
+from torchdismech.robot.state import Control
+
+__all__ = [
+    "Motion",
+    "Path3",
+    "Rotation",
+    "Schedule",
+    "Translation",
+    "Twisting",
+    "load_function",
+]
+
+
+@dataclass(frozen=True)
+class Motion:
+    """Where nodes or edges go between start and stop [s]; before they rest, afterwards they stay."""
+
+    index: list[int]
+    start: float
+    stop: float
+
+    def elapsed(self, time: Tensor) -> Tensor:
+        """Return how long the motion has been on at the times (B,), as (B, 1)."""
+        # inf - start stays inf: clamp has no upper end then
+        return (time - self.start).clamp(0, self.stop - self.start)[:, None]
+
+    def overlaps(self, other: Motion) -> bool:
+        """Return whether both move the same node at the same time."""
+        together = self.start < other.stop and other.start < self.stop
+        return together and not set(self.index).isdisjoint(other.index)
+
+
+@dataclass(frozen=True)
+class Translation(Motion):
+    """Motion of nodes at a velocity, (3,) or (B, 3) [m/s]."""
+
+    velocity: Tensor
+
+    def moved(self, x: Tensor, time: Tensor) -> Tensor:
+        """Return the positions (B, k, 3) at the times (B,)."""
+        return x + (self.velocity.to(x) * self.elapsed(time))[:, None, :]
+
+
+@dataclass(frozen=True)
+class Rotation(Motion):
+    """Rotation of nodes about an axis (3,) through a center (3,) at a rate, a number or (B, 1) [rad/s]."""
+
+    axis: Tensor
+    center: Tensor
+    rate: float | Tensor
+
+    def moved(self, x: Tensor, time: Tensor) -> Tensor:
+        """Return the positions (B, k, 3) at the times (B,)."""
+        axis, center, angle = self._axis(x), self.center.to(x), self._angle(time)[:, :, None]
+        arm = x - center
+        along = axis * (arm * axis).sum(-1, keepdim=True)
+        across = torch.linalg.cross(axis.expand_as(arm), arm)
+        return center + along + (arm - along) * torch.cos(angle) + across * torch.sin(angle)
+
+    def quaternion(self, time: Tensor) -> Tensor:
+        """Return the rotation (B, 4) at the times (B,) as unit quaternions (w, x, y, z)."""
+        half = 0.5 * self._angle(time)
+        return torch.cat([torch.cos(half), torch.sin(half) * self._axis(time)], dim=1)
+
+    def _axis(self, like: Tensor) -> Tensor:
+        return (self.axis / torch.linalg.vector_norm(self.axis)).to(like)
+
+    def _angle(self, time: Tensor) -> Tensor:
+        rate = self.rate.to(time) if isinstance(self.rate, Tensor) else self.rate
+        return rate * self.elapsed(time)
+
+
+@dataclass(frozen=True)
+class Path3(Motion):
+    """Motion of nodes along a table of positions: x y z of each node in turn [m]."""
+
+    table: TimeTable
+
+    def moved(self, x: Tensor, time: Tensor) -> Tensor:
+        """Return the positions (B, k, 3) at the times (B,)."""
+        return self.table.at(time).unflatten(1, (-1, 3)).expand_as(x)
+
+
+@dataclass(frozen=True)
+class Twisting(Motion):
+    """Turning of edges about their axes at a rate, a number or (B, 1) [rad/s]."""
+
+    rate: float | Tensor
+
+    def moved(self, theta: Tensor, time: Tensor) -> Tensor:
+        """Return the twist angles (B, k) at the times (B,)."""
+        rate = self.rate.to(theta) if isinstance(self.rate, Tensor) else self.rate
+        return theta + rate * self.elapsed(time)
+
+
+Function = Callable[[Tensor, Model, Control], Control]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The control of a scene as a function of time.
+
+    Attributes
+    ----------
+    node_motions : applied one after the other in the order of their starts.
+    edge_motions : twists, which add up.
+    curvature : (S,) columns for kappa1, or (2 S,) for kappa1 and then kappa2 [1].
+    twist, hinge_angle, length : (S,) columns [rad], (H,) columns [rad], (E,) columns [m].
+    membrane_strain : (3 F,) columns, E11, E22, E12 of each triangle in turn.
+    values : constants of the model that files set, by name.
+    poses : whether clamps with a direction turn: then all clamps move as rigid bodies.
+    function : called last with (time, model, control); what it returns counts.
+    """
+
+    node_motions: list[Translation | Rotation | Path3]
+    edge_motions: list[Twisting]
+    curvature: TimeTable | None = None
+    twist: TimeTable | None = None
+    hinge_angle: TimeTable | None = None
+    length: TimeTable | None = None
+    membrane_strain: TimeTable | None = None
+    values: dict[str, Driven] = field(default_factory=dict)
+    poses: bool = False
+    function: Function | None = None
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it may be asked before the steps are taken, see `rollout`; what users wrote may look at anything."""
+        return self.function is None
+
+    def __call__(self, time: Tensor, model: Model) -> Control:
+        """Return the control at the times (B,) [s]."""
+        control = Control(
+            natural_curvature=self._natural_curvature(time, model),
+            natural_twist=None if self.twist is None else self.twist.at(time),
+            natural_hinge_angle=None if self.hinge_angle is None else self.hinge_angle.at(time),
+            natural_membrane_strain=None
+            if self.membrane_strain is None
+            else self.membrane_strain.at(time).unflatten(1, (-1, 3)),
+            rest_length=None if self.length is None else self.length.at(time),
+            clamped_q=self._clamped_q(time, model),
+            pose=self._pose(time, model) if self.poses else None,
+            values={name: table.at(time) for name, table in self.values.items()},
+        )
+        return control if self.function is None else self.function(time, model, control)
+
+    def _clamped_q(self, time: Tensor, model: Model) -> Tensor | None:
+        if not self.node_motions and not self.edge_motions:
+            return None
+        x = model.nodes.expand(len(time), -1, -1).clone()
+        theta = x.new_zeros(len(time), model.body.n_angles)
+        for motion in self._in_order:
+            x[:, motion.index] = motion.moved(x[:, motion.index], time)
+        for twisting in self.edge_motions:
+            theta[:, twisting.index] = twisting.moved(theta[:, twisting.index], time)
+        return model.body.q_of(x, theta)
+
+    @property
+    def _in_order(self) -> list[Translation | Rotation | Path3]:
+        return sorted(self.node_motions, key=lambda motion: motion.start)
+
+    def _pose(self, time: Tensor, model: Model) -> Tensor:
+        """Return the poses (B, C, 7) of clamps whose nodes are moved together."""
+        pose = model.rest_poses.expand(len(time), -1, -1).clone()
+        for k, clamp in enumerate(model.body.clamps):
+            x, nodes = model.nodes[clamp.nodes].expand(len(time), -1, -1).clone(), clamp.nodes.tolist()
+            for motion in self._in_order:
+                if not set(nodes).isdisjoint(motion.index):
+                    whole = model.nodes.expand(len(time), -1, -1).clone()
+                    whole[:, nodes] = x
+                    x = motion.moved(whole[:, motion.index], time)[:, [motion.index.index(node) for node in nodes]]
+                    if isinstance(motion, Rotation):
+                        pose[:, k, 3:] = product(motion.quaternion(time), pose[:, k, 3:])
+            pose[:, k, :3] = x.mean(1)
+        return pose
+
+    def _natural_curvature(self, time: Tensor, model: Model) -> Tensor | None:
+        if self.curvature is None:
+            return None
+        springs = len(model.springs)
+        values = self.curvature.at(time)
+        if values.shape[1] == 2 * springs:
+            return torch.stack([values[:, :springs], values[:, springs:]], dim=-1)
+        natural = model.natural_strains(len(time)).natural_curvature
+        assert natural is not None  # the robot has springs: the table has a column for each
+        return torch.stack([values, natural[..., 1]], dim=-1)
+
+
+def load_function(scene: Path, name: str) -> Function:
+    """Return the function that actuation.python names; it refuses what is no `Control` of tensors."""
+    path, function = named_in_code(scene, "actuation.python", name)
+    attribute = name.rpartition(":")[2]
+
+    def refused(problem: str) -> SceneError:
+        return SceneError(scene, "actuation.python", f"{attribute} of {path} {problem}")
+
+    def checked(time: Tensor, model: Model, control: Control) -> Control:
+        try:
+            result = function(time, model, control)
+        except Exception as error:  # whatever the user's function raises: named here, with its cause kept
+            raise refused(f"raised {type(error).__name__}{line_in(path, error)}: {error}") from error
+        if not isinstance(result, Control):
+            raise refused(f"has to return a Control, such as control.replace(...), got {type(result).__name__}")
+        try:
+            model.check_control(result, len(time))
+        except InputError as error:
+            raise refused(f"returned what does not fit the robot: {error}") from error
+        return result
+
+    return checked

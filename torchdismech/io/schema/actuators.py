@@ -1,0 +1,94 @@
+"""The tables of a scene file for what acts along routes through a robot: [[tendon]], [[chamber]]."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from torchdismech.io.schema.base import PER_ROBOT, FileName, Nodes, NotNegative, Positive, Table, Vector, exactly_one
+
+__all__ = ["Chamber", "Tendon"]
+
+
+class Tendon(Table):
+    """[[tendon]]: a tendon through points of the robot."""
+
+    nodes: Nodes | None = Field(default=None, description="node indices, from the motor on")
+    edges: Nodes | None = Field(default=None, description="rod edge indices, from the motor on")
+    at: Annotated[float, Field(ge=0, le=1)] = Field(default=0.5, description="where along each edge, 0 to 1")
+    offset: Vector | None = Field(default=None, description="of all points from their nodes or edges [m]")
+    offsets: Annotated[list[Vector], Field(min_length=1)] | None = Field(
+        default=None, description="of each point from its node or edge [m]"
+    )
+    frame: Literal["world", "material"] = Field(default="world", description="axes of offset and offsets")
+    motor: Vector | None = Field(default=None, description="a point in space before the others [m]")
+    tension: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="tension at the motor [N]")
+    tension_file: FileName | None = Field(default=None, description="name of a table: time, tension")
+    pull: Annotated[float, PER_ROBOT] | None = Field(default=None, description="length taken in by the motor [m]")
+    pull_file: FileName | None = Field(default=None, description="name of a table: time, pull")
+    stiffness: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="EA of the tendon [N]")
+    pretension: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="tension of the robot as built with nothing taken in [N]"
+    )
+    friction: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="coefficient at the points")
+    slip_velocity: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None, description="below it friction fades [m/s]"
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Tendon:
+        where = exactly_one(self, "nodes", "edges")
+        if where == "nodes" and "at" in self.model_fields_set:
+            raise ValueError("at is a place along edges; points at nodes do not use it: remove the key")
+        if self.offset is not None and self.offsets is not None:
+            raise ValueError("expected offset or offsets, got both")
+        points = len(getattr(self, where))
+        if self.offsets is not None and len(self.offsets) != points:
+            raise ValueError(f"offsets: expected one of each of the {points} {where}, got {len(self.offsets)}")
+        if points + (self.motor is not None) < 2:
+            raise ValueError(f"expected two points or more: add to {where}, or a motor, where the tendon begins")
+        driven = exactly_one(self, "tension", "tension_file", "pull", "pull_file")
+        by_length = driven.startswith("pull")
+        for name in ("stiffness", "pretension"):
+            if not by_length and getattr(self, name) is not None:
+                raise ValueError(f"{name} is of tendons driven by length; {driven} does not use it: remove the key")
+        if by_length and self.stiffness is None:
+            raise ValueError("stiffness is missing: EA [N] of a tendon driven by length")
+        if self.friction is None and self.slip_velocity is not None:
+            raise ValueError("slip_velocity belongs to friction, which is not given")
+        return self
+
+    @property
+    def by_tension(self) -> bool:
+        """Whether it is driven by tension, else by length."""
+        return self.tension is not None or self.tension_file is not None
+
+    @property
+    def over_time(self) -> tuple[str, FileName] | None:
+        """What a file drives, and its name."""
+        for name in ("tension", "pull"):
+            if (file := getattr(self, f"{name}_file")) is not None:
+                return name, file
+        return None
+
+
+class Chamber(Table):
+    """[[chamber]]: a pressure chamber along a rod."""
+
+    nodes: Annotated[Nodes, Field(min_length=2)] = Field(description="node indices along the chamber")
+    offset: Vector = Field(description="from the nodes to the middle of the chamber's sections [m]")
+    frame: Literal["world", "material"] = Field(default="world", description="axes of offset")
+    area: Annotated[Positive, PER_ROBOT] = Field(description="area of its sections [m^2]")
+    pressure: Annotated[float, PER_ROBOT] | None = Field(default=None, description="pressure over that outside [Pa]")
+    pressure_file: FileName | None = Field(default=None, description="name of a table: time, pressure")
+
+    @model_validator(mode="after")
+    def _one_pressure(self) -> Chamber:
+        exactly_one(self, "pressure", "pressure_file")
+        return self
+
+    @property
+    def over_time(self) -> tuple[str, FileName] | None:
+        """What a file drives, and its name."""
+        return None if self.pressure_file is None else ("pressure", self.pressure_file)

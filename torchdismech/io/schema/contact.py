@@ -1,0 +1,302 @@
+"""The tables of a scene file that say what touches what: [floor], [[obstacle]], [[contact]], [self_contact]."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from torchdismech.contact.response import RELEASE
+from torchdismech.io.schema.base import (
+    PER_ROBOT,
+    FileName,
+    Index,
+    Nodes,
+    NotNegative,
+    Positive,
+    Table,
+    Vector,
+    nonzero,
+    usable_name,
+)
+
+__all__ = ["Bounded", "Contacts", "Floor", "Law", "ObstacleTable", "PartContact", "SelfContact", "obstacle_name"]
+
+# what reports call other things: energies of the robot itself, and of its contact with the floor and with itself
+TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
+
+
+class Law(Table):
+    """How two surfaces push each other apart and rub."""
+
+    response: Literal["penalty", "barrier", "complementarity"] = Field(
+        default="penalty", description="what keeps surfaces apart"
+    )
+    stiffness: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None,
+        validate_default=True,
+        description="of each contact [N/m]: about its load, such as a node's weight, over the overlap it may have",
+    )
+    method: Literal["interior_point", "fischer_burmeister", "gauss_seidel"] | None = Field(
+        default=None, description='how complementarity finds loads, by default "interior_point"'
+    )
+    friction: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="coefficient of friction")
+    slip_velocity: Annotated[Positive, PER_ROBOT] = Field(
+        default=1e-3, description="at which friction has its full size [m/s]"
+    )
+    static_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="coefficient of friction at rest, by default the same"
+    )
+    release: Annotated[float, Field(gt=1), PER_ROBOT] = Field(
+        default=RELEASE, description="in slip velocities, from where on friction at rest is that of sliding"
+    )
+    tolerance: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None,
+        description="gap at which contact begins [m], by default half the smallest contact radius; with "
+        "complementarity how far surfaces may overlap, by default 1e-8",
+    )
+
+    @field_validator("stiffness")
+    @classmethod
+    def _of_a_potential(cls, stiffness: float | None, info: ValidationInfo) -> float | None:
+        response = info.data.get("response")  # none if it was refused itself
+        if response == "complementarity" and stiffness is not None:
+            raise ValueError('response = "complementarity" has no stiffness, surfaces do not overlap: remove the key')
+        if response in ("penalty", "barrier") and stiffness is None:
+            raise ValueError(f"missing ({cls.model_fields['stiffness'].description})")
+        return stiffness
+
+    @field_validator("method")
+    @classmethod
+    def _of_constraints(cls, method: str | None, info: ValidationInfo) -> str | None:
+        response = info.data.get("response")
+        if response in ("penalty", "barrier") and method is not None:
+            raise ValueError(f'belongs to response = "complementarity"; "{response}" does not use it: remove the key')
+        return method
+
+    @field_validator("slip_velocity")
+    @classmethod
+    def _of_smoothed_friction(cls, slip_velocity: float, info: ValidationInfo) -> float:
+        if info.data.get("response") == "complementarity":
+            raise ValueError('response = "complementarity" does not smooth friction: remove the key')
+        return slip_velocity
+
+    @model_validator(mode="after")
+    def _holds_with_friction(self) -> Law:
+        if self.static_friction is None and "release" in self.model_fields_set:
+            raise ValueError("release belongs to static_friction, which is not given")
+        if self.static_friction is not None and self.response == "complementarity":
+            raise ValueError('static_friction: response = "complementarity" has one coefficient: remove the key')
+        if self.static_friction is not None and self.friction is None:
+            raise ValueError("static_friction needs friction, the coefficient of sliding")
+        return self
+
+    @model_validator(mode="after")
+    def _slips_with_friction(self) -> Law:
+        if self.friction is None and "slip_velocity" in self.model_fields_set:
+            raise ValueError("slip_velocity belongs to friction, which is not given: without it surfaces are smooth")
+        return self
+
+
+class Floor(Law):
+    """[floor]: all below a height."""
+
+    nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
+    height: Annotated[float, PER_ROBOT] = Field(default=0.0, description="z of the floor [m]")
+
+
+class SelfContact(Law):
+    """[self_contact]: the robot's parts touch each other."""
+
+    ring: Index | None = Field(default=None, description="parts so many edges apart, or less, never touch")
+    rounding: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.02, description="radius, over their reach, by which edges are rounded where they are nearly parallel"
+    )
+    centre_line: Literal["straight", "smooth"] = Field(
+        default="straight", description="what rods that cross touch as: chains of straight edges, or smooth lines"
+    )
+    themselves: bool = Field(
+        default=True, description="true or false: what hangs together, and has one name, touches itself, too"
+    )
+
+
+class PartContact(SelfContact):
+    """[[contact]]: named parts of the robot touch each other."""
+
+    between: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(
+        description="the names of two parts that touch each other, or twice the same"
+    )
+    name: str | None = Field(default=None, description='what reports call it, by default both names with "-" between')
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, name: str | None) -> str | None:
+        return name if name is None else _free_name(name)
+
+
+def _free_name(name: str) -> str:
+    """Return a name for what touches; refuse those that reports use."""
+    if usable_name(name) in TAKEN_NAMES or re.fullmatch(r"part\d+", name):  # part0: forces between parts
+        raise ValueError(f"{name!r} is what reports call something else: choose another name")
+    return name
+
+
+class Obstacle(Law):
+    """[[obstacle]]: a rigid thing; how it moves."""
+
+    name: str | None = Field(default=None, description="what reports call it")
+    nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
+    velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
+    path: FileName | None = Field(default=None, description="name of a table: time, displacement x y z")
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it does not move."""
+        return self.velocity is None and self.path is None
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, name: str | None) -> str | None:
+        return name if name is None else _free_name(name)
+
+    @model_validator(mode="after")
+    def _one_motion(self) -> Obstacle:
+        if self.velocity is not None and self.path is not None:
+            raise ValueError("expected velocity or path, got both")
+        return self
+
+
+class Plane(Obstacle):
+    """All on the far side of a plane."""
+
+    shape: Literal["plane"]
+    point: Annotated[Vector, PER_ROBOT] = Field(description="a point of the plane [x, y, z] in m")
+    normal: Annotated[Vector, PER_ROBOT] = Field(description="direction [x, y, z] to the side of the robot")
+
+    @field_validator("normal")
+    @classmethod
+    def _direction(cls, normal: list[float]) -> list[float]:
+        return nonzero(normal)
+
+
+class Bounded(Obstacle):
+    """A rigid thing that may get between two nodes."""
+
+    spacing: Positive | None = Field(
+        default=None,
+        description="points that touch it are no farther apart, along edges and across triangles [m]; by default "
+        "nodes alone touch",
+    )
+
+
+class Ball(Bounded):
+    """A ball."""
+
+    shape: Literal["sphere"]
+    center: Annotated[Vector, PER_ROBOT] = Field(description="center [x, y, z] in m")
+    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+
+
+class Block(Bounded):
+    """A box, turned about its center."""
+
+    shape: Literal["box"]
+    center: Annotated[Vector, PER_ROBOT] = Field(description="center [x, y, z] in m")
+    size: Annotated[list[Positive], Field(min_length=3, max_length=3), PER_ROBOT] = Field(
+        description="lengths of the sides [x, y, z] in m"
+    )
+    rotation: Annotated[Vector, PER_ROBOT] = Field(
+        default=[0.0, 0.0, 0.0], description="rotation vector [x, y, z]: axis times angle in rad"
+    )
+
+
+class Capsule(Bounded):
+    """All within a radius of a segment."""
+
+    shape: Literal["capsule"]
+    start: Annotated[Vector, PER_ROBOT] = Field(description="one end of its axis [x, y, z] in m")
+    end: Annotated[Vector, PER_ROBOT] = Field(description="the other end of its axis [x, y, z] in m")
+    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+
+    @model_validator(mode="after")
+    def _has_length(self) -> Capsule:
+        if self.start == self.end:
+            raise ValueError(f'expected an end apart from start (or shape = "sphere"), got {self.end} for both')
+        return self
+
+
+class Cylinder(Capsule):
+    """A cylinder with flat ends."""
+
+    shape: Literal["cylinder"]  # type: ignore[assignment]
+
+
+class Mesh(Bounded):
+    """What a closed triangle mesh encloses."""
+
+    shape: Literal["mesh"]
+    file: FileName = Field(description="name of a closed triangle mesh")
+
+
+ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Cylinder | Mesh, Field(discriminator="shape")]
+
+
+class Contacts(Table):
+    """What a scene says about contact."""
+
+    floor: Floor | None = Field(default=None, description="table [floor]")
+    obstacle: list[ObstacleTable] = Field(
+        default=[],
+        description='tables [[obstacle]], each with shape = "plane", "sphere", "box", "capsule", "cylinder" or "mesh"',
+    )
+    contact: list[PartContact] = Field(default=[], description="tables [[contact]] of named parts")
+    self_contact: SelfContact | None = Field(default=None, description="table [self_contact]")
+
+    @property
+    def contacts(self) -> dict[tuple[str | int, ...], Law]:
+        """The tables by their keys."""
+        found: dict[tuple[str | int, ...], Law] = {} if self.floor is None else {("floor",): self.floor}
+        found |= {("obstacle", k): obstacle for k, obstacle in enumerate(self.obstacle)}
+        found |= {("contact", k): contact for k, contact in enumerate(self.contact)}
+        return found if self.self_contact is None else found | {("self_contact",): self.self_contact}
+
+    @model_validator(mode="after")
+    def _names_apart(self) -> Contacts:
+        names = [obstacle_name(k, obstacle) for k, obstacle in enumerate(self.obstacle)]
+        for k, name in enumerate(names):
+            if name in names[:k]:
+                problem = f"expected another name than that of obstacle.{names.index(name)}, got {name!r} for both"
+                raise ValueError(f"obstacle.{k}.name: {problem}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_method(self) -> Contacts:
+        methods = {key: law.method for key, law in self.contacts.items() if law.response == "complementarity"}
+        for key, method in methods.items():
+            first, other = next(iter(methods.items()))
+            if (method or "interior_point") != (other or "interior_point"):
+                name, one = (".".join(map(str, k)) for k in (key, first))
+                raise ValueError(
+                    f"{name}.method: all contacts of a robot are solved for by one method; {one} has "
+                    f"{other or 'interior_point'!r}, got {method or 'interior_point'!r}"
+                )
+        return self
+
+    def keys_with(self, response: str) -> list[str]:
+        """Return the dotted names of the tables with this response."""
+        return [".".join(map(str, key)) for key, law in self.contacts.items() if law.response == response]
+
+    def check_contacts_in_statics(self) -> None:
+        """Refuse what needs time."""
+        for key, law in self.contacts.items():
+            name = ".".join(map(str, key))
+            if law.friction:
+                raise ValueError(f'{name}.friction needs velocities, and integrator = "static" has none')
+            if isinstance(law, Obstacle) and not law.at_rest:
+                raise ValueError(f'{name} moves over time, and integrator = "static" has no time')
+
+
+def obstacle_name(k: int, obstacle: Obstacle) -> str:
+    """Return what reports call the obstacle of the k-th table."""
+    return f"obstacle{k}" if obstacle.name is None else obstacle.name

@@ -1,0 +1,92 @@
+"""The table of a scene file that closes a loop: [controller]."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from torchdismech.io.schema.base import (
+    PER_ROBOT,
+    FileName,
+    Index,
+    NotNegative,
+    Positive,
+    Table,
+    exactly_one,
+    file_and_function,
+)
+
+__all__ = ["Controller"]
+
+Elements = Annotated[list[Index], Field(min_length=1)]
+
+
+class ByField(Table):
+    """A number for each kind of strain; curvature stands for kappa1 and kappa2."""
+
+    stretch: NotNegative | None = Field(default=None, description="of rod edges [1]")
+    curvature: NotNegative | None = Field(default=None, description="of springs, both [1/m]")
+    kappa1: NotNegative | None = Field(default=None, description="of springs [1/m]")
+    kappa2: NotNegative | None = Field(default=None, description="of springs [1/m]")
+    twist: NotNegative | None = Field(default=None, description="of springs [rad/m]")
+    hinge_angle: NotNegative | None = Field(default=None, description="of hinges [rad]")
+
+
+class ElementsByField(Table):
+    """Indices for each kind of strain."""
+
+    stretch: Elements | None = Field(default=None, description="indices of rod edges")
+    curvature: Elements | None = Field(default=None, description="indices of springs, for kappa1 and kappa2")
+    kappa1: Elements | None = Field(default=None, description="indices of springs")
+    kappa2: Elements | None = Field(default=None, description="indices of springs")
+    twist: Elements | None = Field(default=None, description="indices of springs")
+    hinge_angle: Elements | None = Field(default=None, description="indices of hinges")
+
+
+class Controller(Table):
+    """[controller]: what closes the loop."""
+
+    kind: Literal["pi"] | None = Field(default=None, description='"pi": feedback from strains to natural strains')
+    python: FileName | None = Field(default=None, description='"file.py:function"')
+    fields: Annotated[
+        list[Literal["stretch", "curvature", "kappa1", "kappa2", "twist", "hinge_angle"]], Field(min_length=1)
+    ] = Field(default=["stretch", "curvature"], description="strains that are controlled")
+    elements: ElementsByField | None = Field(default=None, description="{stretch = [..], ..}: of which elements")
+    actuators: ElementsByField | None = Field(default=None, description="{stretch = [..], ..}: elements that act")
+    target: FileName | None = Field(default=None, description="name of a table: x, y, z of each node")
+    target_directors: FileName | None = Field(
+        default=None, description="name of a table: x, y, z of the first director of each rod edge, in the target"
+    )
+    reference: FileName | None = Field(default=None, description="name of a table: time, strains of each field")
+    beyond: Literal["refuse", "hold"] = Field(default="refuse", description="what is before and after the reference")
+    Kp: Annotated[NotNegative, PER_ROBOT] = Field(default=0.5, description="gain [1]")
+    Ki: Annotated[NotNegative, PER_ROBOT] = Field(default=10.0, description="gain of the integral [1/s]")
+    feed_forward: bool = Field(default=False, description="true or false: add the reference")
+    smoothing: Annotated[int, Field(ge=0, le=1000)] = Field(default=0, description="passes of (1, 2, 1) / 4")
+    rate: ByField | None = Field(default=None, description="{stretch = .., ..}: largest change in a second")
+    limit: ByField | None = Field(default=None, description="{stretch = .., ..}: largest natural strain")
+    least_length: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.1, description="least share of rest lengths")
+    every: Positive | None = Field(default=None, description="sampling time [s]")
+    delay: Annotated[int, Field(ge=0, le=1000)] = Field(default=0, description="steps by which what it sees is late")
+    noise: ByField | None = Field(default=None, description="{stretch = .., ..}: standard deviation of what it sees")
+
+    @field_validator("python")
+    @classmethod
+    def _function(cls, name: str | None) -> str | None:
+        return file_and_function(name)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Controller:
+        if exactly_one(self, "kind", "python") == "python":
+            if others := sorted(self.model_fields_set - {"python"}):
+                raise ValueError(f'{others[0]} belongs to kind = "pi"; what python names has its own: remove the key')
+            return self
+        if "least_length" in self.model_fields_set and "stretch" not in self.fields:
+            raise ValueError('least_length is of fields with "stretch"; these do not use it: remove the key')
+        chosen = exactly_one(self, "target", "reference")
+        if chosen == "target" and "beyond" in self.model_fields_set:
+            raise ValueError("beyond belongs to reference; a target has no times: remove the key")
+        if chosen == "reference" and self.target_directors is not None:
+            raise ValueError("target_directors belongs to target: remove the key")
+        return self

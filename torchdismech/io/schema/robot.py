@@ -1,0 +1,360 @@
+"""The tables of a scene file that say what a robot is made of: its geometry, rods, shells, springs, masses, clamps."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from torchdismech.io.schema.base import (
+    PER_ROBOT,
+    FileName,
+    Index,
+    Nodes,
+    NotNegative,
+    Positive,
+    Table,
+    Vector,
+    exactly_one,
+    usable_name,
+)
+
+__all__ = [
+    "Box",
+    "Circle",
+    "Clamp",
+    "Dissipation",
+    "Inelastic",
+    "Magnetisable",
+    "Mass",
+    "Membrane",
+    "Robot",
+    "Rod",
+    "Shell",
+    "Spring",
+]
+
+
+class Robot(Table):
+    """[robot]: where the geometry comes from."""
+
+    file: FileName | None = Field(default=None, description="name of a DiSMech text file or of a mesh")
+    nodes: list[Vector] | None = Field(default=None, min_length=2, description="list of positions [x, y, z] in m")
+    rod_edges: list[Annotated[list[Index], Field(min_length=2, max_length=2)]] | None = Field(
+        default=None, min_length=1, description="list of pairs of node indices, from 0"
+    )
+    triangles: list[Annotated[list[Index], Field(min_length=3, max_length=3)]] | None = Field(
+        default=None, min_length=1, description="list of triples of node indices, from 0"
+    )
+    scale: float = Field(
+        default=1.0, gt=0, le=1e6, description="what one unit of the file or of nodes is in m: 1e-3 for millimetres"
+    )
+    planar: bool = Field(default=False, description="true or false: keep to the x-z plane")
+    joints: Literal["stiff", "pinned"] = Field(
+        default="stiff", description="whether rods resist bending where they branch or meet a shell"
+    )
+    curvature: Literal["half-way", "averaged"] = Field(
+        default="half-way", description="in which material frame the curvature of rods is measured"
+    )
+
+    mass: Literal["lumped", "consistent"] = Field(
+        default="lumped", description="at the nodes, or consistent with motion that is linear along edges"
+    )
+    clamp_rule: Literal["trapezoidal", "gregory"] = Field(
+        default="trapezoidal",
+        description="how the energy of rods is added up at clamps with a direction: errors of second or third order",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Robot:
+        elements = [name for name in ("rod_edges", "triangles") if getattr(self, name) is not None]
+        if exactly_one(self, "file", "nodes") == "nodes" and not elements:
+            raise ValueError("nodes are given without rod_edges or triangles")
+        if self.file is not None and elements:
+            raise ValueError(f"expected either file or nodes and {elements[0]}, got file and {elements[0]}")
+        if self.planar and self.triangles is not None:
+            raise ValueError("planar = true is for rods; a robot with triangles moves in space")
+        return self
+
+
+class Box(Table):
+    """A box along the axes."""
+
+    min: Vector = Field(description="lower corner [x, y, z] in m")
+    max: Vector = Field(description="upper corner [x, y, z] in m")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Box:
+        if any(low > high for low, high in zip(self.min, self.max, strict=True)):
+            raise ValueError(f"expected min <= max in each direction, got min = {self.min}, max = {self.max}")
+        return self
+
+
+class Circle(Table):
+    """A round section."""
+
+    shape: Literal["circle"]
+    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+
+
+class Rectangle(Table):
+    """A rectangular section."""
+
+    shape: Literal["rectangle"]
+    width: Annotated[Positive, PER_ROBOT] = Field(description="width along d2 [m]")
+    height: Annotated[Positive, PER_ROBOT] = Field(description="height along d1 [m]")
+
+
+class Stiffness(Table):
+    """Stiffnesses in place of what section and material give."""
+
+    EA: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="stretching stiffness [N]")
+    EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
+    EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
+    GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
+
+
+class Magnetisable(Table):
+    """What rods and shells say of their magnetisation."""
+
+    magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
+        default=None, description="remanence [x, y, z] of the robot as built in A/m"
+    )
+    magnetisation_file: FileName | None = Field(
+        default=None, description="name of a table: a row x, y, z for each edge, or triangle, of this table"
+    )
+
+    @model_validator(mode="after")
+    def _one_magnetisation(self) -> Magnetisable:
+        if self.magnetised:
+            exactly_one(self, "magnetisation", "magnetisation_file")
+        return self
+
+    @property
+    def magnetised(self) -> bool:
+        """Whether its elements are magnetised."""
+        return self.magnetisation is not None or self.magnetisation_file is not None
+
+
+class Part(Magnetisable):
+    """What [[rod]] and [[shell]] tables have in common."""
+
+    name: str | None = Field(default=None, description="what [[contact]] calls it; several tables may have the same")
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, name: str | None) -> str | None:
+        return name if name is None else usable_name(name)
+
+
+class Rod(Part):
+    """[rod] or [[rod]]: section and material of rod edges."""
+
+    section: Annotated[Circle | Rectangle, Field(discriminator="shape")] = Field(
+        description='{shape = "circle", radius = ..} or {shape = "rectangle", width = .., height = ..}'
+    )
+    stiffness: Stiffness = Field(default=Stiffness(), description="{EA = .., EI1 = .., EI2 = .., GJ = ..}, any subset")
+    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
+    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
+    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
+        default=0.0, description="of the material, which damps its deformation [s]"
+    )
+    natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
+    directors_file: FileName | None = Field(
+        default=None, description="name of a table: a row x, y, z for each edge of the table, its director d1"
+    )
+    contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
+    nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
+    box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Rod:
+        stiffness = self.stiffness
+        every = None not in (stiffness.EA, stiffness.EI1, stiffness.EI2, stiffness.GJ)
+        if self.youngs is None and not every:
+            raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
+        if self.youngs is not None and every:
+            raise ValueError("youngs does nothing beside all of EA, EI1, EI2, GJ in stiffness: leave it out")
+        if stiffness.GJ is not None and "poisson" in self.model_fields_set:
+            raise ValueError("poisson does nothing beside GJ in stiffness, which alone depends on it: leave it out")
+        if self.nodes is not None or self.box is not None:
+            exactly_one(self, "nodes", "box")
+        return self
+
+
+class SpringStiffness(Table):
+    """Stiffnesses of bending and twisting in place of what the edges give."""
+
+    EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
+    EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
+    GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> SpringStiffness:
+        if not self.model_fields_set:
+            raise ValueError("expected at least one of EI1, EI2, GJ")
+        return self
+
+
+class Spring(Table):
+    """[[spring]]: stiffnesses of single bend-twist springs."""
+
+    nodes: Annotated[list[Annotated[list[Index], Field(min_length=3, max_length=3)]], Field(min_length=1)] = Field(
+        description="triples of node indices: before each spring, at it, after it"
+    )
+    stiffness: SpringStiffness = Field(description="{EI1 = .., EI2 = .., GJ = ..}, any subset")
+
+
+class ShellStiffness(Table):
+    """Stiffnesses in place of what thickness and material give."""
+
+    membrane: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of an edge per length [N/m]")
+    bending: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of a hinge or a plate [N m]")
+
+
+class Shell(Part):
+    """[shell] or [[shell]]: thickness and material of triangles."""
+
+    thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")
+    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
+    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
+    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
+        default=0.0, description="of the material, which damps its deformation [s]"
+    )
+    bending: Literal["hinge", "midedge"] = Field(default="midedge", description="bending model")
+    membrane: Literal["springs", "continuum"] | None = Field(
+        default=None, description='how triangles stretch; without, "continuum" with "midedge", "springs" with "hinge"'
+    )
+    natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
+    stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
+    nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
+    box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the triangles inside")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Shell:
+        both = None not in (self.stiffness.membrane, self.stiffness.bending)
+        if self.youngs is None and not both:
+            raise ValueError("youngs is missing: Young's modulus [Pa], or both membrane and bending in stiffness")
+        if self.youngs is not None and both:
+            raise ValueError("youngs does nothing beside both membrane and bending in stiffness: leave it out")
+        if self.nodes is not None or self.box is not None:
+            exactly_one(self, "nodes", "box")
+        return self
+
+
+class Membrane(Table):
+    """[membrane]: how all shells stretch, in place of Hooke's law; of an incompressible continuum."""
+
+    law: Literal["neo_hookean", "mooney_rivlin"] = Field(description="the material")
+    shear: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None, description="shear modulus times thickness [N/m], of neo_hookean"
+    )
+    c1: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="first modulus times thickness [N/m], of mooney_rivlin"
+    )
+    c2: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="second modulus times thickness [N/m], of mooney_rivlin"
+    )
+
+    @model_validator(mode="after")
+    def _numbers_of_the_law(self) -> Membrane:
+        asked = {"neo_hookean": ("shear",), "mooney_rivlin": ("c1", "c2")}
+        for law, names in asked.items():
+            for name in names:
+                if law == self.law and getattr(self, name) is None:
+                    raise ValueError(f'{name} is missing: law = "{law}" needs it [N/m]')
+                if law != self.law and getattr(self, name) is not None:
+                    raise ValueError(f'{name} belongs to law = "{law}"; "{self.law}" does not use it: remove the key')
+        return self
+
+
+class Dissipation(Table):
+    """[dissipation]: what resists the rates of strains of all rods and shells, beside relaxation_time."""
+
+    EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of stretching rods [N s]")
+    EI1: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of their first bending [N m^2 s]")
+    EI2: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of their second bending [N m^2 s]")
+    GJ: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of twisting them [N m^2 s]")
+    membrane: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="of shells' edges, per length, where they are springs [N s/m]"
+    )
+    bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m s]")
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Dissipation:
+        if not self.model_fields_set:
+            raise ValueError(f"expected at least one of {', '.join(type(self).model_fields)}")
+        return self
+
+
+class Inelastic(Table):
+    """[[inelastic]]: a law of a material that remembers, of all rods or of all shells."""
+
+    law: Literal["dahl", "plastic", "maxwell"] = Field(
+        description='"dahl" for hysteresis, "plastic" for what stays bent, "maxwell" for relaxation'
+    )
+    name: str | None = Field(default=None, description="what reports and constants call it, by default as the law")
+    EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="stiffness in stretching rods [N]")
+    EI1: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in their first bending [N m^2]")
+    EI2: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in their second bending [N m^2]")
+    GJ: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in twisting them [N m^2]")
+    membrane: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="of shells' edges, per length, where they are springs [N/m]"
+    )
+    bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m]")
+    limit: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None,
+        description="of dahl and plastic: the largest strain of the spring [1; rods' bending and twisting: 1/m]",
+    )
+    relaxation_time: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of maxwell [s]")
+
+    @model_validator(mode="after")
+    def _numbers_of_the_law(self) -> Inelastic:
+        needed, others = ("relaxation_time", "limit") if self.law == "maxwell" else ("limit", "relaxation_time")
+        if getattr(self, needed) is None:
+            raise ValueError(f'{needed} is missing: law = "{self.law}" needs it')
+        if getattr(self, others) is not None:
+            raise ValueError(f'{others} belongs to the other law; "{self.law}" does not use it: remove the key')
+        return self
+
+
+class Mass(Table):
+    """[[mass]]: extra point masses."""
+
+    nodes: Nodes = Field(description="node indices")
+    add: Annotated[Positive, PER_ROBOT] = Field(description="mass on each node [kg]")
+
+
+class Clamp(Table):
+    """[[clamp]]: fixed dofs."""
+
+    nodes: Nodes | None = Field(default=None, description="node indices")
+    box: Box | None = Field(default=None, description="{min = [..], max = [..]}")
+    axes: str | None = Field(default=None, description='subset of "xyz", by default all')
+    twist: bool = Field(default=True, description="true or false: also fix the twist of edges between the nodes")
+    direction: Literal["rest"] | Vector | None = Field(
+        default=None, description='"rest" or [x, y, z]: hold rods at the nodes in this direction'
+    )
+
+    along: Annotated[Vector, PER_ROBOT] | None = Field(
+        default=None, description="[x, y, z] of the line that nodes slide along, not with axes"
+    )
+    normal: Annotated[Vector, PER_ROBOT] | None = Field(
+        default=None, description="[x, y, z] across the plane that nodes slide in, not with axes or along"
+    )
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> Clamp:
+        exactly_one(self, "nodes", "box")
+        if self.axes == "" and not self.twist and self.direction is None:
+            raise ValueError('axes = "" and twist = false: the clamp holds nothing')
+        return self
+
+    @field_validator("axes")
+    @classmethod
+    def _axes(cls, axes: str | None) -> str | None:
+        if axes is not None and (not set(axes) <= set("xyz") or len(set(axes)) < len(axes)):
+            raise ValueError('expected a subset of "xyz"')
+        return axes
