@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.command_line import call
+from tests.cli.command_line import call
 from torchdismech import follow
 from torchdismech.io.following import POINTS
 from torchdismech.io.scene import load_scene

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import scenes
-from tests.command_line import call
+from tests.cli.command_line import call
 from torchdismech.io.modes import HEADER
 
 SCENE = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "torchdismech"
 # Applications and tools at the repository's root use the library; the library never uses them.
 APPLICATIONS = {"models", "training", "benchmarks", "examples", "studies", "tests"}

@@ -25,7 +25,7 @@ from torchdismech.runs.rollout import rollout
 from torchdismech.system.processes import Processes
 from torchdismech.trajectory import OwnerMark
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Robot 4 falls so fast that three iterations are too few for its third step.
 SCENE = (
     scenes.rod(3)

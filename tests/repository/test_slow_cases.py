@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.conftest import SLOW_CASES
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_slow_case_is_a_test():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.test_testing import bent_robot
+from tests.testing.test_testing import bent_robot
 from torchdismech import InputError
 from torchdismech.elastic import Energy, LinearElastic, Stencil, batch_last
 from torchdismech.testing import check_energy, check_stencil

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests import scenes
 from torchdismech.cli import app
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 CPU = torch.device("cpu")

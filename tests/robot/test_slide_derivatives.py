@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.sliding_arches import ANYHOW, EXACT, arch
+from tests.robot.sliding_arches import ANYHOW, EXACT, arch
 from torchdismech import Control, ImplicitEuler, ImplicitMidpoint, Newmark, unroll
 from torchdismech.solve.newton import matrix_values
 

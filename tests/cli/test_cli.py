@@ -7,7 +7,7 @@ import h5py
 import pytest
 import torch
 
-from tests.command_line import REPOSITORY, SCENE, call, simulate
+from tests.cli.command_line import REPOSITORY, SCENE, call, simulate
 from torchdismech import Trajectory
 from torchdismech.integrate.recorded import recording
 

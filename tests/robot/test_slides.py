@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.sliding_arches import ANYHOW, INTEGRATORS, SLOPE, STIFFNESS, arch, moved
+from tests.robot.sliding_arches import ANYHOW, INTEGRATORS, SLOPE, STIFFNESS, arch, moved
 from torchdismech import (
     Circle,
     ImplicitEuler,

@@ -14,7 +14,7 @@ import torch
 
 from torchdismech.system import threads
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PASSIVE = r"GOMP_SPINCOUNT = '0'|KMP_BLOCKTIME='0"  # what GNU's and LLVM's OpenMP say when asked how long they spin
 SPINNING = r"GOMP_SPINCOUNT = '[1-9]\d*'|KMP_BLOCKTIME='[1-9]"
 

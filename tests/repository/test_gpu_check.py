@@ -15,7 +15,7 @@ import torch
 from benchmarks import gpu, gpu_parts, gpu_report, gpu_tests
 from benchmarks.table import Row
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def check(out, *words):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.sliding_arches import EXACT, INTEGRATORS, arch, moved
+from tests.robot.sliding_arches import EXACT, INTEGRATORS, arch, moved
 from torchdismech import (
     Circle,
     ImplicitEuler,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-TUTORIALS = sorted((Path(__file__).resolve().parents[1] / "docs" / "tutorials").glob("*.py"))
+TUTORIALS = sorted((Path(__file__).resolve().parents[2] / "docs" / "tutorials").glob("*.py"))
 
 
 SLOW = {"control", "residual_force"}  # they differentiate some hundred steps

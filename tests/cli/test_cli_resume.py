@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.command_line import CPU, REPOSITORY, SCENE, assert_same_file, call, simulate
+from tests.cli.command_line import CPU, REPOSITORY, SCENE, assert_same_file, call, simulate
 from tests.trajectory.writers import Ending
 from torchdismech import State, Trajectory, compilation
 from torchdismech.integrate.recorded import recording

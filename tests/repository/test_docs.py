@@ -11,7 +11,7 @@ import pytest
 
 from torchdismech import Status, __version__, public
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 NO_ROBOTS = {"basics", "sim_to_real", "__pycache__"}  # folders without a command of their own
 
