@@ -23,7 +23,7 @@ def main(
     """Evaluate a run and print a table."""
     install()
     say_at_the_end(f"weights and checkpoints in {folder} stay as they were: start the evaluation again")
-    from training.evaluation import evaluate
+    from training.reports.evaluation import evaluate
 
     with refusing():
         errors = evaluate(folder, settings, stage, allow_code)

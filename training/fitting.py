@@ -11,16 +11,17 @@ import torch
 
 from torchdismech import InputError
 from torchdismech.system.processes import ALONE, Processes, device_of_process
-from training import checkpoint, data
-from training.agreement import beside_references, elsewhere, unexplained, unlikely_times
-from training.board import Board
-from training.certainty import certainty_of
+from training import data
 from training.config import Config
 from training.files import made_folder, only_writer, write
-from training.loop import Trainer
-from training.metrics import Errors, baselines
+from training.optimization import checkpoint
+from training.optimization.certainty import certainty_of
+from training.optimization.loop import Trainer
+from training.reports.agreement import beside_references, elsewhere, unexplained, unlikely_times
+from training.reports.board import Board
+from training.reports.metrics import Errors, baselines
+from training.robots.systems import build, undetermined, unsettled
 from training.system import System
-from training.systems import build, undetermined, unsettled
 
 __all__ = ["fit", "measured", "recordings_of"]
 

@@ -60,7 +60,7 @@ class System(nn.Module, ABC):
     gripped : markers whose later motion it reads, too; noise on starts leaves them alone.
     start_size : how many numbers are fitted of the start of each recording, in units of what is likely before anything
         is measured (the standard deviation of their prior). They come as `Window.start`.
-    start_frames, start_rounds : see `training.config_scene.Start`.
+    start_frames, start_rounds : see `training.config.scene.Start`.
     substeps, n_nodes : steps between two frames, and nodes that are stepped, by which memory is estimated.
     edges, triangles : (E, 2), (F, 3) what is drawn between the nodes of its predictions; by default a chain.
     """

@@ -22,12 +22,12 @@ from torchdismech import ImplicitEuler, InputError, trainable, unroll
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 from training.config import Config, Robot, load
-from training.evaluation import evaluate, trained_system
 from training.fitting import fit
-from training.metrics import Errors
-from training.robot import builder_of, held_edges, held_motion, start, turns
-from training.rods import RodSystem
-from training.trees import Tree
+from training.reports.evaluation import evaluate, trained_system
+from training.reports.metrics import Errors
+from training.robots.robot import builder_of, held_edges, held_motion, start, turns
+from training.robots.rods import RodSystem
+from training.robots.trees import Tree
 
 DT, SETTLING = 0.01, 100  # [s]; frames in which the rod comes to rest before a recording begins
 LENGTHS = torch.full((8,), 0.05, dtype=torch.float64)  # [m]
@@ -86,8 +86,8 @@ def recorded(count: int, frames: int) -> np.ndarray:
 def moment(system: RodSystem, curvature: Tensor) -> Tensor:
     """Return the bending moment [N m] of the fitted law at curvatures [1/m] in a vertical plane, mean over springs.
 
-    The first director is horizontal (`training.robot.turns`), so that is kappa2: shaken mostly up and down, the rod
-    bends five times as much so as sideways, where the network has seen little.
+    The first director is horizontal (`training.robots.robot.turns`), so that is kappa2: shaken mostly up and down, the
+    rod bends five times as much so as sideways, where the network has seen little.
     """
     term = system.model.term("bend_twist")
     strain = torch.zeros(3, term.stencil.count, len(curvature), dtype=curvature.dtype)
@@ -98,7 +98,7 @@ def moment(system: RodSystem, curvature: Tensor) -> Tensor:
 
 def report(folder: Path, errors: dict[str, Errors]) -> dict[str, float]:
     """Print and draw what was found beside what is true; return relative errors of the drag and the bending law."""
-    from training.pictures import blank
+    from training.reports.pictures import blank
 
     system, recordings, _ = trained_system(folder)
     assert isinstance(system, RodSystem)

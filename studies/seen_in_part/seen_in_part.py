@@ -21,7 +21,7 @@ from torch import Tensor
 from torchdismech import InputError, Static, unroll
 from torchdismech.io.scene import load_scene
 from training.config import load
-from training.config_scene import SceneRobot
+from training.config.scene import SceneRobot
 from training.fitting import fit
 
 FOLDER = Path(__file__).parent

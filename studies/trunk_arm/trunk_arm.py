@@ -22,9 +22,9 @@ import torch
 
 from torchdismech import InputError
 from training.config import load
-from training.evaluation import trained_system
 from training.fitting import fit
-from training.predictions import predict_all
+from training.reports.evaluation import trained_system
+from training.reports.predictions import predict_all
 
 FOLDER = Path(__file__).parent
 FILES = ("trunk_0g", "trunk_0g_other", "trunk_200g")

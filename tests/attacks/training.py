@@ -29,8 +29,8 @@ from torchdismech import InputError
 from training.config import load
 from training.data import Rules, prepared, read
 from training.fitting import recordings_of
-from training.loop import Trainer
-from training.systems import build
+from training.optimization.loop import Trainer
+from training.robots.systems import build
 
 LIMIT = 120  # s; the slowest takes 2 s on a machine that does nothing else
 LONGEST = 1500  # characters of a sentence

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from training import checkpoint
+from training.optimization import checkpoint
 
 Damage = Callable[[random.Random, Path, Path], bool]
 FACTS: tuple[Any, ...] = (-1, 10**30, "x", None, [], {}, [[1]], float("nan"), -float("inf"), True, 0.5)

@@ -8,8 +8,8 @@ from tests import scenes
 from training.config import Config
 from training.data import gather, read
 from training.fitting import recordings_of
-from training.scenes import SceneSystem
-from training.systems import build
+from training.robots.scenes import SceneSystem
+from training.robots.systems import build
 
 DT = 0.01
 SCENE = (

@@ -15,7 +15,7 @@ from torchdismech import InputError
 from torchdismech.system.processes import joined
 from training.config import Config
 from training.data import Window
-from training.loop import Trainer
+from training.optimization.loop import Trainer
 from training.system import Prediction, System
 
 

@@ -7,8 +7,8 @@ import torch
 
 from torchdismech import unroll
 from training.config import Robot, Simulation
-from training.robot import builder_of, held_edges, held_motion, integrator_of, start, turns
-from training.trees import Tree
+from training.robots.robot import builder_of, held_edges, held_motion, integrator_of, start, turns
+from training.robots.trees import Tree
 
 DT = 0.01
 LENGTHS = torch.tensor([0.03, 0.08, 0.08, 0.08, 0.08, 0.03], dtype=torch.float64)

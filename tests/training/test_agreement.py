@@ -8,10 +8,10 @@ import torch
 
 from tests.training.beams import system_of, tables
 from torchdismech import InputError
-from training.agreement import elsewhere, unlikely_times
 from training.config import Config
 from training.data import read
 from training.fitting import fit
+from training.reports.agreement import elsewhere, unlikely_times
 
 FRAME = {"tensors": ["markers.position"], "kind": "shift", "unit": 0.1, "per": "element"}
 

@@ -7,10 +7,10 @@ from tests.training.faulty import Sinking, trainer
 from tests.training.swinging import recordings
 from torchdismech import InputError
 from torchdismech.system.processes import ALONE
-from training.batches import noisy
 from training.config import Config, Noise
 from training.data import gather
-from training.loop import Trainer
+from training.optimization.batches import noisy
+from training.optimization.loop import Trainer
 
 NOISE = Noise(position=1e-3, velocity=0.1)
 

@@ -4,13 +4,13 @@ import torch
 
 from tests.training import board_tags, simulated
 from tests.training.test_fit import tables
-from training.board import Board
 from training.config import Config
 from training.fitting import recordings_of
-from training.metrics import Errors
-from training.predictions import OpenLoop
-from training.resuming import Progress
-from training.systems import build
+from training.optimization.resuming import Progress
+from training.reports.board import Board
+from training.reports.metrics import Errors
+from training.reports.predictions import OpenLoop
+from training.robots.systems import build
 
 
 def test_tags_are_those_of_the_page(tmp_path):

@@ -8,14 +8,22 @@ import pytest
 import torch
 
 from tests.training import simulated
-from training.certainty import Certainty, _certainty, _doubt, _longest_by_chance, _most_recordings, _shown, certainty_of
 from training.config import Config, Constant
-from training.constants import Named, Trained
-from training.evidence import Evidence
 from training.fitting import recordings_of
-from training.loop import Trainer
-from training.residuals import Number
-from training.systems import build
+from training.optimization.certainty import (
+    Certainty,
+    _certainty,
+    _doubt,
+    _longest_by_chance,
+    _most_recordings,
+    _shown,
+    certainty_of,
+)
+from training.optimization.evidence import Evidence
+from training.optimization.loop import Trainer
+from training.optimization.residuals import Number
+from training.robots.constants import Named, Trained
+from training.robots.systems import build
 
 UNIT = {"entry": "a", "index": 0, "unit": 1.0}
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from torchdismech import InputError
-from training import checkpoint, files
+from training import files
+from training.optimization import checkpoint
 
 
 def saved(folder, value: float = 1.0) -> None:

@@ -9,7 +9,7 @@ from torchdismech import InputError
 from training.config import Config
 from training.data import read
 from training.fitting import recordings_of
-from training.systems import build
+from training.robots.systems import build
 
 
 def test_inputs_drive_the_robot_by_a_linear_map(folder):

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_resuming import config
-from training import checkpoint
 from training.config import load
 from training.fitting import fit
+from training.optimization import checkpoint
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,8 @@ import pytest
 from tests.training.swinging import DT, swinging_chain
 from tests.training.test_resuming import config
 from training.config import Config
-from training.evaluation import evaluate
 from training.fitting import fit, measured
+from training.reports.evaluation import evaluate
 
 SHUFFLE = [0, 3, 1, 4, 2, 5]
 REPAIRS = {"unit_scale": "repair", "order": "repair"}

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from training.certainty import _certainty
-from training.evidence import FEWEST, Prior, StartSlopes, evidence_of, noise_covariance
-from training.residuals import Number
+from training.optimization.certainty import _certainty
+from training.optimization.evidence import FEWEST, Prior, StartSlopes, evidence_of, noise_covariance
+from training.optimization.residuals import Number
 
 RECORDINGS, FRAMES, COORDINATES, NUMBERS = 6, 60, 12, 2
 NOISE = 2e-3

@@ -13,11 +13,11 @@ import torch
 from tests.training import board_tags, simulated
 from torchdismech import InputError, compilation
 from torchdismech.integrate.recorded import recording
-from training import checkpoint
 from training.config import Config, load
-from training.evaluation import evaluate
 from training.fitting import fit, recordings_of
-from training.systems import build, undetermined
+from training.optimization import checkpoint
+from training.reports.evaluation import evaluate
+from training.robots.systems import build, undetermined
 
 ROOT = Path(__file__).parents[2]
 

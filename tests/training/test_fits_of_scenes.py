@@ -13,15 +13,15 @@ from pydantic import ValidationError
 from tests.training.beams import DT, SCENE, tables
 from torchdismech import InputError, unroll
 from torchdismech.io.scene import load_scene
-from training import certainty, checkpoint
-from training.certainty import certainty_of
 from training.config import Config
 from training.data import Recordings
 from training.fitting import fit, recordings_of
-from training.loop import Trainer
-from training.predictions import errors_of, predict_all
-from training.scenes import SceneSystem
-from training.systems import build
+from training.optimization import certainty, checkpoint
+from training.optimization.certainty import certainty_of
+from training.optimization.loop import Trainer
+from training.reports.predictions import errors_of, predict_all
+from training.robots.scenes import SceneSystem
+from training.robots.systems import build
 
 
 @pytest.mark.slow

@@ -10,17 +10,17 @@ from tests.training.swinging import recordings
 from tests.training.test_fit import tables
 from torchdismech import InputError
 from torchdismech.system.processes import ALONE, Processes
-from training import gauss_newton, refusals
-from training.adam import losses, mean_gradient
-from training.batches import cut
 from training.config import Config, Loss, Stage
 from training.fitting import recordings_of
-from training.gauss_newton import descended
-from training.loop import Trainer
-from training.physics import PhysicsSystem
-from training.residuals import Residual, numbers_of
-from training.starts import whole
-from training.systems import build
+from training.optimization import gauss_newton, refusals
+from training.optimization.adam import losses, mean_gradient
+from training.optimization.batches import cut
+from training.optimization.gauss_newton import descended
+from training.optimization.loop import Trainer
+from training.optimization.residuals import Residual, numbers_of
+from training.robots.physics import PhysicsSystem
+from training.robots.starts import whole
+from training.robots.systems import build
 
 STAGE = {
     "name": "sharp",

@@ -12,13 +12,13 @@ from tests.training.faulty import trainer
 from tests.training.test_fit import launch
 from torchdismech import InputError, Status
 from torchdismech.system.processes import ALONE, Processes
-from training import checkpoint
-from training.batches import horizon_at
-from training.board import Board
-from training.evaluation import refuse_without_best
-from training.looks import is_better
-from training.metrics import Errors
-from training.resuming import Progress
+from training.optimization import checkpoint
+from training.optimization.batches import horizon_at
+from training.optimization.looks import is_better
+from training.optimization.resuming import Progress
+from training.reports.board import Board
+from training.reports.evaluation import refuse_without_best
+from training.reports.metrics import Errors
 
 
 def test_batch_that_is_not_finite_is_skipped_and_counted(tmp_path):
@@ -104,7 +104,7 @@ def test_run_without_best_weights_says_why(tmp_path, monkeypatch, capsys):
 def test_speed_counts_the_steps_between_frames(tmp_path, monkeypatch):
     """Tell four windows of four frames of three steps each, in a batch of two seconds."""
     clock = count(0.0, 2.0)
-    monkeypatch.setattr("training.loop.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("training.optimization.loop.time.perf_counter", lambda: next(clock))
     fit = trainer(tmp_path, set(), ALONE, iterations=1)
     fit.system.substeps, fit.board = 3, MagicMock(spec=Board)
     fit.run()

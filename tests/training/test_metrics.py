@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.training.swinging import recordings
-from training.metrics import Errors
-from training.robot import followed
+from training.reports.metrics import Errors
+from training.robots.robot import followed
 
 
 def test_nobody_follows_where_nothing_is_gripped():

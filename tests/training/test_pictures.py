@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from torchdismech.view.tubes import Profile, Tubes
-from training.pictures import _lines, shapes
-from training.solids import box, drawn, movie
+from training.reports.pictures import _lines, shapes
+from training.reports.solids import box, drawn, movie
 
 SQUARE = torch.tensor([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]], dtype=torch.float64)
 TRIANGLES = torch.tensor([[0, 1, 2], [0, 2, 3]])

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from tests.training.beams import DT, SCENE, system_of, window_of
-from training import residuals
 from training.data import read
-from training.residuals import STEP, Residual, numbers_of
+from training.optimization import residuals
+from training.optimization.residuals import STEP, Residual, numbers_of
 
 
 def one_by_one(residual: Residual, numbers) -> torch.Tensor:

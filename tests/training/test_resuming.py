@@ -10,13 +10,13 @@ from tests.training.faulty import trainer
 from tests.training.swinging import DT, swinging_chain
 from torchdismech import InputError
 from torchdismech.system.processes import ALONE
-from training import checkpoint
-from training.board import Board
 from training.config import Config
 from training.files import only_writer
 from training.fitting import fit, recordings_of
-from training.loop import Trainer
-from training.systems import build
+from training.optimization import checkpoint
+from training.optimization.loop import Trainer
+from training.reports.board import Board
+from training.robots.systems import build
 
 
 class Killed(Exception):

@@ -6,8 +6,8 @@ import torch
 from tests.training.simulated import DT, GRIPPED, LENGTHS, TREE, gripped_motion
 from torchdismech import Control, ImplicitEuler, InputError, Static, trainable, unroll
 from training.config import Robot
-from training.robot import builder_of, held_edges, held_motion, start, turns
-from training.trees import Tree
+from training.robots.robot import builder_of, held_edges, held_motion, start, turns
+from training.robots.trees import Tree
 
 
 def begun(robot: Robot, tree: Tree, motion: torch.Tensor):

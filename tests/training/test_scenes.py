@@ -10,11 +10,11 @@ from tests.training.beams import DT, SCENE, system_of, tables, window_of
 from torchdismech import InputError
 from torchdismech.io.scene import load_scene
 from training.config import Config
-from training.config_scene import Markers
+from training.config.scene import Markers
 from training.data import read
 from training.fitting import fit, recordings_of
-from training.markers import MarkerTable
-from training.systems import unsettled
+from training.robots.markers import MarkerTable
+from training.robots.systems import unsettled
 
 
 def test_markers_sit_where_they_are_said_to(folder):

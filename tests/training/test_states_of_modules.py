@@ -10,12 +10,12 @@ from tests.training.beams import tables
 from tests.training.faulty import Sinking
 from tests.training.swinging import recordings
 from torchdismech import Circle, InputError, Material, RobotBuilder, straight
-from training import checkpoint
 from training.config import Config
-from training.evaluation import evaluate, trained_system
 from training.fitting import fit, recordings_of
-from training.loop import Trainer
-from training.predictions import errors_of, predict_all
+from training.optimization import checkpoint
+from training.optimization.loop import Trainer
+from training.reports.evaluation import evaluate, trained_system
+from training.reports.predictions import errors_of, predict_all
 
 MODULE = """
 import torch

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from tests.training.beams import tables, window_of
 from torchdismech import InputError
 from training.config import Config, load
-from training.fingerprints import fingerprints
 from training.fitting import recordings_of
-from training.systems import build
+from training.optimization.fingerprints import fingerprints
+from training.robots.systems import build
 
 TERMS = """
 import torch

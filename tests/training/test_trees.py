@@ -9,10 +9,10 @@ from torchdismech import InputError, unroll
 from torchdismech.geometry.frames import rotated, unit
 from training.config import Config
 from training.data import Recordings, read
-from training.robot import builder_of, held_edges, held_motion, integrator_of, start, turns
-from training.starts import whole as whole_window
-from training.systems import build
-from training.trees import Tree
+from training.robots.robot import builder_of, held_edges, held_motion, integrator_of, start, turns
+from training.robots.starts import whole as whole_window
+from training.robots.systems import build
+from training.robots.trees import Tree
 
 EDGES = [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [2, 6], [6, 7], [3, 8]]
 DT = 0.01

@@ -16,20 +16,27 @@ from tqdm import tqdm
 from torchdismech import InputError
 from torchdismech.system.interrupts import say_at_the_end
 from torchdismech.system.processes import ALONE, Processes
-from training import checkpoint
-from training.adam import losses, new_optimizer, set_rates, step_by_adam
-from training.batches import Batch, cut, horizon_at, noisy
-from training.board import Board
 from training.config import Config, Stage
 from training.data import Recordings, Window, WindowSampler, gather
-from training.fingerprints import fingerprints
-from training.gauss_newton import descended
-from training.looks import Looks, failures_told, is_better
-from training.physics import PhysicsSystem
-from training.refusals import refuse_hopeless, refuse_unfitting
-from training.residuals import Residual, numbers_of
-from training.resuming import Progress, differences, random_state, read_facts, state_of_adam, take_random_state
-from training.starts import Starts, coordinates
+from training.optimization import checkpoint
+from training.optimization.adam import losses, new_optimizer, set_rates, step_by_adam
+from training.optimization.batches import Batch, cut, horizon_at, noisy
+from training.optimization.fingerprints import fingerprints
+from training.optimization.gauss_newton import descended
+from training.optimization.looks import Looks, failures_told, is_better
+from training.optimization.refusals import refuse_hopeless, refuse_unfitting
+from training.optimization.residuals import Residual, numbers_of
+from training.optimization.resuming import (
+    Progress,
+    differences,
+    random_state,
+    read_facts,
+    state_of_adam,
+    take_random_state,
+)
+from training.reports.board import Board
+from training.robots.physics import PhysicsSystem
+from training.robots.starts import Starts, coordinates
 from training.system import System, refuse_unlike
 
 __all__ = ["Trainer"]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from training.config_base import Table, Word
+from training.config.base import Table, Word
 
 __all__ = ["Loss", "Noise", "Stage"]
 

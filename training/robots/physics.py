@@ -22,9 +22,9 @@ from torchdismech.io.scene.users_code import line_in, named_in_code
 from torchdismech.robot.state import Control
 from torchdismech.values import Place
 from training.config import Config, Term
-from training.constants import Named, Trained
 from training.data import Window
 from training.options import checked
+from training.robots.constants import Named, Trained
 from training.system import Prediction, System
 
 __all__ = ["PhysicsSystem", "Schedule", "add_terms", "naming_terms"]

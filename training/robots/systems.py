@@ -11,11 +11,11 @@ from torchdismech import InputError
 from torchdismech.io.scene.users_code import named_in_code
 from training.config import Config, Robot
 from training.data import Recordings
-from training.free import FreeSystem
 from training.options import checked
-from training.physics import naming_terms
-from training.rods import RodSystem
-from training.scenes import SceneSystem
+from training.robots.free import FreeSystem
+from training.robots.physics import naming_terms
+from training.robots.rods import RodSystem
+from training.robots.scenes import SceneSystem
 from training.system import System
 
 __all__ = ["build", "undetermined", "unsettled"]

@@ -10,9 +10,9 @@ from torch import Tensor
 from torchdismech import InputError
 from training.config import Config
 from training.data import Recordings
-from training.metrics import Errors
-from training.predictions import OpenLoop
-from training.scenes import SceneSystem
+from training.reports.metrics import Errors
+from training.reports.predictions import OpenLoop
+from training.robots.scenes import SceneSystem
 from training.system import System
 
 __all__ = ["beside_references", "elsewhere", "unexplained", "unlikely_times"]

@@ -15,9 +15,9 @@ from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.geometry.quaternions import product
 from torchdismech.io.scene.users_code import named_in_code
 from torchdismech.robot.state import Control
-from training.config_scene import Drive
+from training.config.scene import Drive
 from training.options import checked
-from training.poses import quaternion
+from training.robots.poses import quaternion
 
 __all__ = ["DriveMap"]
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from training.config import Loss
 from training.data import Recordings, Window, gather
-from training.metrics import robust_loss
+from training.reports.metrics import robust_loss
 from training.system import System
 
 __all__ = ["Starts", "coordinates", "fitted_starts", "whole"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchdismech import InputError
 from torchdismech.io.scene import load_scene
 from training.config import Config
-from training.config_scene import SceneRobot
+from training.config.scene import SceneRobot
 
 __all__ = ["fingerprints"]
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from torchdismech import State
 from training.config import Config, Robot, Simulation
 from training.data import Recordings, Window
-from training.physics import PhysicsSystem, Schedule, add_terms
-from training.robot import (
+from training.robots.physics import PhysicsSystem, Schedule, add_terms
+from training.robots.robot import (
     Turns,
     builder_of,
     followed,
@@ -21,7 +21,7 @@ from training.robot import (
     start,
     turns,
 )
-from training.trees import Tree
+from training.robots.trees import Tree
 
 __all__ = ["RodSystem"]
 

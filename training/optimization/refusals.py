@@ -9,12 +9,12 @@ from torch import Tensor
 from torchdismech import InputError, Status
 from torchdismech.system.memory import available_bytes, size_of
 from torchdismech.system.processes import Processes
-from training.batches import cut
 from training.config import Config, Noise, Stage
 from training.data import Recordings
-from training.physics import PhysicsSystem
-from training.residuals import numbers_of
-from training.resuming import Progress
+from training.optimization.batches import cut
+from training.optimization.residuals import numbers_of
+from training.optimization.resuming import Progress
+from training.robots.physics import PhysicsSystem
 from training.system import System
 
 __all__ = ["refuse_hopeless", "refuse_unfitting"]

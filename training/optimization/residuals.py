@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from training.data import Window
-from training.evidence import Prior, StartSlopes
-from training.physics import PhysicsSystem
+from training.optimization.evidence import Prior, StartSlopes
+from training.robots.physics import PhysicsSystem
 
 __all__ = ["Number", "Residual", "Slopes", "numbers_of", "prior_of"]
 

@@ -1,6 +1,6 @@
 """Gauss-Newton steps: to the optimum of a few numbers, which a gradient alone finds slowly where these go together.
 
-A step solves the equations of `training.evidence`, damped as Levenberg (1944) and Marquardt (1963) did: so much that no
+A step solves the equations of `evidence.py`, damped as Levenberg (1944) and Marquardt (1963) did: so much that no
 number moves by more than two of its units, and ten times more until the loss of the same windows is lower.
 """
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from training.config import Loss
-from training.evidence import normal_equations
-from training.physics import PhysicsSystem
-from training.residuals import Number, Residual, prior_of
+from training.optimization.evidence import normal_equations
+from training.optimization.residuals import Number, Residual, prior_of
+from training.robots.physics import PhysicsSystem
 
 __all__ = ["Descent", "descended"]
 

@@ -1,9 +1,9 @@
 """How sure a fit is of its constants: error bars, correlations, and how far it stands from its optimum.
 
-Residuals of open-loop predictions are differentiated by `training.residuals`. What follows from that is in
-`training.evidence`: a covariance that knows how residuals go together in time and between markers, and the Gauss-Newton
-step that is left. Errors of the model itself are in the error bars as far as they look like noise: what it
-does wrong in the same way in all recordings moves the constants, and no error bar tells.
+Residuals of open-loop predictions are differentiated by `residuals.py`. What follows from that is in `evidence.py`: a
+covariance that knows how residuals go together in time and between markers, and the Gauss-Newton step that is left.
+Errors of the model itself are in the error bars as far as they look like noise: what it does wrong in the same way in
+all recordings moves the constants, and no error bar tells.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from training.evidence import Evidence, evidence_of
-from training.physics import PhysicsSystem
-from training.residuals import Number, Residual, numbers_of, prior_of
-from training.starts import whole
+from training.optimization.evidence import Evidence, evidence_of
+from training.optimization.residuals import Number, Residual, numbers_of, prior_of
+from training.robots.physics import PhysicsSystem
+from training.robots.starts import whole
 
 if TYPE_CHECKING:
     from training.data import Recordings, Window
-    from training.loop import Trainer
+    from training.optimization.loop import Trainer
 
 __all__ = ["Certainty", "certainty_of"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.metrics import Errors
+from training.reports.metrics import Errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from training import pictures, solids
 from training.config import Config
 from training.data import Recordings
 from training.files import writing
-from training.metrics import Errors
+from training.reports import pictures, solids
+from training.reports.metrics import Errors
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-    from training.predictions import OpenLoop
-    from training.resuming import Progress
+    from training.optimization.resuming import Progress
+    from training.reports.predictions import OpenLoop
     from training.system import System
 
 __all__ = ["Board"]

@@ -16,15 +16,15 @@ from torchdismech.io.scene.schedule import Rotation
 from torchdismech.robot.state import Control
 from torchdismech.values import Place
 from training.config import Config
-from training.config_scene import Markers, SceneRobot, Start
-from training.constants import AddedMass
+from training.config.scene import Markers, SceneRobot, Start
 from training.data import Recordings, Window
 from training.data.tracks import longest_run
-from training.drives import DriveMap, LinearMap
-from training.markers import MarkerTable
-from training.physics import Observer, PhysicsSystem, Schedule, add_terms
-from training.poses import quaternion
-from training.starts import whole
+from training.robots.constants import AddedMass
+from training.robots.drives import DriveMap, LinearMap
+from training.robots.markers import MarkerTable
+from training.robots.physics import Observer, PhysicsSystem, Schedule, add_terms
+from training.robots.poses import quaternion
+from training.robots.starts import whole
 
 __all__ = ["SceneSystem"]
 
@@ -65,7 +65,7 @@ class _Driven:
 
 
 class SceneSystem(PhysicsSystem):
-    """A robot from a scene; see `training.config_scene` for markers, drives and starts."""
+    """A robot from a scene; see `training.config.scene` for markers, drives and starts."""
 
     def __init__(self, config: Config, recordings: Recordings, allow_code: bool = False):
         assert isinstance(config.robot, SceneRobot)

@@ -21,9 +21,9 @@ from pydantic import (
 )
 
 from torchdismech.errors import InputError
-from training.config_base import Gravity, Identifier, Name, NamedCode, Stiffness, Table, Word
-from training.config_scene import Drives, Markers, SceneRobot, Start
-from training.config_stages import Loss, Noise, Stage
+from training.config.base import Gravity, Identifier, Name, NamedCode, Stiffness, Table, Word
+from training.config.scene import Drives, Markers, SceneRobot, Start
+from training.config.stages import Loss, Noise, Stage
 from training.data import WITHOUT_SPLITS, Rules, holds_recordings
 from training.files import text_of
 from training.options import checked, faults

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchdismech.system.processes import ALONE, Processes
 from training.data import Recordings
-from training.metrics import Errors, skipped_frames
-from training.starts import whole
+from training.reports.metrics import Errors, skipped_frames
+from training.robots.starts import whole
 from training.system import System
 
 __all__ = ["OpenLoop", "errors_of", "predict_all"]

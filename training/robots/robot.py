@@ -27,7 +27,7 @@ from torchdismech.integrate.integrator import Schedule
 from torchdismech.robot.materials import Number
 from training.config import Robot, Simulation
 from training.data import Recordings
-from training.trees import Tree, horizontal
+from training.robots.trees import Tree, horizontal
 
 __all__ = [
     "Turns",

@@ -12,17 +12,18 @@ from torch import Tensor
 
 from torchdismech import InputError
 from torchdismech.system.processes import device_of_process
-from training import checkpoint, pictures
-from training.board import Board
 from training.config import Config, load
 from training.data import Recordings
 from training.files import write
 from training.fitting import measured, recordings_of
-from training.metrics import Errors, baselines
-from training.predictions import errors_of, predict_all
-from training.starts import fitted_starts
+from training.optimization import checkpoint
+from training.reports import pictures
+from training.reports.board import Board
+from training.reports.metrics import Errors, baselines
+from training.reports.predictions import errors_of, predict_all
+from training.robots.starts import fitted_starts
+from training.robots.systems import build
 from training.system import System
-from training.systems import build
 
 __all__ = ["evaluate", "refuse_without_best", "trained_system"]
 

@@ -10,10 +10,10 @@ import torch
 from torchdismech.system.processes import Processes
 from training.config import Loss
 from training.data import Recordings, gather
-from training.metrics import Errors
-from training.predictions import OpenLoop, errors_of, predict_all
-from training.resuming import Progress
-from training.starts import Starts, fitted_starts
+from training.optimization.resuming import Progress
+from training.reports.metrics import Errors
+from training.reports.predictions import OpenLoop, errors_of, predict_all
+from training.robots.starts import Starts, fitted_starts
 from training.system import System
 
 __all__ = ["Looks", "failures_told", "is_better"]

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.system.processes import Processes
-from training.batches import Batch, decay_at
 from training.config import Loss, Stage
-from training.config_stages import Group
+from training.config.stages import Group
 from training.data import Window
-from training.metrics import robust_loss
-from training.starts import coordinates
+from training.optimization.batches import Batch, decay_at
+from training.reports.metrics import robust_loss
+from training.robots.starts import coordinates
 from training.system import Prediction, System
 
 __all__ = ["losses", "mean_gradient", "new_optimizer", "set_rates", "step_by_adam"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from training.config_base import Identifier, Name, NamedCode, Table, Vector
+from training.config.base import Identifier, Name, NamedCode, Table, Vector
 
 __all__ = ["Drive", "Drives", "Marker", "Markers", "SceneRobot", "Start"]
 

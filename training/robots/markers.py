@@ -11,8 +11,8 @@ from torchdismech import InputError, Model, State
 from torchdismech.geometry.frames import rotated, unit
 from torchdismech.geometry.quaternions import rotation_matrix
 from torchdismech.robot.state import Control
-from training.config_scene import Marker, Markers
-from training.poses import quaternion
+from training.config.scene import Marker, Markers
+from training.robots.poses import quaternion
 
 __all__ = ["MarkerTable"]
 

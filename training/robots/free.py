@@ -12,9 +12,9 @@ from torchdismech import InputError, Status
 from training.config import Config, Robot
 from training.data import Recordings, Window
 from training.options import checked
-from training.robot import followed, gripped_nodes
+from training.robots.robot import followed, gripped_nodes
+from training.robots.trees import Tree
 from training.system import Prediction, System
-from training.trees import Tree
 
 __all__ = ["FreeSystem"]
 

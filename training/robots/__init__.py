@@ -1,0 +1,1 @@
+"""What is fitted: robots from scenes or between markers, with trained constants and learned terms."""
