@@ -14,7 +14,7 @@ from unittest import mock
 
 import torchdismech
 from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, StepInfo, forces, straight
-from torchdismech.integrate.gradients import gradient
+from torchdismech.integrate import forward
 
 LIBRARY = str(Path(torchdismech.__file__).parent)
 ROBOTS, BEFORE = 4, 3  # steps that find out what is to be found out once
@@ -95,13 +95,13 @@ def traced_step(steps_before: int) -> tuple[Trace, StepInfo]:
 def traced_core() -> Trace:
     """Return the trace of the core of a step that is not recorded."""
     model, trace = clamped_rod(), Trace()
-    state, method, core = after(model, BEFORE), ImplicitEuler(0.01), gradient.solved_step
+    state, method, core = after(model, BEFORE), ImplicitEuler(0.01), forward.solved_step
 
     def traced(*given: Any) -> object:
         with trace:
             return core(*given)
 
-    with mock.patch.object(gradient, "solved_step", traced):
+    with mock.patch.object(forward, "solved_step", traced):
         method.step(model, state)
     return trace
 

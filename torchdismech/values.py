@@ -3,7 +3,7 @@
 Forces and energies are ordinary `nn.Module`s, which read their tensors as attributes. A step that needs other numbers
 (those of a part of the batch, those that a control sets, the leaves of a backward pass) takes them as `Values` and is
 evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. The model
-is changed meanwhile, so evaluations take turns (`Model.turn`).
+is changed meanwhile, so evaluations take turns (`Model.lock`).
 
 A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions or more, the
 first the robots, or one more for each dimension that `robot_dimension` puts before them. One of fewer dimensions, or

@@ -49,7 +49,7 @@ def test_what_is_asked_of_a_model_waits_for_its_turn(asked):
     env.reset()
     three = torch.tensor([[0.0, 0.0, -9.81]] * 3, dtype=torch.float64)
     with ThreadPoolExecutor(1) as pool:
-        with env.model.turn, env.model.values_of(Control(values={"Gravity.acceleration": three})).in_place():
+        with env.model.lock, env.model.values_of(Control(values={"Gravity.acceleration": three})).in_place():
             future = pool.submit(asked, env)
             assert not wait([future], timeout=0.5).done
         future.result()

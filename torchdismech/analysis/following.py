@@ -181,7 +181,7 @@ def follow(
     method = Static(1, force_tolerance, relative_tolerance, max_iterations)
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)
     values = model.values_of(control)
-    with torch.no_grad(), model.turn, model.compilation.paused(), values.in_place():
+    with torch.no_grad(), model.lock, model.compilation.paused(), values.in_place():
         control = control.without_values()
         whole = posed(model.body, state, control)
         refuse_unheld(model, state, whole, running, force_tolerance)

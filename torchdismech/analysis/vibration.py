@@ -115,7 +115,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     if not bool(state.finite().all()):
         raise InputError("modes: the state holds numbers that are not finite")
     state = state.replace(velocity=torch.zeros_like(state.q))
-    with model.turn, model.compilation.paused(), model.values_of(control).in_place():
+    with model.lock, model.compilation.paused(), model.values_of(control).in_place():
         parts = [_modes_of_robot(model, *robot, int(count)) for robot in _robots(model, state, control)]
     return Modes(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 

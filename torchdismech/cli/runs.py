@@ -154,7 +154,7 @@ def check(
     insist: Insist = False,
 ) -> None:
     """Check a scene file without running it, and print what would run."""
-    from torchdismech.contact.beginning import warn_of_overlap
+    from torchdismech.contact.initial_overlap import warn_of_overlap
     from torchdismech.io.report import what_will_run
     from torchdismech.io.scene import load_scene
     from torchdismech.io.scene.assemble import build_integrator, build_model

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from torchdismech.constant_curvature.arm import ArmDynamics, PneumaticArm
-from torchdismech.constant_curvature.beginning import warn_of_overlap
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, contacts_at, jacobian
 from torchdismech.constant_curvature.failures import finite_rows, long_enough, status_after, status_before
 from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
+from torchdismech.constant_curvature.initial_overlap import warn_of_overlap
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity

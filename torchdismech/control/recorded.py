@@ -59,7 +59,7 @@ class RecordedAnswers:
             self._names[kind] = [*acting.tensors()], [*after]
             return [*acting.tensors().values(), *after.values()]
 
-        with self._turn, model.turn:  # other values may stand in the model while another thread steps it
+        with self._turn, model.lock:  # other values may stand in the model while another thread steps it
             snapshots = (self._shown(controller), model.snapshot())
             given = [*state.fields(), *held, *control.tensors().values()]
             found = self._replays.found(asked, given, kind, snapshots, lambda: [controller, *model.terms])

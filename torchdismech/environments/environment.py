@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.beginning import warn_of_overlap
+from torchdismech.contact.initial_overlap import warn_of_overlap
 from torchdismech.environments.actuators import controlled
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.task import Step, Task
@@ -240,7 +240,7 @@ class Environment:
     @contextmanager
     def _own(self, at: Episodes) -> Iterator[None]:
         """Let the model have the constants of the episodes in the block, while other threads wait for their turn."""
-        with self.model.turn, self.model.values_of(Control(values=at.constants)).in_place():
+        with self.model.lock, self.model.values_of(Control(values=at.constants)).in_place():
             yield
 
     def acted(self, at: Episodes, action: Tensor, running: Tensor | None = None) -> tuple[Episodes, Outcome]:

@@ -2,7 +2,7 @@
 
 from torchdismech.integrate.bdf2 import BDF2
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.integrator import Integrator, Solver
+from torchdismech.integrate.integrator import Integrator, SteppingMethod
 from torchdismech.integrate.schemes import ImplicitEuler, ImplicitMidpoint, Newmark
 from torchdismech.integrate.static import Static
 
@@ -13,7 +13,7 @@ __all__ = [
     "Integrator",
     "Newmark",
     "SeveralSteps",
-    "Solver",
+    "SteppingMethod",
     "Static",
     "StepInfo",
 ]

@@ -12,7 +12,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from torchdismech.contact.beginning import warn_of_overlap
+from torchdismech.contact.initial_overlap import warn_of_overlap
 from torchdismech.errors import InputError, SimulationError, real_number, refuse_unstepped, whole_number
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
@@ -41,7 +41,7 @@ from torchdismech.robot.state import Control, State, running_robots
 from torchdismech.snapshot import Snapshot
 from torchdismech.trainable import refuse_negative
 
-__all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "Solver", "StepInfo"]
+__all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "SteppingMethod", "StepInfo"]
 
 # N: a millionth of what fibres of a millimetre weigh, or feel in a magnetic field. Robots of all sizes that bear less
 # than 1 N would be solved to a part of their loads that depends on their size with 1e-8; iterations are 3 % more.
@@ -52,7 +52,7 @@ LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the re
 Schedule = Callable[[Tensor, Model], Control]
 
 
-class Solver(ABC):
+class SteppingMethod(ABC):
     """Base class of the integrators and of `Static`: their options, the checks of input, and `step`.
 
     Parameters
@@ -113,7 +113,7 @@ class Solver(ABC):
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
         refuse_unstepped(self, model, Model)
-        with model.turn:
+        with model.lock:
             refuse_transforms(model, state, control)
             return self._checked_step(model, state, control or Control(), running, throw)
 
@@ -129,7 +129,7 @@ class Solver(ABC):
         before, after, control : of the step, which this integrator took in one part. The loads of contacts that are
             constraints are found from the balance of forces; those of clamped nodes are not known, and left out.
         """
-        with model.turn, (problem := self._problem(model, before, control)).values.in_place():
+        with model.lock, (problem := self._problem(model, before, control)).values.in_place():
             equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
             there, _, _ = equations.evaluated_at(after.q)
             tangents = model.frames.tangents(there)
@@ -147,7 +147,7 @@ class Solver(ABC):
         ----------
         before, after, control : of the step, which this integrator took in one part.
         """
-        with model.turn, (problem := self._problem(model, before, control)).values.in_place():
+        with model.lock, (problem := self._problem(model, before, control)).values.in_place():
             found = Linearised.at(problem, after.q)
         return None if found is None else found.minima
 
@@ -157,7 +157,7 @@ class Solver(ABC):
         Bad beginnings are loads below the tolerance, numbers that are not finite, and robots inside of obstacles.
         """
         refuse_unstepped(self, model, Model)
-        with model.turn:
+        with model.lock:
             model.check_batch(state, Control())
             if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
                 small = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
@@ -196,7 +196,7 @@ class Solver(ABC):
 
         Values that a control sets hold while a step is taken, and are refused here.
         """
-        with model.turn:
+        with model.lock:
             problem = self._problem(model, state, control)
             if problem.values:
                 raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
@@ -319,14 +319,14 @@ class Solver(ABC):
         """Return what an error calls the step from this state."""
 
 
-class Integrator(Solver):
+class Integrator(SteppingMethod):
     """One step in time for every robot of a batch; a subclass says by which `scheme`.
 
     Parameters
     ----------
     dt : step [s].
     max_substeps : robots whose step fails try again in 2, 4, ... up to this many equal parts; 0 or 1 turns that off.
-    Others as for `Solver`: force_tolerance [N], relative_tolerance, max_iterations, line_search, chunk.
+    Others as for `SteppingMethod`: force_tolerance [N], relative_tolerance, max_iterations, line_search, chunk.
     """
 
     def __init__(
@@ -387,7 +387,7 @@ class Integrator(Solver):
             return None
         if torch.is_grad_enabled() and saved_elsewhere():
             return None  # a checkpoint takes all once more, when courses may be other ones
-        with model.turn:
+        with model.lock:
             refuse_transforms(model, state, control)
             problem = self._problem(model, state, control, snapshot=model.snapshot())
             problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
@@ -412,7 +412,7 @@ class Integrator(Solver):
     ) -> tuple[State, SeveralSteps]:
         """Return the states after as many of some steps as are taken with one look at the model, and how they went."""
         control, *following = controls[:AT_ONCE]
-        with model.turn:
+        with model.lock:
             refuse_transforms(model, state, control)
             after, info = self._checked_step(model, state, control, running, False, following)
         if isinstance(info, SeveralSteps):

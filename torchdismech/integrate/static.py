@@ -17,7 +17,7 @@ from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.equilibria.stability import stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.gradients.gradient import differentiable_step
-from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, Solver, StepInfo
+from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, StepInfo, SteppingMethod
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
@@ -32,7 +32,7 @@ UNSTABLE = ("leave", "report", "fail")
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
 
 
-class Static(Solver):
+class Static(SteppingMethod):
     """The equilibrium that the loads lead to: one `step` ramps them from what holds now to their full size.
 
     External forces grow in equal shares (obstacles push in full), natural strains and clamped dofs move evenly from the
@@ -63,7 +63,7 @@ class Static(Solver):
         potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
         `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
         stay closed in a push, and those that touch without any may open.
-    Others as for `Solver`.
+    Others as for `SteppingMethod`.
     """
 
     takes_constraints = True

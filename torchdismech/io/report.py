@@ -14,7 +14,7 @@ from torchdismech.compilation import THRESHOLD
 from torchdismech.control import Controller
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status
-from torchdismech.integrate import Solver
+from torchdismech.integrate import SteppingMethod
 from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recorded.recording import has_own_terms, records_eager_steps, unrecorded
 from torchdismech.io.scene import Scene
@@ -65,7 +65,7 @@ def failures(trajectory: Trajectory) -> str:
 
 
 def what_will_run(
-    scene: Scene, model: Model, state: State, integrator: Solver, controller: Controller | None
+    scene: Scene, model: Model, state: State, integrator: SteppingMethod, controller: Controller | None
 ) -> dict[str, str]:
     """Return what `torchdismech check` prints of a scene, by what it is about."""
     simulation, document = scene.document.simulation, scene.document
@@ -131,7 +131,7 @@ def _beginning(scene: Scene) -> str:
     return f"{where}, at rest" if table.trajectory is None else f"{where}, as it moves there"
 
 
-def _kernels(scene: Scene, model: Model, integrator: Solver, state: State) -> str:
+def _kernels(scene: Scene, model: Model, integrator: SteppingMethod, state: State) -> str:
     """Return whether steps run eagerly or compiled."""
     setting = scene.document.simulation.compile
     if setting is False:

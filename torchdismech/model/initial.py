@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.beginning import closed_gap
+from torchdismech.contact.initial_overlap import closed_gap
 from torchdismech.contact.model import ContactModel
 from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.geometry.checks import Indices, checked_indices

@@ -63,7 +63,7 @@ from torchdismech.values import Place, Values, first_for, per_robot
 
 __all__ = ["Model"]
 
-OF_THIS_OBJECT = ("recordings", "turn", "_snapshot", "_recorded_energies")  # attributes that copies do not take along
+OF_THIS_OBJECT = ("recordings", "lock", "_snapshot", "_recorded_energies")  # attributes that copies do not take along
 TRIED = "hooks were tried"  # among what fits a model
 
 
@@ -145,7 +145,7 @@ class Model(nn.Module):
         """Forget what belongs to this object alone, not to copies of it."""
         self.recordings: list[Any] = []  # see `integrate.recorded.recording`
         self._recorded_energies = RecordedEnergies(self.mechanics)
-        self.turn = threading.RLock()  # of threads: evaluations may put numbers in the model's places
+        self.lock = threading.RLock()  # of threads: evaluations may put numbers in the model's places
         self._snapshot: Snapshot | None = None
 
     def __getstate__(self) -> dict:
@@ -309,7 +309,7 @@ class Model(nn.Module):
             State or control do not fit the model.
         """
         self.check_batch(state, control)
-        with self.turn, self.values_of(control).in_place():
+        with self.lock, self.values_of(control).in_place():
             yield
 
     # ---- parts of a batch --------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Model(nn.Module):
     ) -> dict[str, Tensor]:
         """Evaluate a function for some robots at a time, and return its tensors (B, ..) by name for all of them."""
         size = robots_at_a_time(self, state.batch)
-        with self.turn:
+        with self.lock:
             if size == state.batch:
                 return function(state, control)
             found = []
@@ -390,7 +390,7 @@ class Model(nn.Module):
     def accelerated(self, state: State, control: Control | None = None) -> State:
         """Return the state with the acceleration that the forces give its free dofs there."""
         control = control or Control()
-        with self.turn, self.compilation.paused(), self._checked_values(state, control).in_place():
+        with self.lock, self.compilation.paused(), self._checked_values(state, control).in_place():
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(self.contact, state)
             force = self._by_parts(self._force_at, state, control)["force"]
@@ -448,7 +448,7 @@ class Model(nn.Module):
         They can be differentiated by the state, the control and the model's tensors.
         """
         control = control or Control()
-        with self.turn, self._checked_values(state, control, snapshot := self.snapshot()).in_place():
+        with self.lock, self._checked_values(state, control, snapshot := self.snapshot()).in_place():
             found = None if control.values else self._recorded_energies.found(state, control, snapshot)
             return self._by_parts(self._energies, state, control) if found is None else self._with_pairs(found, state)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.ending import Deepest
+from torchdismech.contact.penetration import PenetrationWatch
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
 from torchdismech.errors import InputError, SimulationError, Status, whole_number
 from torchdismech.integrate.info import SeveralSteps, StepInfo
@@ -125,7 +125,7 @@ def rollout(
         reactions=reactions,
         several=True,
     )
-    deepest = Deepest(model.obstacles if isinstance(model, Model) else ())
+    deepest = PenetrationWatch(model.obstacles if isinstance(model, Model) else ())
     try:
         for frame in taken:
             writer.append(frame)

@@ -16,7 +16,7 @@ import models
 from torchdismech import InputError, Model, RobotBuilder, State, Status, trainable, unroll
 from torchdismech.elastic import Energy, Sum
 from torchdismech.forces import Force
-from torchdismech.integrate import Solver
+from torchdismech.integrate import SteppingMethod
 from torchdismech.io.scene.refusals import SceneError
 from torchdismech.io.scene.users_code import line_in, named_in_code
 from torchdismech.robot.state import Control
@@ -50,7 +50,7 @@ class PhysicsSystem(System):
         self,
         config: Config,
         model: Model,
-        integrator: Solver,
+        integrator: SteppingMethod,
         dt: float,
         substeps: int,
         learned: dict[str, nn.Module],

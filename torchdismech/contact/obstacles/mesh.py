@@ -44,7 +44,7 @@ class Mesh(Shape):
     The curvature is 0 for a face, (1 - n n - e e)/d for an edge along e and (1 - n n)/d for a vertex, so it jumps
     where the nearest feature changes. The normal jumps where two features that do not touch are equally near.
 
-    The search of the nearest triangle looks at few of them, see `contact.nearest`.
+    The search of the nearest triangle looks at few of them, see `nearest.py`.
     """
 
     walled = True

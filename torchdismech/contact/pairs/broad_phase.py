@@ -2,7 +2,7 @@
 
 Boxes stand in columns along the axis on which a robot is longest, and those of a column are swept in the order in which
 they begin there. Columns and sweep only save work: which pairs come out is decided by comparing the given numbers, so
-that compiled code on a CPU (`native/boxes.cpp`) and operations of torch elsewhere (`contact.columns`) find the same
+that compiled code on a CPU (`native/boxes.cpp`) and operations of torch elsewhere (`columns.py`) find the same
 ones. A robot's columns depend on its own boxes only: row i of a batch gives what robot i gives alone.
 """
 

@@ -111,7 +111,7 @@ class SelfContact(nn.Module):
     centre_line : "straight": rods touch as chains of straight edges, as in the papers. "smooth": where they cross, they
         touch as smooth lines (`geometry.crossing`). Then a crossing is one contact, and its force does not jump from
         edge to edge and accounts for the rods' curvature. Where they lie along each other or bend sharply, they still
-        touch as straight edges (`contact.centre_lines`). For potentials.
+        touch as straight edges (`centre_lines.py`). For potentials.
     themselves : whether a piece touches itself, too. A piece is what hangs together and has one name (or none): ropes
         that are not tied to each other are a piece each, and with False each touches the others alone.
     name : what reports call it; by default "self_contact", or the two names with "-" between.

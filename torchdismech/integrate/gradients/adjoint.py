@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.chunks import Part
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.forward import SolvedPart
 from torchdismech.integrate.inspection import refuse_wrong_matrix
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
@@ -25,27 +25,12 @@ from torchdismech.snapshot import Snapshot
 from torchdismech.solve.newton import matrix_values
 from torchdismech.values import Values
 
-__all__ = ["Adjoint", "StepRecipe", "Gradients", "SolvedPart", "gradients_at_root"]
+__all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
 Gradients = tuple[Tensor | None, ...]  # None where nothing depends on a tensor
 Solved = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
-
-
-@dataclass(frozen=True)
-class SolvedPart:
-    """How the robots of a part of a batch were solved.
-
-    Attributes
-    ----------
-    recorded_as : the kind of steps that a recording took it as; None where none did.
-    candidates : what was looked at for contact; None where nothing can touch, and of recorded steps.
-    """
-
-    part: Part
-    recorded_as: StepKind | None
-    candidates: ContactCandidates | None
 
 
 @dataclass

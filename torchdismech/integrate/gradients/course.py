@@ -14,14 +14,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.chunks import Part, parts_of
-from torchdismech.integrate.gradients.adjoint import Gradients, SolvedPart, StepRecipe
-from torchdismech.integrate.gradients.gradient import (
-    held_values,
-    of_part,
-    solved_gradients,
-    solved_in_parts,
-    taken_apart,
-)
+from torchdismech.integrate.forward import SolvedPart, held_values, of_part, solved_in_parts
+from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe
+from torchdismech.integrate.gradients.gradient import solved_gradients, taken_apart
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
@@ -185,7 +180,7 @@ class _Course(torch.autograd.Function):
     def backward(ctx, *gradients: Tensor | None):  # noqa: D102
         refuse_other_gradients(gradients)
         recipe: StepRecipe = ctx.recipe
-        with recipe.model.turn:
+        with recipe.model.lock:
             return None, None, None, *_Course._by_tensors(ctx, recipe, gradients)
 
     @staticmethod

@@ -14,53 +14,27 @@ tensors that require gradients, in parts of a batch those that are given per rob
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import Status
 from torchdismech.fused import differentiated
-from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.chunks import Part, Whole, of_parts, parts_of
-from torchdismech.integrate.gradients.adjoint import Gradients, SolvedPart, StepRecipe, gradients_at_root
+from torchdismech.integrate.chunks import Part, parts_of
+from torchdismech.integrate.forward import held_values, solved_in_parts
+from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, gradients_at_root
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.inspection import apart_from_checkpoints
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedParts, recorded_gradients
-from torchdismech.integrate.recorded.kinds import StepKind
-from torchdismech.integrate.recorded.recording import kind_of, recording_of
-from torchdismech.integrate.recorded.step import OnStep, RecordedStep
-from torchdismech.integrate.step import solved_step
-from torchdismech.robot.state import Control, State
-from torchdismech.values import Values, per_robot, where_rows
+from torchdismech.robot.state import State
+from torchdismech.values import Values, where_rows
 
-__all__ = [
-    "differentiable_step",
-    "held_values",
-    "of_part",
-    "solved_gradients",
-    "solved_in_parts",
-    "taken_apart",
-]
-
-
-class StateStore(Protocol):
-    """Takes the states after each of several steps."""
-
-    @property
-    def most(self) -> int:
-        """How many steps are worth taking: as many as those robots took that took the fewest."""
-        ...
-
-    def of_part(self, part: Part) -> OnStep:
-        """Return what takes those of some robots."""
-        ...
+__all__ = ["differentiable_step", "solved_gradients", "taken_apart"]
 
 
 def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[State, StepInfo]:
@@ -121,122 +95,6 @@ def _refuse_inference(tensors: Sequence[Tensor]) -> None:
         )
 
 
-def held_values(problem: StepProblem, made: Values, parts: Sequence[Part]) -> Values:
-    """Return what the model holds in a step in place of its own tensors; of several parts, also what each robot has."""
-    held = problem.values | made
-    return held | per_robot(problem.model) if len(parts) > 1 and problem.model.batch is not None else held
-
-
-def solved_in_parts(
-    problem: StepProblem, parts: Sequence[Part], kept: StateStore | None = None
-) -> tuple[State, StepInfo, list[SolvedPart]]:
-    """Return the states after a step, how it went, and how each part of the batch was solved.
-
-    Of several steps, where a recording takes them, each part takes all before the next one begins: what it works on is
-    near the processor.
-
-    Parameters
-    ----------
-    kept : takes the states after each of several steps, up to one that some robot fails. No part takes more of them
-        than those before it did.
-    """
-    whole, solved, in_turn = Whole(problem.state.batch), [], _PartsInTurn(problem, parts)
-    together = bool(problem.following) or kept is not None  # whether the steps that follow are taken, too
-    for part in parts:
-        if kept is not None and not kept.most:
-            break
-        after, info, how = in_turn.solved(part)
-        kind = how.recorded_as
-        # if the first part was not recorded, every part takes one step only, so that all end at the same time
-        together = together and kind is not None and kind.all_forces
-        if together:
-            assert kind is not None
-            after, info = _followed(kind, problem, part, after, info, kept)
-        solved.append(how)
-        if kept is None and (kind is not None or not part.whole):
-            # copy now: the next step overwrites the recording's memory
-            whole.write(part, [*after.fields(), *info.tensors()])
-    if whole.tensors:
-        count = len(after.fields())
-        after, info = after.with_fields(whole.tensors[:count]), info.with_tensors(whole.tensors[count:])
-    return after, info, solved
-
-
-class _PartsInTurn:
-    """Solves a step part by part.
-
-    What the first part finds out of the model holds for all of them: nothing changes it between two parts but loads
-    that users write. So a recording that took one part is given the others at once.
-    """
-
-    def __init__(self, problem: StepProblem, parts: Sequence[Part]):
-        self._problem, self._parts = problem, parts
-        self._kind: StepKind | None = None
-        self._given: list[Sequence[Tensor | None]] = []  # what its recording is given of each part
-
-    def solved(self, part: Part) -> tuple[State, StepInfo, SolvedPart]:
-        """Return the states of a part after the step, how it went, and how it was solved."""
-        if self._given and self._kind is not None:
-            recording = self._kind.recording
-            recording.start(self._given[part.number], self._problem.dt)
-            return *recording.taken(self._problem.divisible), SolvedPart(part, self._kind, None)
-        own = self._problem if part.whole else of_part(self._problem, part)
-        with nullcontext() if part.whole else own.values.in_place():
-            kind = kind_of(own)
-            after, info, candidates, recorded = _solved(own, kind)
-        if recorded and kind is not None and kind.all_forces and not part.whole:
-            inputs = kind.inputs(self._problem)
-            self._kind = kind
-            self._given = of_parts(inputs, kind.axes(inputs), self._parts, [self._problem.running])
-        return after, info, SolvedPart(part, kind if recorded else None, candidates)
-
-
-def _followed(
-    kind: StepKind, problem: StepProblem, part: Part, after: State, info: StepInfo, kept: StateStore | None
-) -> tuple[State, StepInfo]:
-    """Return the states of a part after the steps that follow the first, which a recording took, and how all went."""
-    worth = [problem.control, *problem.following][: None if kept is None else kept.most]
-    keep = None if kept is None else kept.of_part(part)
-    return kind.recording.take_more(after, info, of_controls(worth, part), problem.divisible, keep)
-
-
-def of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:
-    """Return what controls set for some robots; those that are the same for all robots stay the same."""
-    if part.whole:
-        return controls
-    own = {id(control): control for control in controls}
-    own = {k: Control.of({n: part.of(tensor) for n, tensor in c.tensors().items()}) for k, c in own.items()}
-    return [own[id(control)] for control in controls]
-
-
-def of_part(problem: StepProblem, part: Part) -> StepProblem:
-    """Return the step of some robots; those that are in the part before are not moved."""
-    return problem.replace(
-        state=problem.state.with_fields([part.of(tensor) for tensor in problem.state.fields()]),
-        control=of_controls([problem.control], part)[0],
-        running=part.counting(problem.running),
-        values=problem.values.rows(part.start, part.size),
-    )
-
-
-def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInfo, ContactCandidates | None, bool]:
-    """Return the states after a step of a kind, how it went, what may touch, and whether a recording took it.
-
-    A recorded step returns tensors that the next step overwrites. It does not search for contact. Robots whose state is
-    not finite are not stepped: if no force reads the number that is not finite, the residual does not show it.
-    """
-    recording = None if kind is None else recording_of(kind, problem)
-    if isinstance(recording, RecordedStep):
-        return *recording.taken(problem.divisible), None, True
-    lost = problem.running & ~problem.state.finite()
-    after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost, recorded=recording))
-    if kind is not None and recording is None:
-        kind.count(int(info.iterations.max()))
-    status = torch.where(lost, int(Status.NOT_FINITE), info.status)
-    looked_at = None if candidates.none else candidates.without_state()
-    return after, dataclasses.replace(info, status=status), looked_at, False
-
-
 class _Gradient(torch.autograd.Function):
     """The states after a step, which is solved already, as a function of all that it depends on."""
 
@@ -253,7 +111,7 @@ class _Gradient(torch.autograd.Function):
     def backward(ctx, *gradients: Tensor):  # noqa: D102
         refuse_other_gradients(gradients)
         recipe: StepRecipe = ctx.recipe
-        with recipe.model.turn:
+        with recipe.model.lock:
             return None, None, None, *_Gradient._by_tensors(ctx, recipe, gradients)
 
     @staticmethod

@@ -24,7 +24,8 @@ from torch import Tensor
 from torchdismech.fused import differentiated, watched
 from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, SolvedPart, StepRecipe, gradients_at_root
+from torchdismech.integrate.forward import SolvedPart
+from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, StepRecipe, gradients_at_root
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import warn_of_memory
 from torchdismech.model.registration import refuse_unregistered

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.builder import RobotBuilder
-from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Solver, Static
+from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static, SteppingMethod
 from torchdismech.io.scene.actuators import actuators
 from torchdismech.io.scene.bodies import (
     add_dissipation,
@@ -87,7 +87,7 @@ def build_model(
         return builder.finalize(solver=simulation.solver, compile=compile and simulation.compile, device=device)
 
 
-def build_integrator(scene: Scene) -> Solver:
+def build_integrator(scene: Scene) -> SteppingMethod:
     """Return the integrator."""
     simulation = scene.document.simulation
     common: dict[str, Any] = {

@@ -18,7 +18,7 @@ from torchdismech.control import Controller
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
-from torchdismech.integrate import Solver
+from torchdismech.integrate import SteppingMethod
 from torchdismech.io.dismech import Geometry, read_dismech
 from torchdismech.io.meshes import READ_SUFFIXES, read_mesh
 from torchdismech.io.scene.assemble import build_integrator, build_model
@@ -54,7 +54,7 @@ class Setup:
 
     model: Model
     state: State
-    integrator: Solver
+    integrator: SteppingMethod
     schedule: Schedule
     steps: int
     every: int

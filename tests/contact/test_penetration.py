@@ -9,7 +9,7 @@ import torch
 from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Status, forces, rollout, straight
 from torchdismech.contact import Box, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
-from torchdismech.contact.ending import Deepest
+from torchdismech.contact.penetration import PenetrationWatch
 
 RADIUS = 3e-3
 SHAPES = {
@@ -103,7 +103,7 @@ def test_a_depth_counts_against_the_radius_of_its_own_point():
         state = model.initial_state()
         q = state.q.clone()
         q[:, 2:18:3] += thin  # m, of the first rod
-        deepest = Deepest(model.obstacles)
+        deepest = PenetrationWatch(model.obstacles)
         none = {"penetration": torch.zeros(1, dtype=torch.float64), "load/thing": torch.zeros(1)}
         deepest.see(state, none)
         deepest.see(state.replace(q=q), none | {"penetration": torch.tensor([depth], dtype=torch.float64)})
@@ -116,7 +116,7 @@ def test_overlap_with_itself_hides_no_robot_that_sinks():
     """Name a robot that sinks into the floor after its own parts have overlapped by more."""
     model = beside_a_floor([1e-2], [0.02])
     state = model.initial_state()
-    deepest = Deepest(model.obstacles)
+    deepest = PenetrationWatch(model.obstacles)
 
     def report(depth):
         return {"penetration": torch.tensor([depth], dtype=torch.float64), "load/thing": None, "load/self": None}

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.contact.beginning import DEEP
+from torchdismech.contact.initial_overlap import DEEP
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.response import Penalty
 from torchdismech.robot.state import State
 
-__all__ = ["Deepest"]
+__all__ = ["PenetrationWatch"]
 
 MORE = 1.1  # times as deep as where a run began: what begins deep, and rests there, does not sink
 WITHIN = 0.5  # of an obstacle's own depth: the middle of a surface that is beyond that is on its way through
@@ -31,7 +31,7 @@ class _Found(NamedTuple):
     time: float
 
 
-class Deepest:
+class PenetrationWatch:
     """How deep the robots of a run sink into obstacles, from its frames.
 
     Deep is where the middle of a surface is inside, as where runs begin; see `beginning.warn_of_overlap`. Of a frame

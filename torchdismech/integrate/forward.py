@@ -1,0 +1,174 @@
+"""Steps without gradients: of some robots of a batch at a time, by recordings where there are some.
+
+What solves a step is `step.solved_step`; here is decided for which robots it is called together, and whether a
+recording takes the step in its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import Status
+from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.chunks import Part, Whole, of_parts
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.recording import kind_of, recording_of
+from torchdismech.integrate.recorded.step import OnStep, RecordedStep
+from torchdismech.integrate.step import solved_step
+from torchdismech.robot.state import Control, State
+from torchdismech.values import Values, per_robot
+
+__all__ = ["SolvedPart", "StateStore", "held_values", "of_part", "solved_in_parts"]
+
+
+@dataclass(frozen=True)
+class SolvedPart:
+    """How the robots of a part of a batch were solved.
+
+    Attributes
+    ----------
+    recorded_as : the kind of steps that a recording took it as; None where none did.
+    candidates : what was looked at for contact; None where nothing can touch, and of recorded steps.
+    """
+
+    part: Part
+    recorded_as: StepKind | None
+    candidates: ContactCandidates | None
+
+
+class StateStore(Protocol):
+    """Takes the states after each of several steps."""
+
+    @property
+    def most(self) -> int:
+        """How many steps are worth taking: as many as those robots took that took the fewest."""
+        ...
+
+    def of_part(self, part: Part) -> OnStep:
+        """Return what takes those of some robots."""
+        ...
+
+
+def held_values(problem: StepProblem, made: Values, parts: Sequence[Part]) -> Values:
+    """Return what the model holds in a step in place of its own tensors; of several parts, also what each robot has."""
+    held = problem.values | made
+    return held | per_robot(problem.model) if len(parts) > 1 and problem.model.batch is not None else held
+
+
+def solved_in_parts(
+    problem: StepProblem, parts: Sequence[Part], kept: StateStore | None = None
+) -> tuple[State, StepInfo, list[SolvedPart]]:
+    """Return the states after a step, how it went, and how each part of the batch was solved.
+
+    Of several steps, where a recording takes them, each part takes all before the next one begins: what it works on is
+    near the processor.
+
+    Parameters
+    ----------
+    kept : takes the states after each of several steps, up to one that some robot fails. No part takes more of them
+        than those before it did.
+    """
+    whole, solved, in_turn = Whole(problem.state.batch), [], _PartsInTurn(problem, parts)
+    together = bool(problem.following) or kept is not None  # whether the steps that follow are taken, too
+    for part in parts:
+        if kept is not None and not kept.most:
+            break
+        after, info, how = in_turn.solved(part)
+        kind = how.recorded_as
+        # if the first part was not recorded, every part takes one step only, so that all end at the same time
+        together = together and kind is not None and kind.all_forces
+        if together:
+            assert kind is not None
+            after, info = _followed(kind, problem, part, after, info, kept)
+        solved.append(how)
+        if kept is None and (kind is not None or not part.whole):
+            # copy now: the next step overwrites the recording's memory
+            whole.write(part, [*after.fields(), *info.tensors()])
+    if whole.tensors:
+        count = len(after.fields())
+        after, info = after.with_fields(whole.tensors[:count]), info.with_tensors(whole.tensors[count:])
+    return after, info, solved
+
+
+class _PartsInTurn:
+    """Solves a step part by part.
+
+    What the first part finds out of the model holds for all of them: nothing changes it between two parts but loads
+    that users write. So a recording that took one part is given the others at once.
+    """
+
+    def __init__(self, problem: StepProblem, parts: Sequence[Part]):
+        self._problem, self._parts = problem, parts
+        self._kind: StepKind | None = None
+        self._given: list[Sequence[Tensor | None]] = []  # what its recording is given of each part
+
+    def solved(self, part: Part) -> tuple[State, StepInfo, SolvedPart]:
+        """Return the states of a part after the step, how it went, and how it was solved."""
+        if self._given and self._kind is not None:
+            recording = self._kind.recording
+            recording.start(self._given[part.number], self._problem.dt)
+            return *recording.taken(self._problem.divisible), SolvedPart(part, self._kind, None)
+        own = self._problem if part.whole else of_part(self._problem, part)
+        with nullcontext() if part.whole else own.values.in_place():
+            kind = kind_of(own)
+            after, info, candidates, recorded = _solved(own, kind)
+        if recorded and kind is not None and kind.all_forces and not part.whole:
+            inputs = kind.inputs(self._problem)
+            self._kind = kind
+            self._given = of_parts(inputs, kind.axes(inputs), self._parts, [self._problem.running])
+        return after, info, SolvedPart(part, kind if recorded else None, candidates)
+
+
+def _followed(
+    kind: StepKind, problem: StepProblem, part: Part, after: State, info: StepInfo, kept: StateStore | None
+) -> tuple[State, StepInfo]:
+    """Return the states of a part after the steps that follow the first, which a recording took, and how all went."""
+    worth = [problem.control, *problem.following][: None if kept is None else kept.most]
+    keep = None if kept is None else kept.of_part(part)
+    return kind.recording.take_more(after, info, _of_controls(worth, part), problem.divisible, keep)
+
+
+def _of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:
+    """Return what controls set for some robots; those that are the same for all robots stay the same."""
+    if part.whole:
+        return controls
+    own = {id(control): control for control in controls}
+    own = {k: Control.of({n: part.of(tensor) for n, tensor in c.tensors().items()}) for k, c in own.items()}
+    return [own[id(control)] for control in controls]
+
+
+def of_part(problem: StepProblem, part: Part) -> StepProblem:
+    """Return the step of some robots; those that are in the part before are not moved."""
+    return problem.replace(
+        state=problem.state.with_fields([part.of(tensor) for tensor in problem.state.fields()]),
+        control=_of_controls([problem.control], part)[0],
+        running=part.counting(problem.running),
+        values=problem.values.rows(part.start, part.size),
+    )
+
+
+def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInfo, ContactCandidates | None, bool]:
+    """Return the states after a step of a kind, how it went, what may touch, and whether a recording took it.
+
+    A recorded step returns tensors that the next step overwrites. It does not search for contact. Robots whose state is
+    not finite are not stepped: if no force reads the number that is not finite, the residual does not show it.
+    """
+    recording = None if kind is None else recording_of(kind, problem)
+    if isinstance(recording, RecordedStep):
+        return *recording.taken(problem.divisible), None, True
+    lost = problem.running & ~problem.state.finite()
+    after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost, recorded=recording))
+    if kind is not None and recording is None:
+        kind.count(int(info.iterations.max()))
+    status = torch.where(lost, int(Status.NOT_FINITE), info.status)
+    looked_at = None if candidates.none else candidates.without_state()
+    return after, dataclasses.replace(info, status=status), looked_at, False
