@@ -21,9 +21,9 @@ def compiled(monkeypatch):
 
     def compile(function, **options):
         @functools.wraps(function)
-        def kernel(*arguments):
+        def kernel(*arguments, **named):
             ran.append(function.__name__)
-            return function(*arguments)
+            return function(*arguments, **named)
 
         return kernel
 

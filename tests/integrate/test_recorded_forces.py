@@ -229,7 +229,7 @@ class TestAsCompiled:
     @pytest.fixture(autouse=True)
     def not_compiled(self, monkeypatch):
         """Give a function of its own, as a compiled one is."""
-        monkeypatch.setattr(torch, "compile", lambda function, **options: lambda *given: function(*given))
+        monkeypatch.setattr(torch, "compile", lambda function, **options: functools.partial(function))
 
     @pytest.mark.parametrize("robot", ["rods", "hinges"])
     def test_training(self, replays, robot):

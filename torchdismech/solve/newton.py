@@ -26,6 +26,8 @@ from torchdismech.solve.search import (
 __all__ = [
     "ENOUGH",
     "HIDDEN",
+    "Measure",
+    "Move",
     "Progress",
     "Trial",
     "begun",
@@ -116,8 +118,8 @@ def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> Trial:
     status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
     unknown = torch.full_like(tolerance, torch.inf)
     step = None if found_by is tried else torch.zeros_like(x)
-    rest = (tolerance, options.weight, options.diagonal, options.line_search, True, True)
-    return found_by(system, x, unknown, step, no_row, status, none_spent, *rest)
+    move = Move(x, unknown, step, no_row, status, none_spent, tolerance)
+    return found_by(system, move, Measure.of(options), with_matrix=True, with_noise=True)
 
 
 def resumed(system: System, at: Progress, options: NewtonOptions) -> Root:
@@ -145,15 +147,50 @@ def plain_round(
     iterations = at.iterations + active
     factor = options.solver.factor(at.values, rows=active)
     step = factor.solve(-at.residual)
-    rows = (active & factor.ok, at.status, iterations >= options.max_iterations, options.tolerance)
+    spent = iterations >= options.max_iterations
+    move = Move(at.x, at.norm, step, active & factor.ok, at.status, spent, options.tolerance)
     found_by = system.compiled(tried)
     with_noise = with_matrix and found_by is not tried
-    rest = (options.weight, options.diagonal, options.line_search, with_matrix, with_noise)
-    trial = found_by(system, at.x, at.norm, step, *rows, *rest)
+    trial = found_by(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
     lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
     after = Progress(trial.x, trial.residual, values, trial.norm, trial.status, iterations)
     return after, torch.cat([trial.flags, lost[None]])
+
+
+class Move(NamedTuple):
+    """A step that is to be tried.
+
+    Attributes
+    ----------
+    x, norm : (B, m) where it begins, and the norm (B,) of the residual there.
+    step : (B, m) the step; None: x itself is judged.
+    solved : (B,) rows that have a step.
+    status : (B,) of all rows before it; those that run are moved.
+    spent : (B,) rows that may take no further step.
+    tolerance : (B,) the norm up to which rows count as solved.
+    """
+
+    x: Tensor
+    norm: Tensor
+    step: Tensor | None
+    solved: Tensor
+    status: Tensor
+    spent: Tensor
+    tolerance: Tensor
+
+
+class Measure(NamedTuple):
+    """What a step is measured by: see `NewtonOptions`."""
+
+    weight: Tensor
+    diagonal: Tensor
+    line_search: bool
+
+    @classmethod
+    def of(cls, options: NewtonOptions) -> Measure:
+        """Return that of a search."""
+        return cls(options.weight, options.diagonal, options.line_search)
 
 
 class Trial(NamedTuple):
@@ -179,34 +216,20 @@ class Trial(NamedTuple):
     flags: Tensor
 
 
-def tried(
-    system: System,
-    x: Tensor,
-    norm: Tensor,
-    step: Tensor | None,
-    solved: Tensor,
-    status: Tensor,
-    spent: Tensor,
-    tolerance: Tensor,
-    weight: Tensor,
-    diagonal: Tensor,
-    line_search: bool,
-    with_matrix: bool,
-    with_noise: bool,
-) -> Trial:
-    """Take a step from x in the rows that run and are solved, and judge it by the norm of the residual.
+def tried(system: System, move: Move, measure: Measure, with_matrix: bool, with_noise: bool) -> Trial:
+    """Take a step in the rows that run and are solved, and judge it by the norm of the residual.
 
-    Rows that are `spent` may take no further step. Without a step x itself is judged. Only a first iterate needs the
-    noise, but compiled code is the same for all iterates and always finds it.
+    Only a first iterate needs the noise, but compiled code is the same for all iterates and always finds it.
     """
+    x, norm, step, solved, status, spent, tolerance = move
     if step is not None:
         going = ((status == RUNNING) & solved)[:, None]
         x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
     residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
-    noise = None if values is None or not with_noise else rounding_noise(x, values, diagonal, weight)
-    found = weighted_norms(residual, weight)
+    noise = None if values is None or not with_noise else rounding_noise(x, values, measure.diagonal, measure.weight)
+    found = weighted_norms(residual, measure.weight)
     rows = (row.to(found.dtype) for row in (status, solved, spent))
-    good, ended, *flags = JUDGED[line_search].of_columns(found, norm, tolerance, *rows).split([1, 1, 4])
+    good, ended, *flags = JUDGED[measure.line_search].of_columns(found, norm, tolerance, *rows).split([1, 1, 4])
     return Trial(x, residual, values, found, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
 
 
@@ -250,7 +273,7 @@ class _LineSearch(DividingSearch):
         self.system, self.options, self.solver, self.tolerance = system, options, options.solver, options.tolerance
         self.at, self.status, self.iterations = Iterate(*at[:4]), at.status, at.iterations
         self._tried = system.compiled(tried)
-        self._diagonal = options.diagonal
+        self._measure = Measure.of(options)
         self.solved = torch.zeros_like(at.status, dtype=torch.bool)  # the rows that have a Newton step ...
         self.direction = torch.zeros_like(at.x)  # ... and the steps
         self.last = False  # whether the next round is expected to be the last
@@ -305,9 +328,10 @@ class _LineSearch(DividingSearch):
         """Return what `tried` says of the next step; without a matrix where all rows converge, as none would look."""
         at = self.at
         step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
-        rows = (self.solved, self.status, self.iterations >= self.options.max_iterations, self.options.tolerance)
-        rest = (self.options.weight, self._diagonal, self.options.line_search, not last, self._noisy and not last)
-        trial = self._tried(self.system, at.x, at.norm, step, *rows, *rest)
+        spent = self.iterations >= self.options.max_iterations
+        move = Move(at.x, at.norm, step, self.solved, self.status, spent, self.options.tolerance)
+        noisy = self._noisy and not last
+        trial = self._tried(self.system, move, self._measure, with_matrix=not last, with_noise=noisy)
         # the one transfer that the host waits for in a round where all goes well
         bad, more, unconverged, far = trial.flags.tolist()
         if last and unconverged:

@@ -41,7 +41,7 @@ from torchdismech.native.graphs import Recording, recorded
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
-from torchdismech.solve.newton import Progress, Trial, begun, plain_round, resumed, tried
+from torchdismech.solve.newton import Measure, Move, Progress, Trial, begun, plain_round, resumed, tried
 from torchdismech.solve.search import NewtonOptions, Root
 
 __all__ = ["OnStep", "RecordedStep"]
@@ -338,20 +338,21 @@ class _RecordedTrials:
     def __init__(self, equations: StepEquations, options: NewtonOptions, at: Progress):
         none = torch.zeros_like(at.status, dtype=torch.bool)
         static = (at.x, at.norm, torch.zeros_like(at.x), none, at.status, none, options.tolerance)
-        rest = (options.weight, options.diagonal, options.line_search)
-        self._count = len(static)
         self._calls = {
-            with_matrix: RecordedCall(partial(_tried, equations, (*rest, with_matrix, False)), static)
+            with_matrix: RecordedCall(partial(_tried, equations, Measure.of(options), with_matrix), static)
             for with_matrix in (True, False)
         }
 
-    def __call__(self, equations: StepEquations, *given: Any) -> Trial:
-        """Return what a step led to; `given` is as for `tried`, of which only numbers of tensors may differ."""
-        return Trial._make(self._calls[given[-2]](equations, *given[: self._count]))
+    def __call__(
+        self, equations: StepEquations, move: Move, measure: Measure, with_matrix: bool, with_noise: bool
+    ) -> Trial:
+        """Return what a step led to, as `tried` does; the measure is the recorded one, and no noise is found."""
+        given = [tensor for tensor in move if tensor is not None]  # there is always a step
+        return Trial._make(self._calls[with_matrix](equations, *given))
 
 
-def _tried(equations: StepEquations, rest: tuple, *given: Any) -> Trial:
-    return tried(equations, *given, *rest)
+def _tried(equations: StepEquations, measure: Measure, with_matrix: bool, *move: Tensor) -> Trial:
+    return tried(equations, Move._make(move), measure, with_matrix, with_noise=False)
 
 
 def _apart(at: Progress) -> Progress:
