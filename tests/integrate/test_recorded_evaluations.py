@@ -53,20 +53,24 @@ def assert_same(recorded, others):
             assert torch.equal(value, of_other.contact[name])
 
 
-def pressed(slip=1e-4, centre_line="straight"):
-    """Return three robots, each a rod that falls onto another on a rough floor, all of which rub; and their state."""
+def pressed(slip=1e-4, centre_line="straight", rough_parts=True, speed=1.0):
+    """Return three robots, each a rod that falls onto another on a rough floor, and their state.
+
+    The rods rub on the floor, and on each other, too, if parts are rough.
+    """
     builder, material = RobotBuilder(), Material(robots.numbers(1e5, 1e6, 1e7), 1000.0, 0.4)
     low = builder.add_rod(straight((-0.08, 0, 0.0045), (0.08, 0, 0.0045), 9), Circle(4e-3), material)
     top = builder.add_rod(straight((0.01, -0.08, 0.013), (0.02, 0.08, 0.013), 9), Circle(4e-3), material)
     builder.add_force(forces.Gravity((0, 0, -9.81)))
     builder.add_force(forces.Viscous(0.02))
-    contact = SelfContact(Penalty(300.0, 8e-4), Friction(0.4, slip), themselves=False, centre_line=centre_line)
+    friction = Friction(0.4, slip) if rough_parts else None
+    contact = SelfContact(Penalty(300.0, 8e-4), friction, themselves=False, centre_line=centre_line)
     builder.add_contact(contact)
     builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(200.0, 1e-3), Friction(0.3, slip)))
     model = builder.finalize(compile=False)
     velocity = torch.zeros(3, model.n_dofs, dtype=torch.float64)
     for node in (*low, *top):
-        velocity[:, 3 * node : 3 * node + 3] = torch.tensor([0.3, 0.2, -0.3], dtype=torch.float64)
+        velocity[:, 3 * node : 3 * node + 3] = speed * torch.tensor([0.3, 0.2, -0.3], dtype=torch.float64)
     return model, model.initial_state(3, velocity=velocity)
 
 
@@ -77,6 +81,13 @@ def test_every_bit_of_robots_that_rub(kind, centre_line, monkeypatch):
     found = with_and_without(lambda: pressed(centre_line=centre_line), kind(2e-3), monkeypatch)
     assert_same(*found)
     assert max(int(info.contact["sliding"].max()) for _, info in found[0]) > 1
+    assert max(int(info.iterations.max()) for _, info in found[0]) > 4  # beyond whole Newton steps
+
+
+def test_every_bit_of_smooth_robots_on_a_rough_floor(monkeypatch):
+    """Keep every bit where parts touch without friction while they rub on a floor: no step moves them far."""
+    found = with_and_without(lambda: pressed(rough_parts=False, speed=4.0), ImplicitEuler(5e-3), monkeypatch)
+    assert_same(*found)
     assert max(int(info.iterations.max()) for _, info in found[0]) > 4  # beyond whole Newton steps
 
 

@@ -38,6 +38,7 @@ class Rubbing:
         # also without pairs: rows that go on alone have the same tables
         tables = () if pairs is None else pairs.listed.tables
         self._tables = [table for table in tables if contacts[table.contact].rubs]
+        self._pushing = [] if pairs is None else contacts.pushing(pairs.listed)
         laws = [obstacle.law for obstacle in self._obstacles]
         self._laws = [law for law in laws if isinstance(law, ContactLaw)]
 
@@ -67,13 +68,13 @@ class Rubbing:
     def bearable(self, motion: Tensor) -> Tensor | None:
         """Return the part (B, 1) of motions (B, N, 3) of the nodes in which no pair moves far; None without pairs.
 
-        A search that goes farther at once has parts on the wrong side of each other, where they push the wrong way.
+        A search that goes farther at once has parts on the wrong side of each other, where they push the wrong way,
+        whether they rub or not.
         """
-        tables = [table for table in self._tables if len(table)]
-        if not tables:
+        if not self._pushing:
             return None
         part, moved = torch.ones(len(motion), dtype=motion.dtype, device=motion.device), motion.flatten(1)
-        for table in tables:
+        for table in self._pushing:
             self._contacts[table.contact].bear(table, moved, part)
         return part.unsqueeze(1)
 
