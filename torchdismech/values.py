@@ -264,6 +264,12 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
         raise InputError(f"{label}: expected shape {expected}, got {tuple(value.shape)}")
     if value.dtype != own.dtype or value.device != own.device:
         raise InputError(f"{label}: expected {own.dtype} on {own.device}, got {value.dtype} on {value.device}")
+    refuse_too_small(label, place, value)
+
+
+def refuse_too_small(label: str, place: Place, value: Tensor) -> None:
+    """Refuse numbers below zero in a place that takes none, and zeros where they are not taken either."""
+    module, name = place
     if name in _declared(module, "not_negative", ()) and bool((value < 0).any()):
         raise InputError(f"{label}: expected 0 or more, got {float(value.min()):g}")
     if name in _declared(module, "positive", ()) and bool((value <= 0).any()):

@@ -13,6 +13,7 @@ from torchdismech import (
     Static,
     straight,
 )
+from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
 from torchdismech.environments import (
     Actuator,
@@ -98,6 +99,15 @@ def pneumatic():
     return PneumaticArm([0.15], [0.5], 0.04, 265.0)
 
 
+def tendon():
+    """Return an arm that a tendon bends."""
+    builder = RobotBuilder()
+    rod = builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=rod[:1], direction="rest")
+    builder.add_force(Tendons([AtNodes(rod, (0, 0, 0.005))], tension=1.0))
+    return builder.finalize(compile=False)
+
+
 def pull():
     """Return an action on the gravity."""
     return Constant("Gravity.acceleration", -1.0, 1.0, count=3)
@@ -136,6 +146,22 @@ def drawn(name, values):
         (lambda env: environment(model=planar(), actions=[bend(planar())]), "column 1 changes no strain: .* planar"),
         (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
         (lambda env: environment(actions=[pull(), pull()]), "Gravity.acceleration is set by two of them"),
+        (
+            lambda env: environment(actions=[pull()]).reset(),
+            "Task.constants: Gravity.acceleration is drawn for an episode and set by an action, .* leave out one",
+        ),
+        (
+            lambda env: environment(model=tendon(), actions=[Constant("Tendons.tension", -1.0, 1.0)]),
+            r"Constant\(Tendons.tension\): low: expected 0 or more, got -1",
+        ),
+        (
+            lambda env: environment(actions=[Constant("stretch.rest_length", 0.0, 1.0, count=5)]),
+            r"Constant\(stretch.rest_length\): low: expected more than 0, got 0",
+        ),
+        (
+            lambda env: environment(actions=[Actuator("rest_length", torch.eye(5)[:, 1:], -0.05, 0.05)]),
+            r"Actuator\(rest_length\): .* edge [1-4] of 0.04 m may get -0.01 m; give a narrower",
+        ),
         (lambda env: environment(actions=[None]), r"Task.actions\[0\]: expected an Actuator, .* got NoneType"),
         (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
         (lambda env: environment(actions=[Held([17], -1.0, 1.0)]), r"dofs \[17\] are not clamped"),

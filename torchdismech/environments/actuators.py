@@ -14,7 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
-from torchdismech.values import row_of
+from torchdismech.values import refuse_too_small, row_of
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled"]
 
@@ -80,7 +80,8 @@ class Actuator(Action):
     ------
     InputError
         Another field; a matrix of another shape or with numbers that are not finite. When it meets its robots: strains
-        that these do not have, another number of rows, a column that changes no strain.
+        that these do not have, another number of rows, a column that changes no strain, bounds within which an edge is
+        at rest at no length or less.
     """
 
     holds = True
@@ -97,7 +98,7 @@ class Actuator(Action):
         self.field, self.matrix, self.count = field, matrix, matrix.shape[1]
 
     def check(self, model: Model) -> None:
-        """Refuse a model without such strains, or with another number of them, and columns that change none."""
+        """Refuse a model without such strains or with more or fewer, columns that change none, and wrong bounds."""
         own = getattr(model.natural_strains(model.batch or 1), self.field)
         if own is None:
             raise InputError(f"Actuator: this robot has no {self.field}")
@@ -112,6 +113,19 @@ class Actuator(Action):
             raise InputError(
                 f"Actuator({self.field}): matrix: column {int(np.flatnonzero(still)[0])} changes no strain: it is "
                 "zero, or acts where all is clamped, or out of a planar robot's plane; leave it out"
+            )
+        if self.field == "rest_length":
+            self._refuse_no_length(own)
+
+    def _refuse_no_length(self, own: Tensor) -> None:
+        """Refuse bounds within which an edge of rest lengths (B, E) has no length."""
+        matrix = self.matrix.detach().to(own)
+        least = own.amin(0) + torch.minimum(matrix * self.low, matrix * self.high).sum(1)
+        if bool((least <= 0).any()):
+            edge = int(least.argmin())
+            raise InputError(
+                f"Actuator(rest_length): low, high: expected bounds that leave each edge a length above 0, but edge "
+                f"{edge} of {float(own[:, edge].min()):g} m may get {float(least[edge]):g} m; give a narrower range"
             )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
@@ -138,7 +152,8 @@ class Constant(Action):
     Raises
     ------
     InputError
-        Bounds the wrong way round. When it meets its robots: a name or a count that is not that of a constant of them.
+        Bounds the wrong way round. When it meets its robots: a name or a count that is not that of a constant of them,
+        and bounds that allow what no step takes, such as a negative tension.
     """
 
     holds = True
@@ -148,7 +163,7 @@ class Constant(Action):
         self.name, self.count = name, count
 
     def check(self, model: Model) -> None:
-        """Refuse a name that the model does not have, and another count of numbers than it has there."""
+        """Refuse a name that the model does not have, another count of numbers than it has there, and wrong bounds."""
         if self.name not in model.places:
             raise InputError(f"Constant: no constant {self.name!r}; there are: {', '.join(sorted(model.places))}")
         row = row_of(model.places[self.name])
@@ -161,6 +176,7 @@ class Constant(Action):
             raise InputError(
                 f"Constant({self.name}): count = {self.count}, but it has {row[0]} numbers here; give count={row[0]}"
             )
+        refuse_too_small(f"Constant({self.name}): low", model.places[self.name], torch.tensor(self.low))
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the constant set."""

@@ -211,6 +211,7 @@ class Environment:
         task, model = self.task, self.model
         draws = Draws(seed, episode, dtype=model.dtype)
         constants = _drawn("constants", task.constants, model, draws)
+        task.check_drawn(constants)
         start = _drawn("start", task.start, model, draws)
         if odd := sorted(start.keys() - {"q", "velocity"}):
             raise InputError(f"Task.start: expected q and velocity, got {odd[0]!r}")

@@ -48,7 +48,8 @@ class Task:
     start : function of (model, draws) -> {"q": (B, n) or (n,), "velocity": ...}; None: at rest in the rest shape.
     goal : function of (model, draws) -> tensors (B, ...) by name, which stay for an episode; None: nothing.
     constants : function of (model, draws) -> values of constants of the model by name, as in `Control.values`, which
-        stay for an episode: robots drawn anew; None: the model's own.
+        stay for an episode: robots drawn anew; None: the model's own. What a `Constant` among the actions sets is none
+        of them.
     """
 
     actions: Sequence[Action]
@@ -68,9 +69,22 @@ class Task:
         for k, action in enumerate(self.actions):
             refuse_other_kind(f"Task.actions[{k}]", action, Action, "an Actuator, Constant, Held or Force")
             action.check(model)
-        names = [action.name for action in self.actions if isinstance(action, Constant)]
+        names = self._set_by_actions
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InputError(f"Task.actions: {twice[0]} is set by two of them: leave out one")
+
+    def check_drawn(self, constants: Mapping[str, Tensor]) -> None:
+        """Refuse constants drawn for an episode that an action sets, which would hide what was drawn."""
+        if hidden := sorted(constants.keys() & set(self._set_by_actions)):
+            raise InputError(
+                f"Task.constants: {hidden[0]} is drawn for an episode and set by an action, which hides what is drawn: "
+                "leave out one"
+            )
+
+    @property
+    def _set_by_actions(self) -> list[str]:
+        """Names of the constants that actions set."""
+        return [action.name for action in self.actions if isinstance(action, Constant)]
 
     @property
     def low(self) -> Tensor:
