@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 
 import torch
@@ -14,6 +14,7 @@ __all__ = [
     "Status",
     "listed",
     "real_number",
+    "refuse_one_alone",
     "refuse_other_dtype",
     "refuse_other_kind",
     "refuse_other_model",
@@ -63,6 +64,12 @@ def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], 
     if not isinstance(given, kind):
         got = f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
         raise InputError(f"{where}: expected {expected}, got {got}")
+
+
+def refuse_one_alone(where: str, given: object, of: str) -> None:
+    """Refuse one thing in place of a list of such."""
+    if not isinstance(given, Iterable):
+        raise InputError(f"{where}: expected a list of {of}, also of one alone, got {type(given).__name__}")
 
 
 def refuse_other_dtype(where: str, dtype: object) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.constant_curvature.arms import HANGING, incline, paper_arm
-from torchdismech import Control, InputError, Trajectory, rollout, unroll
+from torchdismech import Control, InputError, Trajectory, rollout, trainable, unroll
 from torchdismech.constant_curvature import ArmIntegrator, ArmState, PneumaticArm
 from torchdismech.contact import Box, Complementarity, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 from torchdismech.errors import Status
@@ -192,6 +192,58 @@ def test_gradients_through_contact():
             assert a.item() == pytest.approx(b.item(), rel=1e-7, abs=1e-9), (name, axis)
 
 
+def on_a_ball_that_moves():
+    """Return an obstacle that the last plate of a hanging arm lies on: a ball on a path of its own."""
+    path = Path([0.0, 1.0], [[0.0, 0.0, 0.0], [0.02, 0.0, 0.05]])
+    return Obstacle(Sphere((-0.2, 0.0, -0.737), 0.3), Complementarity(), Friction(0.3), path=path, name="ball")
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "names", "unit"),
+    [
+        (lambda: incline(45, 0.3, -0.526), ["face.friction"], None),
+        (lambda: incline(45, 0.3, -0.526), ["face.point"], 1e-2),
+        (on_a_ball_that_moves, ["ball.friction"], None),
+        (on_a_ball_that_moves, ["ball.center"], 1e-2),
+        (on_a_ball_that_moves, ["ball.radius"], None),
+        (on_a_ball_that_moves, ["ball.displacements"], 1e-2),
+    ],
+)
+def test_constants_of_obstacles_are_trained(obstacle, names, unit):
+    """Hold gradients by what `trainable` makes of an obstacle's constants against central differences."""
+    arm = paper_arm([obstacle()], disks=0)
+    assert set(names) < trainable.constants(arm).keys()
+    made = trainable.scaled(arm, names) if unit is None else trainable.shifted(arm, names, unit, _row(arm, names[0]))
+    (change,) = made.parameters()
+
+    def tip():
+        out = unroll(arm, arm.initial_state(q=REST), ArmIntegrator(DT), 12, lambda t, a: pushed(1))
+        assert bool((out.status == Status.CONVERGED).all())
+        return arm.points(out.q[-1])[0, -1, 0]
+
+    gradient = torch.autograd.grad(tip(), change)[0]
+    along, ends = torch.linspace(1.0, 2.0, change.numel(), dtype=torch.float64).view_as(change), []
+    with torch.no_grad():
+        for sign in (1, -1):
+            change += sign * 1e-5 * along
+            ends.append(tip())
+            change -= sign * 1e-5 * along
+    # rounding of the differences is 1e-16 / 2e-5, and their error 1e-10 times a third derivative
+    assert float((gradient * along).sum()) == pytest.approx(float(ends[0] - ends[1]) / 2e-5, rel=1e-6, abs=1e-9)
+    assert float(gradient.abs().max()) > 1e-6
+
+
+def _row(arm, name):
+    """Return the shape of a constant."""
+    return trainable.value(arm, name).shape
+
+
+def test_arms_in_millimetres_are_warned_of():
+    """Warn of an arm of 300 m."""
+    with pytest.warns(UserWarning, match="pneumatic arms: they are 300 m long. If lengths are in millimetres"):
+        PneumaticArm([150.0, 150.0], 0.1, 0.04, 265.0)
+
+
 def test_gradients_of_steps_that_are_solved_again(monkeypatch):
     """Hold gradients by force, start and the face's height where the gaps' curvature makes steps be solved again."""
     attempts, solve = [], ArmIntegrator._touched
@@ -255,6 +307,18 @@ def test_states_begin_where_lists_say():
 
 BALL = Obstacle(Sphere((0.0, 0.0, -0.6), 0.05), Complementarity(), Friction(0.5), name="ball")
 REFUSED = {
+    "one obstacle alone": (
+        lambda: paper_arm(incline(45.0)),
+        "obstacles: expected a list of contact.Obstacle, also of one alone, got Obstacle",
+    ),
+    "one mass in a list": (
+        lambda: PneumaticArm([0.1, 0.1], [0.1], 0.04, 265.0),
+        r"mass: expected a number or 2 of them, got a list of one, \[0.1\]",
+    ),
+    "a section without length": (
+        lambda: paper_arm().initial_state(q=[0.0] * 3 + [-0.2] * 3 + [0.0] * 3),
+        "initial_state: q: .* section 1 of robot 0 is -0.05 m long",
+    ),
     "two chambers": (lambda: paper_arm(chambers=2), "chambers: expected a whole number from 3 up"),
     "no radius": (lambda: PneumaticArm([0.15], 1.0, 0.0, 265.0), "radius: expected numbers above 0"),
     "no length": (lambda: PneumaticArm([0.15, 0.0], 1.0, 0.04, 265.0), "lengths|length: expected numbers above 0"),

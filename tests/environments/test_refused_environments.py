@@ -162,6 +162,12 @@ def drawn(name, values):
             lambda env: environment(actions=[Actuator("rest_length", torch.eye(5)[:, 1:], -0.05, 0.05)]),
             r"Actuator\(rest_length\): .* edge [1-4] of 0.04 m may get -0.01 m; give a narrower",
         ),
+        (
+            lambda env: environment(actions=pull()),
+            "Task.actions: expected a list of actions, also of one alone, got Con",
+        ),
+        (lambda env: environment(observations=node_positions()), "Task.observations: expected a list of observations"),
+        (lambda env: Held(2, -1.0, 1.0), "Held: dofs: expected a list of indices, also of one alone, got int"),
         (lambda env: environment(actions=[None]), r"Task.actions\[0\]: expected an Actuator, .* got NoneType"),
         (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
         (lambda env: environment(actions=[Held([17], -1.0, 1.0)]), r"dofs \[17\] are not clamped"),

@@ -27,14 +27,15 @@ from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.errors import InputError, refuse_trained, whole_number
+from torchdismech.errors import InputError, refuse_one_alone, refuse_trained, whole_number
 from torchdismech.forces.base import vector
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.model.appearance import Appearance
+from torchdismech.model.constants import constants_of_obstacles
 from torchdismech.model.reduced import ReducedModel
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control
-from torchdismech.values import robots
+from torchdismech.values import Place, robots
 
 __all__ = ["ArmDynamics", "PneumaticArm"]
 
@@ -66,7 +67,7 @@ class PneumaticArm(ReducedModel):
     Parameters
     ----------
     lengths : of the sections at rest [m], as many as there are sections; (S,) or (B, S).
-    masses : of the sections [kg]; a number, (S,), (B, 1) or (B, S).
+    masses : of the sections [kg]; a number, (S,), (B, 1) or (B, S); a tensor (1,), as an arm keeps it, is a number.
     radius : of the circle on which the chambers stand [m]; likewise.
     stiffness, damping : of each chamber [N/m, N s/m]; a number, (n,), (B, 1) or (B, n), n = S chambers.
     chambers : of a section, three or more.
@@ -138,11 +139,13 @@ class PneumaticArm(ReducedModel):
             ("damping", damping, self.n_dofs, False),
             ("plate_radius", plate_radius, 1, True),
         ):
+            _refuse_list_of_one(constant, given_value, size)
             self._keep(constant, _values(given_value, constant, size, above_zero))
         for constant, components in (("base", base), ("orientation", orientation), ("gravity", gravity)):
             three = _tensor(components, constant)
             vector(three.detach(), f"PneumaticArm.{constant}")  # refuses other shapes
             self._keep(constant, three)
+        refuse_one_alone("obstacles", obstacles, "contact.Obstacle")
         # a list of modules, so that it moves and is saved with the arm
         self.obstacles = nn.ModuleList([_touchable(obstacle) for obstacle in obstacles])  # type: ignore[assignment]
         names = [obstacle.name for obstacle in obstacles]
@@ -157,6 +160,7 @@ class PneumaticArm(ReducedModel):
         directions = torch.stack((torch.full_like(angle, 0.5), -angle.cos(), -angle.sin())) * (2 / chambers)
         self.register_buffer("_directions", directions, persistent=False)
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
+        self.warn_of_size()
 
     def _keep(self, name: str, value: Tensor) -> None:
         if not isinstance(value, nn.Parameter):
@@ -193,6 +197,13 @@ class PneumaticArm(ReducedModel):
     def n_pieces(self) -> int:
         """Pieces between its points."""
         return self.n_plates
+
+    def constants(self) -> dict[str, Place]:
+        """Return the constants by name, those of obstacles by the obstacle's: "slope.friction", "ball.center", ..."""
+        of_obstacles = constants_of_obstacles(self.obstacles)
+        return super().constants() | {
+            name: (m, a) for name, (m, a) in of_obstacles.items() if getattr(m, a) is not None
+        }
 
     # ---- kinematics ------------------------------------------------------------------------------------------------
 
@@ -298,12 +309,24 @@ class PneumaticArm(ReducedModel):
     ) -> ArmState:
         """Return a state at rest with no elongation, or with the given q and velocity, each (n,) or (B, n).
 
-        The batch defaults to what q, velocity, the arm's own constants or its obstacles ask for. Other shapes and
-        numbers that are not finite raise an `InputError`.
+        The batch defaults to what q, velocity, the arm's own constants or its obstacles ask for. Other shapes, numbers
+        that are not finite, and elongations that leave a section no length raise an `InputError`.
         """
         q, velocity = self.initial_motion(batch, q, velocity)
+        self._refuse_no_length(q)
         impulses = q.new_zeros(len(q), len(self.obstacles) * self.n_plates, 3)
         return self.state(q, velocity, impulses, q.new_zeros(len(q)))
+
+    def _refuse_no_length(self, q: Tensor) -> None:
+        """Refuse elongations (B, n) that leave a section no length."""
+        length = self.shape(q.detach())[..., 0]
+        if bool((length <= 0).any()):
+            robot, section = divmod(int((length <= 0).flatten().long().argmax()), self.sections)
+            raise InputError(
+                "initial_state: q: expected elongations that leave each section a length above 0, but section "
+                f"{section} of robot {robot} is {float(length[robot, section]):g} m long; the mean of its chambers' "
+                "elongations has to be above minus its length at rest"
+            )
 
     def state(
         self, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor, posture: Posture | None = None
@@ -392,6 +415,12 @@ def _tensor(value, what: str) -> Tensor:
     if not bool(torch.isfinite(tensor.detach()).all()):
         raise InputError(f"{what}: expected finite numbers, got {value}")
     return tensor
+
+
+def _refuse_list_of_one(what: str, value: object, count: int) -> None:
+    """Refuse one number in a list where there are several; tensors of one are numbers as arms keep them."""
+    if count > 1 and isinstance(value, Sequence) and len(value) == 1:
+        raise InputError(f"{what}: expected a number or {count} of them, got a list of one, {value!r:.80}")
 
 
 def _values(value, what: str, count: int, above_zero: bool) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.control.strains import can_change
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_one_alone
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
@@ -196,6 +196,7 @@ class Held(Action):
 
     def __init__(self, dofs: Sequence[int], low: float, high: float):
         self._bound("Held", low, high)
+        refuse_one_alone("Held: dofs", dofs, "indices")
         self.dofs, self.count = list(dofs), len(dofs)
 
     def check(self, model: Model) -> None:
@@ -226,6 +227,7 @@ class Force(Action):
 
     def __init__(self, dofs: Sequence[int], low: float, high: float):
         self._bound("Force", low, high)
+        refuse_one_alone("Force: dofs", dofs, "indices")
         self.dofs, self.count = list(dofs), len(dofs)
 
     def check(self, model: Model) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech.environments.actuators import Action, Constant
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.observations import Observation
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 
@@ -61,6 +61,8 @@ class Task:
     constants: Callable[[Model, Draws], Mapping[str, Tensor]] | None = None
 
     def __post_init__(self) -> None:
+        refuse_one_alone("Task.actions", self.actions, "actions")
+        refuse_one_alone("Task.observations", self.observations, "observations")
         if not self.actions or not self.observations:
             raise InputError("Task: needs at least one action and one observation")
 

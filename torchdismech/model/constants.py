@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -16,7 +16,7 @@ from torchdismech.forces.base import Force
 from torchdismech.magnetics.force import Magnetised
 from torchdismech.values import Place
 
-__all__ = ["constants", "constants_in", "named_forces"]
+__all__ = ["constants", "constants_in", "constants_of_obstacles", "named_forces"]
 
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # contact learns them when the model is made
 
@@ -100,8 +100,16 @@ def _parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:
 
 def _of_contact(model: Any) -> dict[str, Place]:
     """Return the constants of obstacles and of contact between parts by name."""
+    found = constants_of_obstacles(model.obstacles)
+    for contact in model.self_contacts:
+        found |= {f"{contact.name}.{name}": owner for name, owner in _of_law(contact.law).items()}
+    return found
+
+
+def constants_of_obstacles(obstacles: Iterable[Obstacle]) -> dict[str, Place]:
+    """Return the constants of obstacles by name, also of those that are None; see `constants`."""
     found: dict[str, Place] = {}
-    for obstacle in model.obstacles:
+    for obstacle in obstacles:
         law = _of_law(obstacle.law)
         found |= {f"{obstacle.name}.{name}": owner for name, owner in law.items()}
         for name in obstacle.shape.per_robot:
@@ -110,8 +118,6 @@ def _of_contact(model: Any) -> dict[str, Place]:
         if obstacle.path is not None:
             taken = f"{obstacle.name}.displacements" in found  # by a shape of the user's
             found[f"{obstacle.name}.{'path.' * taken}displacements"] = (obstacle.path, "displacements")
-    for contact in model.self_contacts:
-        found |= {f"{contact.name}.{name}": owner for name, owner in _of_law(contact.law).items()}
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import as_tensor, number_of_robots
 from torchdismech.values import Place
@@ -46,6 +48,15 @@ class ReducedModel(nn.Module):
     @abstractmethod
     def n_pieces(self) -> int:
         """Pieces between its points."""
+
+    def warn_of_size(self) -> None:
+        """Say so where robots are so long that their lengths look like millimetres."""
+        longest = float(self.length.detach().sum(-1).max())
+        if longest > LARGE:
+            warnings.warn(
+                f"{self.called}: they are {longest:.4g} m long. If lengths are in millimetres give them in m",
+                stacklevel=3,  # said where the robot is made
+            )
 
     def constants(self) -> dict[str, Place]:
         """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""

@@ -105,6 +105,7 @@ class RigidChain(ReducedModel):
                 raise InputError(f"{name}: a chain in the plane (x-z) takes none along y; set space=True")
         self.register_buffer("_sums", torch.ones(self.n_dofs, self.n_dofs, dtype=self.dtype).tril(), persistent=False)
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
+        self.warn_of_size()
 
     @classmethod
     def cylinder(

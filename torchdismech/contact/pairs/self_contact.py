@@ -141,7 +141,7 @@ class SelfContact(nn.Module):
         self.rounding = float(rounding)
         if ring is not None and ring < 0:
             raise InputError(f"SelfContact.ring: expected 0 or more edges, got {ring}")
-        if between is not None and (isinstance(between, str) or len(between) != 2):
+        if between is not None and (not isinstance(between, Sequence) or isinstance(between, str) or len(between) != 2):
             raise InputError(f"SelfContact.between: expected the names of two parts, got {between!r}")
         if between is not None and not themselves and between[0] != between[1]:
             problem = "goes with all parts, or with one name twice; parts of two names are not the same piece"
