@@ -384,6 +384,11 @@ def test_a_tendon_pulls_the_nodes_of_a_shell():
         (lambda: Tendons([AtNodes([0, 1, 2])], tension=1.0, friction=-0.1), "Tendons.friction: expected 0 or more"),
         (lambda: Tendons([AtNodes([0, 1, 2])], tension=1.0, friction=0.1, slip_velocity=0.0), "more than 0"),
         (lambda: rod(Tendons([AtNodes([0, 1])], tension=1.0, friction=0.1)), "no inner point"),
+        (
+            lambda: rod(straight_tendon(10, pull=5.0, stiffness=1e3)),
+            r"Tendons.pull: tendon 0 is to be pulled in by 5 m, and is 1 m long: give .* in m",
+        ),
+        (lambda: rod(straight_tendon(10, pull=[[0.0], [5.0]], stiffness=1e3)), "tendon 0 of robot 1 is to be pulled"),
         (lambda: rod(Tendons([AtNodes([3])], tension=1.0)), "two points or more"),
         (lambda: rod(Tendons([AtNodes([3, 3])], tension=1.0)), "points 0 and 1 are one point"),
         (lambda: rod(Tendons([AtNodes([3, 11])], tension=1.0)), "AtNodes.nodes: expected indices 0 to 10"),

@@ -99,12 +99,12 @@ def pneumatic():
     return PneumaticArm([0.15], [0.5], 0.04, 265.0)
 
 
-def tendon():
+def tendon(**driven):
     """Return an arm that a tendon bends."""
     builder = RobotBuilder()
     rod = builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(5e-3), Material(1e6, 1000.0))
     builder.clamp(nodes=rod[:1], direction="rest")
-    builder.add_force(Tendons([AtNodes(rod, (0, 0, 0.005))], tension=1.0))
+    builder.add_force(Tendons([AtNodes(rod, (0, 0, 0.005))], **(driven or {"tension": 1.0})))
     return builder.finalize(compile=False)
 
 
@@ -153,6 +153,12 @@ def drawn(name, values):
         (
             lambda env: environment(model=tendon(), actions=[Constant("Tendons.tension", -1.0, 1.0)]),
             r"Constant\(Tendons.tension\): low: expected 0 or more, got -1",
+        ),
+        (
+            lambda env: environment(
+                model=tendon(pull=0.0, stiffness=9.0), actions=[Constant("Tendons.pull", 0.0, 1.0)]
+            ),
+            r"Constant\(Tendons.pull\): high: tendon 0 is to be pulled in by 1 m, and is 0.2 m long",
         ),
         (
             lambda env: environment(actions=[Constant("stretch.rest_length", 0.0, 1.0, count=5)]),

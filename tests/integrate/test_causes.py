@@ -19,6 +19,7 @@ from torchdismech import (
     rollout,
     straight,
 )
+from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.errors import FailureWarning
 
 DT = 0.01
@@ -164,6 +165,16 @@ def test_half_turns_of_a_clamp_are_named(pose):
     model, integrator = rod(), ImplicitEuler(DT, max_iterations=2)  # so that the step of a bit less fails, too
     with pytest.warns(RuntimeWarning, match=r"clamp 0 of robot 0 turns by 1[78]\d degrees .* are \(w, x, y, z\)"):
         integrator.step(model, model.initial_state(), Control(pose=pose))
+
+
+@pytest.mark.parametrize("integrator", [ImplicitEuler(DT), Static()])
+def test_tendons_that_are_pulled_in_whole_are_named(integrator):
+    """Name a tendon that a control pulls in by more than it is long, where a step fails."""
+    model = rod(Tendons([AtNodes(range(11), (0, 0, 0.01))], pull=0.0, stiffness=1e3))
+    with pytest.warns(
+        RuntimeWarning, match=r"values\['Tendons.pull'\]: tendon 0 is to be pulled in by 5 m, and is 0.3 m"
+    ):
+        integrator.step(model, model.initial_state(), Control(values={"Tendons.pull": torch.tensor(5.0).double()}))
 
 
 def test_far_turns_of_a_robot_with_a_corner_are_named():

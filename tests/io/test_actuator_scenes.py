@@ -153,6 +153,11 @@ def test_tables_of_files_are_checked(tmp_path):
     (tmp_path / "t.csv").write_text("0, 0.1\n1, -0.1\n")
     with pytest.raises(InputError, match="tendon.*tension_file.*0 or more"):
         load(tmp_path, by_file).build()
+    (tmp_path / "mm.csv").write_text("0, 0\n1, 2.0\n")
+    with pytest.raises(
+        InputError, match=r"tendon.*1.*pull_file: mm.csv: tendon 1 is to be pulled in by 2 m, and is 0.4"
+    ):
+        load(tmp_path, BY_LENGTH + BY_LENGTH.replace("pull.csv", "mm.csv")).build()
     still = ROBOT.replace("dt = 0.01\nduration = 0.03", 'integrator = "static"')
     path = tmp_path / "still.toml"
     path.write_text(still + BY_LENGTH)

@@ -89,10 +89,26 @@ class Tendons(RoutedForce):
         self.conservative = friction is None
 
     def bind(self, body: Body) -> None:
-        """Find what carries the points; refuse friction where there is nothing to rub at."""
+        """Find what carries the points; refuse friction where nothing rubs, and pulls of whole tendons."""
         super().bind(body)
         if self.rubs and not len(self.paths.before):
             raise InputError("Tendons.friction: routes of two points have no inner point to rub at; leave friction out")
+        if self.pull is not None and (problem := self.problem_of_pull(self.pull.detach())):
+            raise InputError(f"Tendons.pull: {problem}")
+
+    def problem_of_pull(self, pull: Tensor) -> str | None:
+        """Return what is wrong with a pull [m], (), (T,), (B, 1) or (B, T), that takes in a whole tendon; else None."""
+        with torch.no_grad():
+            length, wanted = torch.broadcast_tensors(self.rest_segments().total, pull)
+            if not bool((wanted >= length).any()):
+                return None
+            robot, tendon = divmod(int((wanted - length).argmax()), length.shape[1])
+            given, long = float(wanted[robot, tendon]), float(length[robot, tendon])
+        whose = f" of robot {robot}" if len(length) > 1 else ""
+        return (
+            f"tendon {tendon}{whose} is to be pulled in by {given:.4g} m, and is {long:.4g} m long: give the "
+            "length that the motor takes in, in m"
+        )
 
     @property
     def coupled(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.actuation import Tendons
 from torchdismech.control.strains import can_change
 from torchdismech.errors import InputError, refuse_one_alone
 from torchdismech.geometry.checks import Indices, checked_indices
@@ -177,6 +178,10 @@ class Constant(Action):
                 f"Constant({self.name}): count = {self.count}, but it has {row[0]} numbers here; give count={row[0]}"
             )
         refuse_too_small(f"Constant({self.name}): low", model.places[self.name], torch.tensor(self.low))
+        force, attribute = model.places[self.name]
+        pulled = force if isinstance(force, Tendons) and attribute == "pull" else None
+        if pulled is not None and (problem := pulled.problem_of_pull(torch.tensor(self.high))):
+            raise InputError(f"Constant({self.name}): high: {problem}")
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the constant set."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchdismech.actuation import Tendons
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import cause_in_hooks
 from torchdismech.model import Model
@@ -49,6 +50,8 @@ def cause_of_failure(
     step = ((after.time - state.time) / dt).round() if len(taken) > 1 else torch.zeros_like(state.time)
     for number, control in enumerate(taken):
         if cause := _not_finite(model, control, failed & (step == number), state.time + (number + 1) * dt):
+            return cause
+        if cause := _pulled_in(model, control, failed & (step == number)):
             return cause
     first = failed & (step == 0)
     return cause_in_hooks(model, state, acting, first, info.status, dt) or _moved_far(model, state, acting, first)
@@ -100,6 +103,19 @@ def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> s
                 f"Control.{name} of robot {robot} at t = {float(time[robot]):g} s holds {what}: look at what makes it, "
                 "a schedule, a controller or its network"
             )
+    return None
+
+
+def _pulled_in(model: Model, control: Control, rows: Tensor) -> str | None:
+    """Return which tendon a control pulls in whole, for some robots (B,); None where none is."""
+    if not bool(rows.any()):
+        return None
+    for name, value in control.values.items():
+        force, attribute = model.places[name]
+        if isinstance(force, Tendons) and attribute == "pull":
+            pull = value.expand(len(rows), -1) if value.dim() else value.expand(len(rows), 1)
+            if problem := force.problem_of_pull(torch.where(rows[:, None], pull, 0.0)):
+                return f"Control.values[{name!r}]: {problem}"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
     for group, force in zip(_groups(scene), forces, strict=True):
         if any(table.over_time is not None for _, table in group.tables):
             columns = [_over_time(scene, group, k, table) for k, table in group.tables]
+            _refuse_pulls(scene, group, force, columns)
             found[names[force, group.driven_by]] = Driven(columns)
     return found
 
@@ -121,6 +123,20 @@ def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | f
         return _number(scene, group, k, table, group.driven_by)
     name, file = table.over_time
     return _table(scene, (group.kind, k, f"{name}_file"), name, file)
+
+
+def _refuse_pulls(
+    scene: Scene, group: _Group, force: RoutedForce, columns: Sequence[TimeTable | float | Tensor]
+) -> None:
+    """Refuse files that pull in more than their tendons' whole length."""
+    if not isinstance(force, Tendons) or group.driven_by != "pull":
+        return
+    for place, ((k, table), column) in enumerate(zip(group.tables, columns, strict=True)):
+        if isinstance(column, TimeTable):
+            most = torch.zeros(len(columns), dtype=torch.float64)
+            most[place] = column.values.max()
+            if problem := force.problem_of_pull(most):
+                raise SceneError(scene.path, (group.kind, k, "pull_file"), f"{table.pull_file}: {problem}")
 
 
 def _column(column: TimeTable | float | Tensor, time: Tensor) -> Tensor:
