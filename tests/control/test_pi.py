@@ -21,7 +21,8 @@ def shape(model, height: float = 0.01) -> Fixed:
 
 def pi(model, **options) -> PI:
     """Return a controller of the wave."""
-    reference = options.pop("reference", None) or shape(model)
+    given = options.pop("reference", None)
+    reference = shape(model) if given is None else given
     return PI(model, Strains(model), reference, options.pop("dt", DT), **options)
 
 
@@ -336,6 +337,8 @@ def test_gains_are_trained_and_stay_positive():
         ({"delay": 1.5}, "delay: expected a whole number from 0 on, got 1.5"),
         ({"dt": 0.0}, "dt: expected a finite number above 0"),
         ({"noise": torch.ones(3)}, r"noise: expected a number, or shape \(11,\), got \(3,\)"),
+        ({"reference": Fixed(torch.zeros(4).double())}, r"reference: expected 11 strains \(\d+ of .*\), got 4"),
+        ({"reference": torch.zeros(11).double()}, r"PI: reference: expected Fixed\(values\), .* got Tensor"),
         ({"every": 1e300}, "every: expected a whole number of steps"),
         ({"noise": -1.0}, "noise: expected finite numbers from 0 on"),
         ({"noise": {"twist": 1.0}}, "PI: noise: no field 'twist' is controlled; there are stretch, kappa1"),
@@ -376,7 +379,9 @@ def test_refuses_runs_that_it_is_not_made_for():
     assert "PI: Kp: expected a number, or one for each of 3 robots, got 2" in refused(model, gains, batch=3)
     robots = pi(model, robots=[0, 1])
     assert "robots: expected the numbers of 3 robots, got (2,)" in refused(model, robots, batch=3)
-    short = refused(model, pi(model, reference=Fixed(values[1:])))
+    exchanged = pi(model)
+    exchanged.reference = Fixed(values[1:])
+    short = refused(model, exchanged)
     assert short == "reference: expected 11 strains (6 of stretch, 5 of kappa1), got 10"
     missing = refused(model, pi(model, reference=Fixed(torch.where(values == values[2], torch.nan, values))))
     assert missing == "reference: holds numbers that are not finite"

@@ -276,6 +276,14 @@ def test_refuses_shapes_of_other_robots():
         strains.of_shape(model, wave(9))
     with pytest.raises(InputError, match="target: positions hold numbers that are not finite"):
         strains.of_shape(model, wave(7) * torch.nan)
+    shape = torch.stack([wave(7), wave(7)])
+    shape[1, 3] = shape[1, 4]
+    with pytest.raises(InputError, match="target: positions: nodes 3 and 4 of robot 1 are in one place"):
+        strains.of_shape(model, shape)
+    shape = model.nodes.clone()
+    shape[4] = shape[2]
+    with pytest.raises(InputError, match="target: positions: kappa1 of number 2 of the springs is not finite there"):
+        strains.of_shape(model, shape)
     with pytest.raises(InputError, match=re.escape("expected directors of 6 rod edges, (6, 3), got (7, 3)")):
         strains.of_shape(model, wave(7), torch.ones(7, 3))
     along = model.directors.index_copy(0, torch.tensor([4]), torch.tensor([[0.1, 0.0, 0.0]], dtype=torch.float64))

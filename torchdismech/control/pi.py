@@ -26,7 +26,7 @@ from torchdismech.control.neighbours import smoothed
 from torchdismech.control.protocol import Memory
 from torchdismech.control.references import Fixed, Reference, Table
 from torchdismech.control.strains import ALIASES, Strains, can_change
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Place
@@ -68,7 +68,8 @@ class PI(Feedback):
     Raises
     ------
     InputError
-        A number out of its range; what does not fit the robot is refused at the start of a run.
+        A number out of its range, a reference of another number of strains; what does not fit the robot is refused at
+        the start of a run.
     """
 
     Kp: Tensor
@@ -113,6 +114,10 @@ class PI(Feedback):
             raise InputError(
                 f"PI: least_length: expected a share of the rest lengths between 0 and 1, got {least_length}"
             )
+        refuse_other_kind(
+            "PI: reference", reference, Reference, "Fixed(values), Table(times, values) or one of your own"
+        )
+        reference.check_width(strains)
         self.strains, self.reference, self.smoothing = strains, reference, smoothing
         self.least_length = float(least_length)
         like = strains.undeformed

@@ -25,6 +25,9 @@ class Reference(nn.Module):
     def forward(self, time: Tensor) -> Tensor:
         """Return the strains (B, m), or (m,) for all robots, at the times (B,)."""
 
+    def check_width(self, strains: Strains) -> None:  # noqa: B027  (references of users may not know theirs)
+        """Refuse a reference that is known to be of another number of strains; asked when a controller is made."""
+
     @abstractmethod
     def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
         """Refuse a reference that does not fit these strains, and a run of so many robots between times (B,)."""
@@ -50,6 +53,10 @@ class Fixed(Reference):
     def forward(self, time: Tensor) -> Tensor:
         """Return the strains."""
         return self.values
+
+    def check_width(self, strains: Strains) -> None:
+        """Refuse values of other strains."""
+        _refuse_other_width(self.values, strains)
 
     def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
         """Refuse values of other strains, of another number of robots, and what is not finite."""
@@ -117,6 +124,10 @@ class Table(Reference):
         robot = torch.arange(len(time), device=time.device) if self.values.shape[1] > 1 else 0
         return torch.lerp(self.values[before, robot], self.values[after, robot], part)
 
+    def check_width(self, strains: Strains) -> None:
+        """Refuse values of other strains."""
+        _refuse_other_width(self.values, strains)
+
     def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
         """Refuse values that do not fit, and times that do not cover the run."""
         _refuse_misfit(self.values, self.values.shape[1] if self.values.dim() == 3 else 1, strains, batch)
@@ -137,9 +148,7 @@ class Table(Reference):
 
 def _refuse_misfit(values: Tensor, robots: int, strains: Strains, batch: int) -> None:
     """Refuse values (.., m) of so many robots that do not fit the strains of a batch."""
-    if values.shape[-1] != len(strains):
-        counts = ", ".join(f"{len(index)} of {name}" for name, index in strains.elements.items())
-        raise InputError(f"reference: expected {len(strains)} strains ({counts}), got {values.shape[-1]}")
+    _refuse_other_width(values, strains)
     if robots not in (1, batch):
         raise InputError(f"reference: expected strains of {batch} robots, got those of {robots}")
     if values.dtype != strains.undeformed.dtype or values.device != strains.undeformed.device:
@@ -147,3 +156,10 @@ def _refuse_misfit(values: Tensor, robots: int, strains: Strains, batch: int) ->
         raise InputError(f"reference: expected {expected}, got {values.dtype} on {values.device}")
     if not bool(values.isfinite().all()):
         raise InputError("reference: holds numbers that are not finite")
+
+
+def _refuse_other_width(values: Tensor, strains: Strains) -> None:
+    """Refuse values (.., m) of another number of strains."""
+    if values.shape[-1] != len(strains):
+        counts = ", ".join(f"{len(index)} of {name}" for name, index in strains.elements.items())
+        raise InputError(f"reference: expected {len(strains)} strains ({counts}), got {values.shape[-1]}")

@@ -153,21 +153,40 @@ class Strains(nn.Module):
         directors : (E, 3) or (B, E, 3) where the sections' m1 points on the rod edges, as `model.directors` does at
             rest; of any length, what they have along their edge does not count. By default, and on edges of no rod,
             each edge's section is carried from the rest shape by the smallest rotation of the edge.
+
+        Raises
+        ------
+        InputError
+            Vectors of other shapes, numbers that are not finite, nodes of an edge in one place, edges that fold back
+            on each other, a director along its edge.
         """
         x = _of_robots("positions", "nodes", positions, model.body.n_nodes, model)
         lead = x.reshape(-1, *x.shape[-2:])
+        _refuse_one_place(lead.detach(), model.body.links)
         at = model.frames.moved(model.rest_state(len(lead)), model.body.q_of(lead))
         if directors is not None:
             turned = _turned(at, _of_robots("directors", "rod edges", directors, len(model.rod_edges), model))
             others = turned.new_zeros(len(lead), model.body.n_angles - turned.shape[1])
             at = at.replace(q=model.body.q_of(lead, torch.cat([turned, others], dim=1)))
         strains = self.measured(at, model)
+        self._refuse_folded(strains.detach())
         if "twist" in self.parts:
             part, full = self.parts["twist"], 2 * torch.pi / self._voronoi(model, "twist")
             turns = torch.zeros_like(strains)
             turns[:, part] = full * torch.round(strains[:, part].detach() / full)
             strains = strains - turns
         return strains[0] if x.dim() == 2 else strains
+
+    def _refuse_folded(self, strains: Tensor) -> None:
+        """Refuse strains (B, m) of a shape that are not finite, as of edges that fold back on each other."""
+        lost = ~strains.isfinite().all(0)
+        for name, part in self.parts.items():
+            if bool(lost[part].any()):
+                element = int(self.index(name)[lost[part]][0])
+                raise InputError(
+                    f"target: positions: {name} of number {element} of the {ELEMENTS[name]} is not finite there: "
+                    "expected a shape in which no edges fold back on each other"
+                )
 
     def _absolute(self, state: State, model: Model) -> Tensor:
         """Return curvatures, twists and angles, not yet less those of the undeformed shape; stretch (B, m)."""
@@ -249,6 +268,20 @@ def _of_robots(label: str, kind: str, vectors: Tensor, count: int, model: Model)
     if not bool(torch.isfinite(given).all()):
         raise InputError(f"target: {label} hold numbers that are not finite")
     return given
+
+
+def _refuse_one_place(positions: Tensor, edges: np.ndarray) -> None:
+    """Refuse positions (B, N, 3) with an edge (E, 2) without length, which has no direction."""
+    start, end = (positions[:, edges[:, side]] for side in (0, 1))
+    same = (start == end).all(-1)
+    if bool(same.any()):
+        robot, edge = same.nonzero()[0].tolist()
+        first, second = edges[edge].tolist()
+        whose = f" of robot {robot}" if len(positions) > 1 else ""
+        raise InputError(
+            f"target: positions: nodes {first} and {second}{whose} are in one place: expected a place of its own for "
+            "each of the nodes that an edge joins"
+        )
 
 
 def _turned(at: State, directors: Tensor) -> Tensor:
