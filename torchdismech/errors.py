@@ -12,6 +12,7 @@ __all__ = [
     "InputError",
     "SimulationError",
     "Status",
+    "any_of",
     "listed",
     "real_number",
     "refuse_one_alone",
@@ -38,6 +39,12 @@ def listed(numbers: Sequence[int]) -> str:
 
 class InputError(ValueError):
     """Input that cannot be used: the message names the thing, what was expected and what came."""
+
+
+def any_of(*shapes: str) -> str:
+    """Return shapes that are right as words, each once: some are the same where there is one of something."""
+    *others, last = dict.fromkeys(shapes)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def whole_number(given: object, where: str, least: int = 1) -> int:

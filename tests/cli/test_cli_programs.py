@@ -94,6 +94,13 @@ def test_the_version_says_what_runs_here():
     assert all(word in said for word in ("torch ", "device", "compiler", "banded"))
 
 
+def test_warnings_are_one_line():
+    """Print a warning by its words, without the file and the line of Python that gave it."""
+    code = "import warnings\nfrom torchdismech.cli.ending import refusing\nrefusing(lambda: warnings.warn('words'))()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "warning: words\n"
+
+
 def test_help_imports_nothing_heavy():
     """Answer --help without torch, and without rich's tables: that is what takes long."""
     code = (

@@ -136,6 +136,10 @@ randomize = {"tendon.0.tension" = {values = [0.0, 0.1, 0.2]}, "chamber.0.area" =
         (BY_LENGTH.replace("2, 3]", "2, 4]"), "expected nodes 0 to 3, got 4"),
         (BY_LENGTH.replace("[0, 1, 2, 3]", "[1, 1]"), "points 1 and 2 are one point"),
         (BY_LENGTH.replace("pull.csv", "none.csv"), "no such file"),
+        (
+            '[batch]\nsize = 2\nrandomize = {"tendon.0.tension" = {values = [0.0, 0.1]}}',
+            "there is no 'tendon' in the scene to be drawn",
+        ),
         ("[[tendon]]\nnodes = [1]\ntension = 1.0\n", "two points or more"),
         (CHAMBER + "pressure = 1.0", "exactly one of pressure or pressure_file"),
         (CHAMBER.replace("1e-5", "0.0"), "greater than 0|above 0|more than 0"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from tests.view.runs import run_of, twisting
@@ -35,6 +36,23 @@ def test_the_sum_is_all_where_gravity_has_an_energy(tmp_path):
     (plot,) = draw_curves(run, 2).axes
     labels = [line.get_label() for line in plot.get_lines()]
     assert labels[-1] == "sum"
+
+
+def test_strains_have_units_and_those_that_are_zero_are_left_out():
+    """Draw strains with their units, in a figure that is not endlessly tall; name those that are zero throughout."""
+    run, _ = twisting()
+    moving = 1.0 + torch.arange(2.0 * len(run.time)).view(-1, 2, 1).double().repeat(1, 1, 3)
+    run.strains = {"stretch": moving, "kappa2": 0 * moving, "curvature11": moving, "hinge_angle": moving}
+    figure = draw_curves(run, 1, energies=False, strains=True)
+    labels = [plot.get_ylabel() for plot in figure.axes]
+    assert labels == ["stretch [1]", "curvature11 [1/m]", "hinge_angle [rad]"]
+    assert figure.get_suptitle() == "robot 1 of 0 to 1; zero throughout: kappa2"
+    run.strains = {f"strain{k}": moving for k in range(15)}
+    figure = draw_curves(run, 1, energies=False, strains=True)
+    assert len(figure.axes) == 15 and figure.get_figheight() < 20
+    assert sum(plot.get_xlabel() == "time [s]" for plot in figure.axes) == 3
+    run.strains = {"stretch": 0 * moving}
+    assert len(draw_curves(run, 0, energies=False, strains=True).axes) == 1
 
 
 def test_runs_without_contact_are_refused():

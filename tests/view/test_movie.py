@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tests.view.runs import run_of, twisting
 from torchdismech.cli import app
 from torchdismech.errors import InputError
-from torchdismech.view import raster
+from torchdismech.view import movie, raster
 from torchdismech.view.movie import pictures, save_movie, size_of_pictures
 from torchdismech.view.raster import Camera, Triangles
 from torchdismech.view.scenery import Scenery
@@ -85,10 +85,26 @@ def test_ball_looks_as_large_as_it_is():
     assert reds(picture).sum() == pytest.approx(np.pi * disc**2, rel=0.02)  # of the border's pixels half
 
 
+@pytest.mark.parametrize("size", [(120, 90), (320, 240), (960, 720)])
+def test_what_is_written_is_apart_and_whole(size):
+    """Write time, arrows and colours in places of their own, within the picture, however narrow it is."""
+    run, _ = twisting()
+    plain, coloured = Scenery(run, [0]), Scenery(run, [0], colour="curvature")
+    white = np.full((size[1], size[0], 3), 255, dtype=np.uint8)
+    time, both = (movie._labelled(white, scenery, 0.5) for scenery in (plain, coloured))
+    written = np.abs(both.astype(int) - 255).max(-1) > 20
+    assert not written[:, :10].any() and not written[:, -10:].any()
+    rows, columns = np.nonzero(np.abs(time.astype(int) - 255).max(-1) > 20)
+    if size[0] > 120:  # there letters are smaller
+        corner = np.s_[: rows.max() + 1, : columns.max() + 2]
+        assert np.array_equal(both[corner], time[corner])
+    assert written.sum() > 1.5 * len(rows)
+
+
 def test_camera_finds_the_robot():
     """Keep the robot within the picture in all frames, and fill much of it."""
     run, _ = twisting()
-    scenery = Scenery(run, [0, 1], colour="curvature")
+    scenery = Scenery(run, [0, 1])
     reached = []
     for picture in pictures(scenery, (160, 120)):
         background = picture[:, :1].astype(int)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, any_of
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.robot.body import Body
 
@@ -127,10 +127,8 @@ class RestFrames:
         name, count = type(part).__name__, len(carriers)
         given = torch.as_tensor(part.offset, dtype=torch.float64)
         if given.shape[-1:] != (3,) or given.dim() > 3 or (given.dim() > 1 and given.shape[-2] not in (1, count)):
-            raise InputError(
-                f"{name}: expected offsets of shape (3,), ({count}, 3), (B, 1, 3) or (B, {count}, 3), got "
-                f"{tuple(given.shape)}"
-            )
+            shapes = any_of("(3,)", f"({count}, 3)", "(B, 1, 3)", f"(B, {count}, 3)")
+            raise InputError(f"{name}: expected offsets of shape {shapes}, got {tuple(given.shape)}")
         if not bool(torch.isfinite(given).all()):
             raise InputError(f"{name}: offsets have to be finite, got {given.tolist()}")
         whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape)).expand(-1, count, 3).clone()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchdismech.actuation.points import PointsAt, RoutePoints
 from torchdismech.actuation.route import AtNodes, Carriers, Fixed, OnEdges, RestFrames
 from torchdismech.actuation.tension import Paths, Segments
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, any_of
 from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.robot.body import Body
@@ -198,7 +198,7 @@ def per_route(value, what: str, count: int) -> Tensor:
     tensor = number(value, what).clone()
     if tensor.dim() > 2 or (tensor.dim() and tensor.shape[-1] not in (1, count)):
         raise InputError(
-            f"{what}: expected one number, ({count},) with one of each route, or (B, 1) or (B, {count}) with those of "
-            f"each robot, got shape {tuple(tensor.shape)}"
+            f"{what}: expected one number, ({count},) with one of each route, or {any_of('(B, 1)', f'(B, {count})')} "
+            f"with those of each robot, got shape {tuple(tensor.shape)}"
         )
     return tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,17 +26,28 @@ FAILED = 3  # exit status: a robot's step failed, or another process
 
 
 def refusing(command: Callable) -> Callable:
-    """Turn refused input into one sentence and exit status 2, a failed step into exit status 3."""
+    """Turn refused input into one sentence and exit status 2, a failed step into exit status 3; warn in one line."""
 
     @functools.wraps(command)
     def wrapped(*args, **options):
         with without_collections():  # the first import of torch
             from torchdismech.system.processes import ALONE
 
-        with explained(ALONE):
+        with explained(ALONE), _warnings_in_one_line():
             return command(*args, **options)
 
     return wrapped
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Show warnings by their words alone meanwhile: whoever types a command learns nothing from a line of Python."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.errors import InputError, refuse_one_alone, refuse_trained, whole_number
+from torchdismech.errors import InputError, any_of, refuse_one_alone, refuse_trained, whole_number
 from torchdismech.forces.base import vector
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.model.appearance import Appearance
@@ -429,7 +429,7 @@ def _values(value, what: str, count: int, above_zero: bool) -> Tensor:
     if tensor.dim() == 0:
         tensor = tensor.expand(1)
     if tensor.dim() > 2 or tensor.shape[-1] not in (1, count):
-        expected = f"a number, ({count},), (B, 1) or (B, {count})"
+        expected = any_of("a number", f"({count},)", "(B, 1)", f"(B, {count})")
         raise InputError(f"{what}: expected {expected}, got shape {tuple(tensor.shape)}")
     wrong = tensor <= 0 if above_zero else tensor < 0
     if bool(wrong.any()):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, any_of
 from torchdismech.forces.base import Force, number, refuse_below_zero
 from torchdismech.forces.dependence import Derivatives
 from torchdismech.fused import Fused
@@ -137,8 +137,8 @@ def refuse_other_count(tensor: Tensor, what: str, count: int, elements: str) -> 
     """Refuse a `coefficient` that is of another number of elements than `count`; `elements` is what they are called."""
     if tensor.dim() and tensor.shape[-1] not in (1, count):
         raise InputError(
-            f"{what}: expected one number, ({count},) with one of each of the {count} {elements}, or (B, 1) or "
-            f"(B, {count}) with those of each robot, got shape {tuple(tensor.shape)}"
+            f"{what}: expected one number, ({count},) with one of each of the {count} {elements}, or "
+            f"{any_of('(B, 1)', f'(B, {count})')} with those of each robot, got shape {tuple(tensor.shape)}"
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, whole_number
+from torchdismech.errors import InputError, any_of, whole_number
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.reduced import ReducedModel
 from torchdismech.rigid.dynamics import Dynamics, accelerations
@@ -368,7 +368,8 @@ def _values(value: Values, name: str, count: int, above_zero: bool = False, from
     tensor = _tensor(value, name)
     shape = tuple(tensor.shape)
     if not (shape in ((), (count,)) or (len(shape) == 2 and shape[1] in (1, count))):
-        raise InputError(f"{name}: expected a number, ({count},), (B, 1) or (B, {count}), got shape {shape}")
+        expected = any_of("a number", f"({count},)", "(B, 1)", f"(B, {count})")
+        raise InputError(f"{name}: expected {expected}, got shape {shape}")
     if above_zero:
         positive(tensor.detach(), name)
     elif not bool(torch.isfinite(tensor).all()) or (from_zero and bool((tensor < 0).any())):

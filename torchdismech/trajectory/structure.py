@@ -17,7 +17,7 @@ from torchdismech.version import __version__
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COPIES", "DATASETS", "MEMORY", "SHAPES", "Contents", "Place", "lay_out"]
+__all__ = ["COPIES", "DATASETS", "MEMORY", "SHAPES", "Contents", "Place", "lay_out", "unit_of_strain"]
 
 COPIES = ("state", "state/backup")
 MEMORY = "memory"  # group in a copy of the state: what a controller remembers there
@@ -203,7 +203,7 @@ def _allocated(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dty
     unit = "J" if name.startswith("energy/") else UNITS.get(name.replace("backup/", ""))
     unit = "N" if name.startswith(("contact/force/", "contact/load/")) else unit
     unit = "N, N m" if name.startswith("reaction/") else unit
-    unit = STRAIN_UNITS.get(name.removeprefix("strain/").rstrip("12"), "1") if name.startswith("strain/") else unit
+    unit = unit_of_strain(name.removeprefix("strain/")) if name.startswith("strain/") else unit
     if unit is not None:
         file[name].attrs["units"] = unit
     return Place(dataset.get_offset() or 0, shape, dtype)  # no offset: there are no numbers
@@ -251,3 +251,8 @@ def _in_hands_of_hdf5(stream: io.FileIO) -> Iterator[_Steady]:
     finally:
         if steady.failure is not None:
             raise steady.failure
+
+
+def unit_of_strain(name: str) -> str:
+    """Return the unit of a strain by the name that runs keep it by; "1" of pure numbers."""
+    return STRAIN_UNITS.get(name.rstrip("12"), "1")

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.trajectory import Trajectory
-from torchdismech.view.figure import index_of, require_matplotlib, write_figure
+from torchdismech.trajectory.structure import unit_of_strain
+from torchdismech.view.figure import index_of, require_matplotlib, title_of, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["draw_curves", "save_curves"]
 
 SUMS = ("sum (without loads)", "sum")  # the latter where gravity is among the energies
+STILL = 1e-12  # largest number of a strain, in any unit, that is rounding
+TALLEST = 6  # panels one above the other; more stand side by side
 COUNTS = ("active", "sticking", "sliding")  # of contact: numbers of contacts
 
 
@@ -42,8 +45,8 @@ def draw_curves(
     Energies: each, and their sum. Loads on rods and shells, gravity among them, have no energies in a run, and the sum
     is called so; of chains and arms gravity has one. Contact: how many there are, how deep surfaces overlap, the size
     of the force of each obstacle on the robot and of the other parts on each part, and the load of each contact by its
-    name. Strains: of each kind the largest, the mean and the smallest over the robot. A run without time is drawn over
-    its steps.
+    name. Strains: of each kind the largest, the mean and the smallest over the robot; the title names those that are
+    zero throughout, which are left out. A run without time is drawn over its steps.
 
     Raises
     ------
@@ -59,12 +62,20 @@ def draw_curves(
         panels.append(("energy [J]", _energies(trajectory, robot)))
     if contact:
         panels += _contacts(trajectory, robot)
+    title = title_of(robot, trajectory.batch)
     if strains:
-        panels += _strains(trajectory, robot)
+        found, still = _strains(trajectory, robot)
+        panels += found
+        title += f"; zero throughout: {', '.join(still)}" if still else ""
     advances = bool(trajectory.time[-1] > trajectory.time[0])
     abscissa = (trajectory.time if advances else trajectory.step).numpy()
-    figure = Figure(figsize=(9, 1 + 3 * len(panels)), layout="constrained")
-    plots: Any = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    columns = -(-len(panels) // TALLEST)
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(9 if columns == 1 else 7 * columns, 1 + 3 * rows), layout="constrained")
+    places: Any = figure.subplots(rows, columns, sharex=True, squeeze=False).T.flatten()
+    for empty in places[len(panels) :]:
+        empty.remove()
+    plots = places[: len(panels)]
     for plot, (label, curves) in zip(plots, panels, strict=True):
         for name, values in curves.items():
             dashed, color = ("--", "0.3") if name in SUMS else ("-", None)
@@ -72,8 +83,10 @@ def draw_curves(
         plot.set_ylabel(label)
         plot.grid(alpha=0.25)
         plot.legend(frameon=False, fontsize=9)
-    plots[0].set_title(f"robot {robot} of {trajectory.batch}")
-    plots[-1].set_xlabel("time [s]" if advances else "step")
+    figure.suptitle(title, fontsize="large")
+    for plot in (*plots[rows - 1 :: rows], plots[-1]):
+        plot.set_xlabel("time [s]" if advances else "step")
+        plot.tick_params(labelbottom=True)
     return figure
 
 
@@ -84,16 +97,23 @@ def _energies(trajectory: Trajectory, robot: int) -> dict[str, np.ndarray]:
     return curves | {SUMS["gravity" in curves]: np.sum(list(curves.values()), axis=0)}
 
 
-def _strains(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """Return curves by the labels of their axes."""
+def _strains(trajectory: Trajectory, robot: int) -> tuple[list[tuple[str, dict[str, np.ndarray]]], list[str]]:
+    """Return curves by the labels of their axes, and the names of strains that are zero throughout, if not all are."""
     curves = _of_robot(trajectory.strains, robot)
     if not curves:
         raise InputError("--strains: the run has none: ask for them by strains = true in [output] of the scene")
-    return [
-        (name, {"largest": values.max(1), "mean": values.mean(1), "smallest": values.min(1)})
-        for name, values in curves.items()
-        if values.shape[1]
+    there = {name: values for name, values in curves.items() if values.shape[1]}
+    still = [name for name, values in there.items() if np.abs(values).max() <= STILL]
+    still = [] if len(still) == len(there) else still
+    panels = [
+        (
+            f"{name} [{unit_of_strain(name)}]",
+            {"largest": values.max(1), "mean": values.mean(1), "smallest": values.min(1)},
+        )
+        for name, values in there.items()
+        if name not in still
     ]
+    return panels, still
 
 
 def _contacts(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, np.ndarray]]]:

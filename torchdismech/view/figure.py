@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-__all__ = ["draw_trajectory", "index_of", "pictured", "require_matplotlib", "save_picture", "write_figure"]
+__all__ = ["draw_trajectory", "index_of", "pictured", "require_matplotlib", "save_picture", "title_of", "write_figure"]
 
 AXES = "xyz"
 # Shapes that are drawn if nobody says how many: surfaces hide each other sooner than lines do.
@@ -127,7 +127,7 @@ def draw_trajectory(
     if "node_force" in trajectory.contact:
         _draw_forces(view, ContactForces(trajectory), shown, robot)
     _label(figure, left, trajectory, colour_of_time, axes, unit)
-    left.set_title(f"robot {robot} of {batch}" if batch > 1 else "robot 0")
+    left.set_title(title_of(robot, batch))
     _draw_displacement(figure.add_subplot(1, 2, 2), trajectory, paths[:, :, node], robot, node)
     return figure
 
@@ -145,6 +145,11 @@ def index_of(index: int, count: int, what: str) -> int:
     if not -count <= index < count:
         raise InputError(f"{what}: expected a number 0 to {count - 1} (or -1 for the last), got {index}")
     return index % count
+
+
+def title_of(robot: int, batch: int) -> str:
+    """Return which robot of a batch a figure shows; they count from 0."""
+    return f"robot {robot} of 0 to {batch - 1}" if batch > 1 else "robot 0"
 
 
 def _length_unit(size: float) -> tuple[float, str]:

@@ -22,6 +22,9 @@ __all__ = ["is_movie", "pictures", "save_movie", "size_of_pictures"]
 INSTALL = "pip install 'torchdismech[movie]'"
 FASTEST_GIF = 50  # frames per second that programs show
 BAR = 160  # pixels that the bar of colours is wide
+EDGE = 12  # pixels from the picture's sides to what is written on it
+SMALLEST = 6  # pixels: letters are no smaller
+DARK = (40, 40, 40)
 
 
 def save_movie(
@@ -108,21 +111,39 @@ def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
 
 def _labelled(picture: np.ndarray, scenery: Scenery, time: float) -> np.ndarray:
     """Return the picture with its time, and what its colours mean."""
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
     image = Image.fromarray(picture)
-    size = max(12, image.height // 36)
-    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=size)
-    pen.text((12, 10), f"{time:.3f} s", fill=(40, 40, 40), font=font)
-    if scenery.arrows is not None:
-        pen.text((12, 14 + size), scenery.arrows.said, fill=COLOUR, font=font)
+    pen, room = ImageDraw.Draw(image), image.width - 2 * EDGE
+    said = [(f"{time:.3f} s", DARK)] + ([] if scenery.arrows is None else [(scenery.arrows.said, COLOUR)])
     scale = scenery.scale
+    longest = max([text for text, _ in said] + ([] if scale is None else [scale.ends]), key=len)
+    size, font = _font_for(pen, longest, max(12, image.height // 36), room)
+    together = "" if scale is None else said[0][0] + scale.ends
+    beside = scale is not None and pen.textlength(together, font=font) + BAR + 2 * EDGE <= room
+    if scale is not None and not beside:  # a narrow picture: below what else is said, at the left
+        said.append((scale.ends, DARK))
+    for line, (text, fill) in enumerate(said):
+        pen.text((EDGE, 10 + line * (size + 4)), text, fill=fill, font=font)
     if scale is not None:
-        strip = scale.colours(np.linspace(scale.low, scale.high, BAR))[None].repeat(10, axis=0)
-        left = image.width - BAR - 12
-        image.paste(Image.fromarray(strip), (left, 14))
-        pen.text((left - 10, 10), scale.ends, fill=(40, 40, 40), font=font, anchor="ra")
+        bar = min(BAR, room)
+        strip = scale.colours(np.linspace(scale.low, scale.high, bar))[None].repeat(10, axis=0)
+        left, top = (image.width - bar - EDGE, 14) if beside else (EDGE, 14 + len(said) * (size + 4))
+        image.paste(Image.fromarray(strip), (left, top))
+        if beside:
+            pen.text((left - 10, 10), scale.ends, fill=DARK, font=font, anchor="ra")
     return np.asarray(image)
+
+
+def _font_for(pen: Any, text: str, size: int, room: int) -> tuple[int, Any]:
+    """Return the size and the font in which a text is no wider than some pixels, of this size or smaller."""
+    from PIL import ImageFont
+
+    font = ImageFont.load_default(size=size)
+    while size > SMALLEST and pen.textlength(text, font=font) > room:
+        size -= 1
+        font = ImageFont.load_default(size=size)
+    return size, font
 
 
 def _writer(path: Path, fps: int, size: tuple[int, int]) -> Any:

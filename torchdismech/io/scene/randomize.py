@@ -104,7 +104,7 @@ def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
                 )
             key.append(0)
             value = value[0]
-        value = _entry(path, where, value, part)
+        value = _entry(path, where, value, part, ".".join(map(str, key)))
         key.append(int(part) if part.isdigit() else part)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SceneError(path, where, f"expected the name of one number of the scene, got {_kind(value)}")
@@ -112,11 +112,13 @@ def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
     return tuple(key)
 
 
-def _entry(path: Path, where: str, value: Any, part: str) -> Any:
-    """Return what stands under the next part of a name."""
+def _entry(path: Path, where: str, value: Any, part: str, before: str) -> Any:
+    """Return what stands under the next part of a name, behind the parts `before` it."""
     if isinstance(value, list):
         if part.isdigit() and int(part) < len(value):
             return value[int(part)]
+        if not value:
+            raise SceneError(path, where, f"there is no {before!r} in the scene to be drawn")
         raise SceneError(path, where, f"expected an index 0 to {len(value) - 1}, got {part!r}")
     inside = type(value).model_fields if isinstance(value, BaseModel) else {}
     present = [k for k in inside if getattr(value, k) is not None]
