@@ -7,6 +7,7 @@ import torch
 from studies.magnetic_swimmer import magnetic_swimmer as swimmer
 from tests.gradients.cases import EXACT, GradientCase, robot
 from torchdismech import (
+    BDF2,
     Circle,
     ImplicitEuler,
     ImplicitMidpoint,
@@ -167,3 +168,30 @@ def test_steps_on_a_rough_floor():
         assert abs(difference) > 1e-4
         # ways are known to 1e-12 m or so, over 2e-5
         assert float(tensor.grad[0]) == pytest.approx(difference, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("step", [ImplicitEuler, ImplicitMidpoint, BDF2, Newmark, Static], ids=lambda own: own.__name__)
+def test_what_functions_of_time_use_has_gradients(step):
+    """Reach a tensor that a field's function closes over, as differences do."""
+    strength = torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
+
+    def field(time):
+        return torch.stack([0 * time, 0 * time, strength * torch.cos(50 * time)], 1)
+
+    model = robot("rod", [magnetised("rod", field)], learned=False)
+
+    def height():
+        if step is Static:
+            state, _ = Static().step(model, model.initial_state(batch=2))
+            return state.positions[0, -1, 2]
+        return unroll(model, model.initial_state(batch=2), step(1e-3), 4).positions[-1, 0, -1, 2]
+
+    (found,) = torch.autograd.grad(height(), strength)
+    by = 1e-4
+    with torch.no_grad():
+        strength += by
+        ahead = height()
+        strength -= 2 * by
+        expected = (ahead - height()) / (2 * by)
+    assert abs(float(expected)) > 1e-4
+    assert abs(float(found / expected) - 1) < 1e-4  # what differences leave

@@ -9,6 +9,7 @@ from scipy.integrate import solve_bvp
 
 from tests.magnetics.robots import FIELDS, INTEGRATORS, Swirl, check_derivatives, coil, shaken, vec
 from torchdismech import (
+    BDF2,
     Circle,
     Control,
     ImplicitEuler,
@@ -20,6 +21,7 @@ from torchdismech import (
     Static,
     magnetics,
     meshes,
+    rollout,
     straight,
 )
 from torchdismech.integrate.recorded.recording import unrecorded
@@ -328,8 +330,62 @@ def test_learned_fields_are_looked_at():
 
 
 def test_what_is_recorded():
-    """Take CUDA graphs and tapes, but not where a field is a function of the user's."""
+    """Take CUDA graphs and tapes, also where a field is a function of time, which is called before each step."""
     assert unrecorded(coil((0.0, 0.0, 1.0))[0]) is None
     assert unrecorded(coil((0.0, 0.0, 1.0))[0].to("meta")) is None
     timed = magnetics.Timed(lambda time: torch.stack([time, time, time], 1))
-    assert unrecorded(coil(timed)[0]) == "forces that call a function of the user's"
+    assert unrecorded(coil(timed)[0]) is None
+
+
+@pytest.mark.parametrize(
+    "integrator",
+    [
+        ImplicitEuler(2e-3),
+        ImplicitMidpoint(2e-3),
+        BDF2(2e-3),
+        Newmark(2e-3),
+        ImplicitEuler(2e-3, max_iterations=2, max_substeps=32),
+    ],
+    ids=["euler", "midpoint", "bdf2", "newmark", "parts"],
+)
+def test_functions_of_time_are_evaluated_where_forces_are(integrator):
+    """Step in a field that a function gives as in the one that turns, in recorded steps, too, and in parts of steps."""
+
+    def turning(time):
+        angle = 20.0 * time
+        return 0.01 * torch.stack([torch.cos(angle), 0 * time, torch.sin(angle)], 1)
+
+    ends = []
+    for field in (turning, magnetics.Rotating(0.01, 20.0 / (2 * math.pi))):
+        model, _ = coil(field)
+        run = rollout(model, model.initial_state(), integrator, 20, every=20)
+        assert bool((run.status == 0).all())
+        ends.append(run.positions[-1])
+    assert (ends[1] - model.nodes).abs().max() > 1e-3  # it moves
+    assert torch.allclose(*ends, rtol=0, atol=1e-10)  # to what steps leave of their residuals
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        (lambda time: 0.01 * torch.rand(3), "Magnetic: two evaluations at the same state differ"),
+        (lambda time: (time.add_(1.0), torch.zeros(3))[1], "Magnetic: changes State.time in place"),
+        (magnetics.Rotating, r"got the class Rotating itself; make one of it, Rotating\(...\)"),
+        (lambda x, time: x, "Magnetic: cannot be evaluated for 3 robots.* missing 1 required positional argument"),
+        (lambda time: None, r"function of time has to return \(3,\) or .* got None"),
+        (lambda time: "a", r"function of time has to return \(3,\) or .* got 'a'"),
+    ],
+    ids=["random", "in place", "class", "of positions", "none", "text"],
+)
+def test_functions_of_time_are_looked_at(field, said):
+    """Refuse functions that are none of time alone when the model is built, in words."""
+    with pytest.raises(InputError, match=said):
+        coil(field)
+
+
+def test_functions_of_time_that_are_lost_later_are_named():
+    """Name the force of a field that is not finite from some time on."""
+    model, _ = coil(lambda time: torch.where(time > 2.5e-3, torch.nan, 0.1)[:, None].expand(-1, 3))
+    with pytest.warns(RuntimeWarning) as told:
+        rollout(model, model.initial_state(), ImplicitEuler(1e-3), 4)
+    assert any("step from t = 0.002 s: Magnetic: its force on node" in str(one.message) for one in told)

@@ -198,7 +198,7 @@ class SteppingMethod(ABC):
         """
         with model.lock:
             problem = self._problem(model, state, control)
-            if problem.values:
+            if control is not None and control.values:
                 raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
             return problem.equations(model.contact.touching(state.q))
 
@@ -255,7 +255,8 @@ class SteppingMethod(ABC):
         started = self.scheme.started(state, self._step_length)
         alone = posed(model.body, started, control.without_values())
         values = model.values_of(control)
-        return StepProblem(model, self, started, alone, self._step_length, running, values, snapshot=snapshot)
+        problem = StepProblem(model, self, started, alone, self._step_length, running, values, snapshot=snapshot)
+        return problem.with_fields()
 
     def _checked_step(
         self,
@@ -287,7 +288,7 @@ class SteppingMethod(ABC):
     def _following(self, problem: StepProblem, control: Control, later: Sequence[Control]) -> Sequence[Control]:
         """Return the controls of later steps, as far as they may be taken along with the step of this control."""
         model = problem.model
-        if not later or model.has_user_hooks or control.pose is not None:
+        if not later or model.has_user_hooks or problem.values or control.pose is not None:
             return ()  # each step is looked at, or has a target of its own
         alike = controls_alike(model, problem.state, control, later)
         return [problem.control if own is control else own for own in alike]

@@ -14,6 +14,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt
+from torchdismech.magnetics.force import fields_at
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Mechanics
 from torchdismech.records import replaced
@@ -95,6 +96,12 @@ class StepProblem:
             return self
         controls = {id(control): control for control in (self.control, *self.following)}.values()
         return self.replace(plane=plane_of(self.state, controls, self.model.alignments))
+
+    def with_fields(self) -> StepProblem:
+        """Return the same, with what functions of time give for magnetic fields where forces are evaluated."""
+        elapsed, time = self.elapsed, self.state.time
+        fields = fields_at(self.model.forces, time if elapsed is None else time + elapsed)
+        return self.replace(values=self.values | fields) if fields else self
 
     def made(self) -> Values:
         """Return the model's tensors that parametrizations make, as they are now; torch.compile makes them itself."""

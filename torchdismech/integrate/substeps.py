@@ -48,7 +48,9 @@ def _in_parts(
         if target is not None:
             control = control.replace(clamped_q=start.q + (target - start.q) * (part / parts))
         own = problem.replace(state=at, control=control, dt=problem.dt / parts, running=running, following=())
-        at, last = take(own)
+        own = own.with_fields()
+        with own.values.in_place():
+            at, last = take(own)
         iterations = iterations + torch.where(running, last.iterations, 0)
         running = running & last.converged
         if not bool(running.any()):

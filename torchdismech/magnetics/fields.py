@@ -97,6 +97,11 @@ def _gradient(values: Tensor, by: Tensor, create_graph: bool) -> Tensor:
 
 def field_of(value) -> Field:
     """Return the field that is meant: a `Field`, another module B(position, time), a function of time, or a vector."""
+    if isinstance(value, type):
+        raise InputError(
+            f"magnetic field: expected a field, a function of time or a vector, got the class {value.__name__} itself; "
+            f"make one of it, {value.__name__}(...)"
+        )
     if isinstance(value, Field):
         return value
     if isinstance(value, nn.Module):
@@ -192,7 +197,13 @@ class Table(Uniform):
 
 
 class Timed(Uniform):
-    """A field that a function gives: `function(time (B,))` returns (3,) or (B, 3) [T]."""
+    """A field that a function gives: `function(time (B,))` returns (3,) or (B, 3) [T].
+
+    It is evaluated once for each step, before it, and given to the step as data: so steps are recorded, and gradients
+    reach all tensors that the function uses.
+    """
+
+    runs_users_code = True
 
     def __init__(self, function: Callable[[Tensor], Tensor | Sequence[float]]):
         super().__init__()
@@ -200,7 +211,14 @@ class Timed(Uniform):
 
     def at(self, time: Tensor) -> Tensor:
         """Return the field (B, 3)."""
-        found = torch.as_tensor(self.function(time), dtype=time.dtype, device=time.device)
+        given = self.function(time)
+        try:
+            found = torch.as_tensor(given, dtype=time.dtype, device=time.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"magnetic field: the function of time has to return (3,) or (B, 3) = ({len(time)}, 3) numbers, got "
+                f"{given!r:.80} ({error})"
+            ) from error
         if found.shape not in ((3,), (len(time), 3)):
             raise InputError(
                 f"magnetic field: the function of time has to return (3,) or (B, 3) = ({len(time)}, 3), got "

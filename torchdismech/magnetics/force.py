@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,31 @@ from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.fused import is_own
 from torchdismech.geometry.frames import unit
-from torchdismech.magnetics.fields import Field, field_of
+from torchdismech.magnetics.fields import Field, Timed, field_of
 from torchdismech.magnetics.shells import MagneticShellStencil, plane_coordinates
 from torchdismech.magnetics.stencil import MagneticStencil
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
+from torchdismech.values import Values
 
-__all__ = ["Magnetic", "MagneticShells", "Magnetised"]
+__all__ = ["Magnetic", "MagneticShells", "Magnetised", "fields_at"]
+
+
+class _Now(nn.Module):
+    """The field (B, 3) that a function of time gives in the step that is taken; None outside of steps."""
+
+    per_robot = ("field",)
+    field: Tensor | None
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("field", None, persistent=False)
+
+
+def fields_at(forces: Iterable[Force], time: Tensor) -> Values:
+    """Return what functions of time give for fields at the times (B,), for the steps that evaluate forces there."""
+    timed = [force for force in forces if isinstance(force, Magnetised) and isinstance(force.field, Timed)]
+    return Values({(force.now, "field"): force.field.at(time) for force in timed})
 
 
 class Magnetised(Force):
@@ -49,7 +67,7 @@ class Magnetised(Force):
         # always of robots, edges and components: two dimensions could be of edges or of robots
         whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape))
         self.magnetisation = nn.Parameter(whole.clone(), requires_grad=False)
-        self.field = field_of(field)
+        self.field, self.now = field_of(field), _Now()
 
     def _bind(self, body: Body, nodes: np.ndarray, frames: Tensor, stencil: Stencil, what: str) -> None:
         """Learn the robot.
@@ -89,6 +107,8 @@ class Magnetised(Force):
 
     def _given(self, state: State, elapsed: float | Tensor | None) -> Tensor:
         """Return a uniform field (3, 1, B) where forces are evaluated, else the time (B,)."""
+        if self.now.field is not None:
+            return self.now.field.t().unsqueeze(1).contiguous()
         time = state.time if elapsed is None else state.time + elapsed
         return self.field.at(time).t().unsqueeze(1).contiguous() if self.field.uniform else time
 

@@ -37,8 +37,11 @@ LOOK = "look in it for divisions by zero, roots and logarithms, and at the tenso
 
 
 def is_of_user(module: nn.Module) -> bool:
-    """Return whether a module, or one in it, is of a class that this library does not bring."""
-    return any(type(m).__module__.partition(".")[0] not in ("torch", "torchdismech") for m in every_module(module))
+    """Return whether a module, or one in it, is of a class that this library does not bring, or calls such code."""
+    return any(
+        type(m).__module__.partition(".")[0] not in ("torch", "torchdismech") or getattr(m, "runs_users_code", False)
+        for m in every_module(module)
+    )
 
 
 @torch.no_grad()

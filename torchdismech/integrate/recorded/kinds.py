@@ -13,6 +13,7 @@ from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.declared import PLAIN, declares_records, hooked, is_foreign, settings
+from torchdismech.magnetics.fields import Timed
 from torchdismech.model import Model
 from torchdismech.model.mechanics import StepStart
 from torchdismech.robot.state import Control
@@ -226,7 +227,12 @@ def varying(model: Model) -> list[Force]:
 
 
 def calls_others(module: nn.Module) -> bool:
-    """Return whether a module holds a function that is not the library's, or another object that can be called."""
+    """Return whether a module holds a function that is not the library's, or another object that can be called.
+
+    A function of time for a magnetic field is none: it is called before the step.
+    """
+    if isinstance(module, Timed):
+        return False
     return any(callable(value) and not _of_library(value) for value in vars(module).values())
 
 
