@@ -1,6 +1,7 @@
 """Equilibrium paths: against closed forms past limit points, branch points, what ends them, batches, refusals."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -173,14 +174,47 @@ def column(load, **options):
     return builder.finalize(compile=False)
 
 
+@pytest.mark.parametrize(("force", "shorter"), [(1e-3, 0.05), (1e-4, 0.05), (1e-4, 0.01), (1e-7, 0.05)])
+def test_small_imperfections_lead_into_a_branch(force, shorter):
+    """Bend a rod between clamps that approach each other to the side of a force, however small, and not stay straight.
+
+    The height of the middle is by elastica, 2 L sqrt(short) / pi (1 - short / 8) to the third order, less what coarse
+    edges leave.
+    """
+    nodes, long = 21, 0.1
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (long, 0, 0), nodes), Circle(5e-4), Material(5e7, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.clamp(nodes=[nodes - 1], direction="rest")
+    model = builder.finalize(compile=False)
+    state = model.initial_state()
+    ends, load = state.q.clone(), torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    ends[:, 3 * (nodes - 1)] = long * (1 - shorter)
+    load[0, 3 * (nodes // 2) + 2] = force
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        path = follow(model, state, Control(clamped_q=ends, force=load))
+    assert path.reached.tolist() == [True] and path.stable is not None and bool(path.stable[: path.points[0]].all())
+    height = 2 * long / math.pi * math.sqrt(shorter) * (1 - shorter / 8)
+    assert abs(path.states[-1].positions[0, nodes // 2, 2].item() / height - 1) < 0.03
+    assert ", 0 of them unstable" in repr(path)
+
+
 def test_a_straight_column_goes_straight_on():
-    """Stay straight beyond Euler's load, and say that this is no minimum."""
+    """Stay straight beyond Euler's load, and warn that this is no minimum."""
     model = column((0, 0, -1.5 * math.pi**2 / 4), planar=True)
-    path = follow(model, model.initial_state())
+    with pytest.warns(RuntimeWarning, match=r"path of robot 0 is stable no more beyond the load factor 0\.66"):
+        path = follow(model, model.initial_state())
     assert path.reached.tolist() == [True] and path.load_factor[-1].item() == 1
     assert path.stable is not None and torch.equal(path.stable[:, 0], 1.5 * path.load_factor[:, 0] < 1)
     assert path.states[-1].positions[0, :, 0].abs().max() < 1e-12  # rounding
-    assert len(path.limits()) == 0 and "1 robot, to load factors 1)" in repr(path)
+    # the column's edges leave 0.05 % of Euler's load
+    torch.testing.assert_close(path.branches(), torch.tensor([1 / 1.5]).double(), rtol=2e-3, atol=0)
+    unstable = int((~path.stable).sum())
+    assert len(path.limits()) == 0
+    assert f"1 robot, {unstable} of them unstable, to load factors 1)" in repr(path)
+    with pytest.raises(InputError, match="robot: expected one from 0 to 0, got 9"):
+        path.limits(robot=9)
 
 
 def ends_together(model):

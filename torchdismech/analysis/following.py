@@ -45,6 +45,9 @@ SHORTEST = 2.0**-24  # of the length that is asked for: where the path cannot be
 TURN = 0.8  # the least cosine between tangents of two points: beyond, a shorter step is taken
 STRAYED = 0.5  # of the motion along a tangent: a point further away from there may be of another branch ...
 SMALL = 1e-6  # ... unless it is as near as this
+# Of the length that is asked for: where a robot ceases to be stable though its load does not turn, shorter steps are
+# taken down to this one, for an imperfection may lead it into a branch. If none does, it goes straight on.
+NARROWEST = 2.0**-12
 BACK = 0.01  # of the length that is asked for: a load that falls and rises again by more may not be stepped over
 # The smallest eigenvalue of a matrix with ones on its diagonal. Where rounding alone keeps it from zero it is up to
 # 3e-15 (a coarse shell with hinges; rods 7e-16); of a clamped rod of 1000 edges that is 15,000 times as long as thick
@@ -90,7 +93,7 @@ class EquilibriumPath:
 
         Between two points by the cubic of load factor and slope at both: of fourth order in the distance.
         """
-        count = int(self.points[robot])
+        count = self._count(robot)
         f, slope, length = (v[:count, robot] for v in (self.load_factor, self.slope, self.length))
         found = []
         for k in range(count - 1):
@@ -98,11 +101,33 @@ class EquilibriumPath:
                 found.append(_turn(length[k + 1] - length[k], f[k], f[k + 1], slope[k], slope[k + 1]))
         return torch.stack(found) if found else f.new_zeros(0)
 
+    def branches(self, robot: int = 0) -> Tensor:
+        """Return the load factors (M,) after which a robot is stable no more though its load does not turn there.
+
+        Other paths branch off between such a point and the next, and this one goes straight on.
+        """
+        if self.stable is None:
+            return self.load_factor.new_zeros(0)
+        count = self._count(robot)
+        stable, slope = self.stable[:count, robot], self.slope[:count, robot]
+        lost = stable[:-1] & ~stable[1:] & (slope[:-1] * slope[1:] > 0)
+        return self.load_factor[: count - 1, robot][lost]
+
+    def _count(self, robot: int) -> int:
+        """Return how many points the path of a robot has."""
+        if not -len(self.points) <= robot < len(self.points):
+            raise InputError(f"EquilibriumPath: robot: expected one from 0 to {len(self.points) - 1}, got {robot}")
+        return int(self.points[robot])
+
     def __repr__(self) -> str:
-        """Return how many points there are, and where the paths end."""
+        """Return how many points there are, how many of them are unstable, and where the paths end."""
         steps, robots = self.load_factor.shape
         ends = ", ".join(f"{value:.4g}" for value in self.load_factor[-1, :6].tolist()) + ", ..." * (robots > 6)
-        return f"EquilibriumPath({steps} points of {robots} robot{'s' * (robots > 1)}, to load factors {ends})"
+        of = f"{steps} points of {robots} robot{'s' * (robots > 1)}"
+        if self.stable is not None:
+            there = torch.arange(steps, device=self.points.device)[:, None] < self.points
+            of += f", {int((~self.stable & there).sum())} of them unstable"
+        return f"EquilibriumPath({of}, to load factors {ends})"
 
 
 def _turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
@@ -191,7 +216,25 @@ def follow(
         start = method.scheme.started(state.detach(), 0.0)
         ways = None if control.pose is None else RigidWays(model.body, start, control.pose)
         problem = StepProblem(model, method, start, control.replace(pose=None), 0.0, running, values)
-        return _Walk(problem, ways, float(last), float(length)).path(int(steps))
+        path = _Walk(problem, ways, float(last), float(length)).path(int(steps))
+    _warn_of_branches(path)
+    return path
+
+
+def _warn_of_branches(path: EquilibriumPath) -> None:
+    """Name the first robot whose path goes on unstable from where paths branch."""
+    for robot in range(len(path.points)):
+        branches = path.branches(robot)
+        if len(branches):
+            warnings.warn(
+                f"follow: the path of robot {robot} is stable no more beyond the load factor {branches[0].item():.6g}, "
+                "though its load does not turn there: other paths branch off, and this one goes straight on, as a "
+                "perfect column does; give the robot an imperfection (a small force across) to follow a branch, or, if "
+                "it has one, a larger one or a smaller length",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return
 
 
 def _check(model: Model, state: State, control: Control, last: object, steps: int, length: object) -> None:
@@ -248,7 +291,9 @@ class _Walk:
     unit : (B,) length of the whole load, beside motions.
     part : (B,) of the longest step, how long the next of each is.
     taken : (B,) length of the step before, infinite before the first.
+    sought : (B,) part of the longest step at which each began to look for a branch in shorter ones; 0 where none does.
     running : (B,) which are still on their way.
+    told : () whether the matrix tells which equilibria are minima.
     """
 
     def __init__(self, problem: StepProblem, ways: RigidWays | None, last: float, longest: float):
@@ -262,11 +307,13 @@ class _Walk:
         self.running = problem.running
         self.status = torch.zeros_like(self.running, dtype=torch.long)
         self.unit, self.part = torch.ones_like(state.time), torch.ones_like(state.time)
-        self.taken = torch.full_like(state.time, math.inf)
+        self.taken, self.sought = torch.full_like(state.time, math.inf), torch.zeros_like(state.time)
         zero, forward = torch.zeros_like(state.time), torch.full_like(state.time, 1.0 if last > 0 else -1.0)
         x = model.unknowns.picked(state.q)
         self.at = _Point(state, zero, torch.zeros_like(x), forward, torch.zeros_like(self.running))
         self.reached = torch.zeros_like(self.running)
+        told = model.layout.pattern.symmetric and model.mechanics.conservative(at_rest=True)
+        self.told = torch.tensor(told, device=state.q.device)
 
     def path(self, steps: int) -> EquilibriumPath:
         """Return the points up to so many after the first."""
@@ -280,13 +327,12 @@ class _Walk:
             points.append(self.at)
             lengths.append(lengths[-1] + torch.where(arrived, way, 0.0))
             counts = counts + arrived
-        told = self.model.layout.pattern.symmetric and self.model.mechanics.conservative(at_rest=True)
         return EquilibriumPath(
             torch.stack([point.factor for point in points]),
             torch.stack([point.slope for point in points]),
             torch.stack(lengths),
             tuple(point.state for point in points),
-            torch.stack([point.minimum for point in points]) if told else None,
+            torch.stack([point.minimum for point in points]) if self.told else None,
             counts,
             self.status,
             self.reached,
@@ -295,6 +341,7 @@ class _Walk:
     def _go_on(self) -> Tensor:
         """Take each robot that runs to its next point, or end its path; return which (B,) came to one."""
         waiting, arrived = self.running, torch.zeros_like(self.running)
+        straight_on = ~self.told.expand_as(arrived)
         while bool(waiting.any()):
             longest = self._longest()
             # not of a length where a tangent has no numbers: parts are halved to an end there
@@ -302,6 +349,8 @@ class _Walk:
             size = part * longest
             there, found, iterations, status = self._corrected(self.at, size, waiting)
             found = found & self._leads_on(there, size) & ~self._over_the_last(there)
+            branching = found & ~straight_on & self._ceases_to_be_stable(there)
+            found = found & ~branching
             beyond = found & ((there.factor - self.last) * self.last >= 0)
             if bool(beyond.any()):
                 there, landed = self._landed(there, beyond)
@@ -312,11 +361,26 @@ class _Walk:
             longer = torch.where(iterations <= QUICK, LONGER * self.part, self.part).clamp(max=1)
             longer = torch.where(iterations >= SLOW, SHORTER * part, longer)
             self.part = torch.where(found, longer, torch.where(waiting, HALF * part, self.part))
+            straight_on = straight_on | self._searched(branching, part, longest)
             lost = waiting & (self.part < SHORTEST)
             status = torch.where(status > 0, status, int(Status.MAX_ITERATIONS))
             self.status = torch.where(lost, status, self.status)
             self.running, waiting = self.running & ~beyond & ~lost, waiting & ~lost
         return arrived
+
+    def _searched(self, branching: Tensor, part: Tensor, longest: Tensor) -> Tensor:
+        """Return which robots (B,) have looked for a branch in steps as short as there are, and give these their steps.
+
+        Parameters
+        ----------
+        branching : (B,) which have ceased to be stable in a step of a `part` of the `longest` one.
+        """
+        self.sought = torch.where(branching & (self.sought == 0), part, self.sought)
+        perfect = branching & (self.part < NARROWEST)
+        self.part = torch.where(perfect, self.sought, self.part)
+        self.taken = torch.where(perfect, self.sought * longest, self.taken)
+        self.sought = torch.where(perfect | (self.part >= self.sought), 0.0, self.sought)
+        return perfect
 
     def _longest(self) -> Tensor:
         """Return the length (B,) of the longest step that is asked for, from where robots are."""
@@ -348,6 +412,10 @@ class _Walk:
         back, load = way - length[:, None] * there.ways, there.factor - self.at.factor - length * there.slope
         missed = torch.sqrt(self._dot(back, back) + (self.unit * load) ** 2)
         return (off > STRAYED * led + SMALL) | (missed > STRAYED * length + SMALL)
+
+    def _ceases_to_be_stable(self, there: _Point) -> Tensor:
+        """Return whose steps (B,) end at no minimum any more though the load does not turn: paths branch between."""
+        return self.at.minimum & ~there.minimum & (self.at.slope * there.slope > 0)
 
     def _over_two_turns(self, there: _Point) -> Tensor:
         """Return whose steps (B,) lead over a load that falls and rises again, of which neither end tells."""
