@@ -281,6 +281,23 @@ def test_unroll_gives_gradients_too():
     assert torch.isfinite(arm.damping.grad).all() and arm.damping.grad.abs().sum() > 0
 
 
+def test_positions_of_runs_with_gradients():
+    """Give the points of each state of `unroll`, as `rollout` does."""
+    arm = paper_arm()
+    run = unroll(arm, arm.initial_state(q=REST), ArmIntegrator(DT), 2, lambda t, a: pushed(1))
+    expected = rollout(arm, arm.initial_state(q=REST), ArmIntegrator(DT), 2, lambda t, a: pushed(1)).positions
+    torch.testing.assert_close(run.positions, expected, rtol=0, atol=1e-13)  # rounding
+
+
+def test_controls_that_are_not_finite_are_named():
+    """Say which robot's forces hold NaN."""
+    arm, control = paper_arm(), pushed(2)
+    control.force[1, 4] = math.nan
+    with pytest.warns(RuntimeWarning, match="Control.force of robot 1 at t = 0 s holds NaN"):
+        _, info = ArmIntegrator(DT).step(arm, arm.initial_state(2), control)
+    assert info.status.tolist() == [Status.CONVERGED, Status.NOT_FINITE]
+
+
 def test_beginning_inside_of_an_obstacle_is_warned_of():
     """Begin with the last plate 50 mm inside of a face, or of a ball that a path carries there; not beside them."""
     floor = HalfSpace((0.0, 0.0, -0.40), (0.0, 0.0, 1.0))

@@ -27,12 +27,14 @@ def test_what_is_not_recorded(graphs):
 
 
 def test_loads_that_change_in_a_step():
-    """Record them on a CPU and on a GPU, and none that calls a function of a user's."""
+    """Record them on a CPU and on a GPU, and none that calls a function of a user's in a step."""
     drag = rods(load=forces.Viscous(0.1))
     assert recording.unrecorded(drag) is None
     assert recording.unrecorded(drag.to("meta")) is None
     field = magnetics.Timed(lambda time: torch.ones(len(time), 3, dtype=time.dtype))
     magnet = rods(load=magnetics.Magnetic((0.0, 0.0, 1e4), field))
+    assert recording.unrecorded(magnet) is None  # it is called before the step
+    magnet.forces[-1].read_back = lambda values: values
     assert recording.unrecorded(magnet) == "forces that call a function of the user's"
 
 

@@ -235,7 +235,7 @@ def test_rods_and_shells_in_one_field():
 @pytest.mark.parametrize(
     ("magnetisation", "problem"),
     [
-        ((1.0, 2.0), r"MagneticShells.magnetisation: expected shape"),
+        ((1.0, 2.0), r"MagneticShells.magnetisation: expected shape \(3,\), \(F, 3\), \(B, 1, 3\) or \(B, F, 3\)"),
         (torch.ones(2, 3), r"MagneticShells.magnetisation: expected one row, or one of each of the 3 triangles, got 2"),
         ((float("nan"), 0.0, 0.0), "finite"),
     ],

@@ -75,14 +75,6 @@ def test_robots_of_another_kind_have_no_modes_and_no_paths():
         follow(chain, chain.initial_state())
 
 
-def test_positions_of_arms_come_from_the_model():
-    """Say of which states q are no positions."""
-    arm = paper_arm()
-    run = unroll(arm, arm.initial_state(), ArmIntegrator(1e-3), 1)
-    with pytest.raises(InputError, match="whose q holds positions, got ArmState: model.points"):
-        run.positions  # noqa: B018
-
-
 @pytest.mark.parametrize("kind", ["arm", "chain"])
 def test_states_of_arms_and_chains_have_the_dtype_of_the_model(kind):
     """Name the state and both dtypes; torch named matrices m1 and m2."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rigid.chains import cable
 from tests.rods import rod_through
 from torchdismech import (
     Circle,
@@ -23,6 +24,7 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.forces import LocalForce
+from torchdismech.rigid import Radau
 from torchdismech.trajectory import Recorder
 
 
@@ -94,6 +96,26 @@ def test_states_and_models_that_changed_places(model, call):
         call(state, model, ImplicitEuler(0.01), 2)
     with pytest.raises(InputError, match=expected + "ImplicitEuler$"):
         call(model, ImplicitEuler(0.01), state, 2)
+
+
+@pytest.mark.parametrize("call", ["step", "steps", "static", "follow", "modes", "energies", "chain"])
+def test_tensors_that_are_given_for_controls(model, call):
+    """Say what is to be written; torch would ask for the truth of a tensor."""
+    state, force, chain = model.initial_state(), torch.zeros(1, model.n_dofs, dtype=torch.float64), cable(3)
+    calls = {
+        "step": lambda: ImplicitEuler(0.01).step(model, state, force),
+        "steps": lambda: ImplicitEuler(0.01).steps(model, state, 3, force),
+        "static": lambda: Static().step(model, state, force),
+        "follow": lambda: follow(model, state, force),
+        "modes": lambda: modes(model, state, 2, control=force),
+        "energies": lambda: model.energies(state, force),
+        "chain": lambda: Radau(0.01).step(chain, chain.initial_state(), torch.zeros(1, 4)),
+    }
+    said = (
+        "expected a Control, or one for each of 3 steps" if call == "steps" else "got Tensor: write Control.force=...."
+    )
+    with pytest.raises(InputError, match=said):
+        calls[call]()
 
 
 @pytest.mark.parametrize("field", ["natural_curvature", "natural_twist", "rest_length", "clamped_q", "pose", "force"])

@@ -295,6 +295,16 @@ REFUSED = {
         "initial_state: q holds numbers that are not",
     ),
     "size of q": (lambda: cable(3).initial_state(q=torch.zeros(3)), r"initial_state: q has to be \(4,\)"),
+    "a parameter": (
+        lambda: cable(3, youngs=torch.nn.Parameter(torch.tensor(1e9, dtype=torch.float64))),
+        r"RigidChain.cylinder: youngs: got an nn.Parameter; .*trainable.scaled\(chain, ",
+    ),
+    "points of one": (lambda: cable(3).points(torch.zeros(4)), r"q: expected a tensor of shape \(B, 4\), got \(4,\)"),
+    "masses of others": (lambda: cable(3).mass_matrix(torch.zeros(1, 3)), r"q: expected a .* \(B, 4\), got \(1, 3\)"),
+    "torques of others": (
+        lambda: cable(3).inverse_dynamics(torch.zeros(1, 4), torch.zeros(2, 4), torch.zeros(1, 4)),
+        "q, velocity, acceleration: of 1, 2, 1 robots",
+    ),
     "control": (
         lambda: Radau(0.01).step(cable(3), cable(3).initial_state(), Control(force=torch.zeros(1, 3))),
         r"Control.force: expected shape \(1, 4\)",
@@ -361,3 +371,52 @@ def test_a_joint_at_gimbal_lock_has_a_singular_mass_matrix():
     # the figure of the page has two digits
     assert torch.linalg.cond(chain.mass_matrix(near)).item() == pytest.approx(1.7e4, rel=0.05)
     assert torch.linalg.cond(chain.mass_matrix(at)).item() > 1e14
+
+
+@pytest.mark.parametrize("integrator", [Radau, Sdirk2])
+def test_single_precision_has_a_tolerance_of_its_own(integrator):
+    """Fall for thirty steps in float32 as in float64, by the integrators as they are made."""
+    ends = []
+    for dtype in (torch.float64, torch.float32):
+        chain = RigidChain.cylinder(4, 0.5, 0.01, 1000.0, 1e6, 1e3).to(dtype)
+        run = rollout(chain, chain.initial_state(), integrator(0.01), 30, every=30)
+        assert not bool(run.failed.any())
+        ends.append(run.positions[-1].double())
+    torch.testing.assert_close(*ends, rtol=0, atol=2e-4)  # what 1e-6 rad in each step add up to
+
+
+def test_controls_that_are_not_finite_are_named():
+    """Say that a drive holds NaN, not that a smaller step would do."""
+    chain = cable(3)
+    drive = chain.drive(torch.tensor([0.0, torch.nan]))
+    state, said = chain.initial_state(2), "step from t = 0 s: .*Control.force of robot 1 at t = 0 s holds NaN"
+    with pytest.warns(RuntimeWarning, match=said):
+        _, info = Radau(0.01).step(chain, state, drive)
+    assert info.status.tolist() == [Status.CONVERGED, Status.NOT_FINITE]
+    with pytest.raises(SimulationError, match=said):
+        Radau(0.01).step(chain, state, drive, throw=True)
+
+
+def test_positions_of_runs_with_gradients():
+    """Give the points of each state of `unroll`, as `rollout` does, with gradients."""
+    chain = cable(3, diameter=torch.tensor([[6e-3], [8e-3]], dtype=torch.float64))
+    q = torch.zeros(2, 4, dtype=torch.float64, requires_grad=True)
+    run = unroll(chain, chain.initial_state(q=q), Radau(0.01), 3)
+    expected = rollout(chain, chain.initial_state(2), Radau(0.01), 3).positions
+    torch.testing.assert_close(run.positions.detach(), expected, rtol=0, atol=1e-12)  # rounding
+    (gradient,) = torch.autograd.grad(run.positions[-1, :, -1, 2].sum(), q)
+    assert bool((gradient[:, 0].abs() > 0.1).all())
+
+
+@pytest.mark.parametrize(
+    ("centres", "inertias", "said"),
+    [
+        ([9.0, -4.0], [1e-3] * 3, "a centre of mass lies farther outside of its element than that is long"),
+        ([0.15, 0.1], [1.0, 1e-3, 1e-3], "inertias .* of no body"),
+    ],
+)
+def test_elements_that_no_body_has_are_warned_of(centres, inertias, said):
+    """Warn of centres of mass far outside, and of of inertias larger than the other two, where they are given."""
+    with pytest.warns(UserWarning, match=said) as told:
+        RigidChain([0.3, 0.2], 1.0, centres, inertias, [1.0] * 3, space=True)
+    assert told[0].filename == __file__

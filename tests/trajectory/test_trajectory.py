@@ -38,6 +38,13 @@ def assert_same(a: Trajectory, b: Trajectory) -> None:
         assert torch.equal(getattr(a.state, name), getattr(b.state, name)), name
 
 
+def test_trajectories_are_shown_in_a_line(tmp_path):
+    """Say how long a run is and what it is of, not all of its numbers."""
+    written(tmp_path / "run.h5", [0, 10]).close()
+    shown = repr(Trajectory.load(tmp_path / "run.h5"))
+    assert shown.startswith(f"Trajectory(2 frames of {BATCH} robots, {NODES} points each, to t = ") and len(shown) < 120
+
+
 @pytest.mark.parametrize(("name", "command"), [("run.mp4", "movie"), ("run.GIF", "movie"), ("run.png", "plot")])
 def test_movies_and_pictures_are_no_names_of_trajectories(tmp_path, name, command):
     """Name the command that makes one of a trajectory, and write nothing."""

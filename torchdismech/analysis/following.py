@@ -33,7 +33,7 @@ from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.static import Static, ramped
 from torchdismech.model import Model
 from torchdismech.model.clamps import RigidWays, posed
-from torchdismech.robot.state import STATES, Control, State
+from torchdismech.robot.state import STATES, Control, State, control_of
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, Solver
 from torchdismech.solve.search import rounding_noise
@@ -201,7 +201,7 @@ def follow(
     """
     refuse_other_model("follow", model, Model)
     refuse_other_kind("follow: state", state, State, STATES)
-    control = control or Control()
+    control = control_of(control)
     _check(model, state, control, last, steps, length)
     method = Static(1, force_tolerance, relative_tolerance, max_iterations)
     running = torch.ones(state.batch, dtype=torch.bool, device=state.q.device)

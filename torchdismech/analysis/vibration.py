@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, refuse_other_kind, refuse_other_model
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
-from torchdismech.robot.state import STATES, Control, State
+from torchdismech.robot.state import STATES, Control, State, control_of
 from torchdismech.solve.eigen import ROUNDING, lowest_modes, sparse_matrix
 
 __all__ = ["Modes", "modes"]
@@ -104,7 +104,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
         these modes (those that follow the robot may make it flutter, which modes do not tell).
     """
     refuse_other_model("modes", model, Model, "; chains have rigid.natural_frequencies")
-    control = control or Control()
+    control = control_of(control)
     refuse_other_kind("modes: state", state, State, STATES)
     model.check_batch(state, control)
     most = int((model.free & ~model.unknowns.algebraic).sum()) - model.unknowns.slides.n_across

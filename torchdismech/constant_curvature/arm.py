@@ -246,6 +246,7 @@ class PneumaticArm(ReducedModel):
 
     def points(self, q: Tensor) -> Tensor:
         """Return the base and the middles of disks and end plates (B, N, 3) [m]."""
+        self.refuse_other_coordinates(q=q)
         return self._from_base(self.plates(self.posture(q))[0])
 
     def _from_base(self, middles: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity
 from torchdismech.errors import InputError, SimulationError, Status, real_number, refuse_unstepped
-from torchdismech.robot.state import Control, running_robots
+from torchdismech.robot.state import Control, control_of, running_robots
 from torchdismech.solve.complementarity import (
     Conditioning,
     ContactSolution,
@@ -168,7 +169,7 @@ class ArmIntegrator:
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
         refuse_unstepped(self, model, PneumaticArm)
-        control = control or Control()
+        control = control_of(control)
         running = running_robots(state, running)
         model.check_batch(state, control)
         self._check_arm(model)
@@ -206,8 +207,12 @@ class ArmIntegrator:
         made = running & (status == Status.CONVERGED)
         after = model.state(end, end_velocity, touched.impulse, time + self.dt, posture)
         info = self._info(model, touched, gap, status, made)
-        if throw and not bool(info.converged.all()):
-            raise SimulationError.from_status(info.status, f"step from t = {float(state.time.max()):g} s")
+        lost, occasion = ~info.converged, f"step from t = {float(state.time.max()):g} s"
+        cause = control.not_finite(lost, state.time) if bool(lost.any()) else None
+        if throw and bool(lost.any()):
+            raise SimulationError.from_status(info.status, occasion, cause)
+        if cause is not None:
+            warnings.warn(f"{occasion}: {cause}", RuntimeWarning, stacklevel=2)
         return state.merged(after, made), info
 
     def _overlaps(self, before: Tensor, gap: Tensor) -> Tensor:

@@ -49,7 +49,8 @@ def cause_of_failure(
     # robots that fail stay where they are: that tells in which of several steps they did
     step = ((after.time - state.time) / dt).round() if len(taken) > 1 else torch.zeros_like(state.time)
     for number, control in enumerate(taken):
-        if cause := _not_finite(model, control, failed & (step == number), state.time + (number + 1) * dt):
+        here, clamped = failed & (step == number), model.body.clamped.dofs
+        if cause := control.not_finite(here, state.time + (number + 1) * dt, clamped):
             return cause
         if cause := _pulled_in(model, control, failed & (step == number)):
             return cause
@@ -84,25 +85,6 @@ def _what_is_lost(state: State) -> str | None:
                 where = f" ({'xyz'[number % 3]} of node {number // 3})"
             what = "NaN" if bool(value[robot].isnan().any()) else "an infinite number"
             return f"State.{name} of robot {robot}{where} holds {what}"
-    return None
-
-
-def _not_finite(model: Model, control: Control, rows: Tensor, time: Tensor) -> str | None:
-    """Return what of a control is not finite for some robots (B,) at the times (B,); None where all is."""
-    for name, value in {**control.tensors(), **{f"values[{k!r}]": v for k, v in control.values.items()}}.items():
-        if name == "clamped_q":  # of free dofs nothing is read
-            value = value[:, model.body.clamped.dofs]
-        finite = torch.isfinite(value)
-        finite = finite.flatten(1).all(1) if finite.dim() > 1 else finite.all()
-        off = ~finite.expand(len(rows)) & rows
-        if bool(off.any()):
-            robot = int(off.nonzero()[0])
-            own = value[robot % len(value)] if value.dim() else value
-            what = "NaN" if bool(own.isnan().any()) else "an infinite number"
-            return (
-                f"Control.{name} of robot {robot} at t = {float(time[robot]):g} s holds {what}: look at what makes it, "
-                "a schedule, a controller or its network"
-            )
     return None
 
 

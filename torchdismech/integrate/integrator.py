@@ -37,7 +37,7 @@ from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
 from torchdismech.model.clamps import posed, wrenches
-from torchdismech.robot.state import Control, State, running_robots
+from torchdismech.robot.state import Control, State, control_of, running_robots
 from torchdismech.snapshot import Snapshot
 from torchdismech.trainable import refuse_negative
 
@@ -115,7 +115,7 @@ class SteppingMethod(ABC):
         refuse_unstepped(self, model, Model)
         with model.lock:
             refuse_transforms(model, state, control)
-            return self._checked_step(model, state, control or Control(), running, throw)
+            return self._checked_step(model, state, control_of(control), running, throw)
 
     def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
         """Return the force [N] and torque [N m] that each clamp exerted on its robot in a step (B, C, 6).
@@ -250,7 +250,7 @@ class SteppingMethod(ABC):
 
         Values that the control sets are the problem's and do not stand in the model yet.
         """
-        control, running = control or Control(), running_robots(state, running)
+        control, running = control_of(control), running_robots(state, running)
         self.check(model, state, control, snapshot)
         started = self.scheme.started(state, self._step_length)
         alone = posed(model.body, started, control.without_values())

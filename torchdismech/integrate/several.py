@@ -8,7 +8,7 @@ from itertools import takewhile
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.integrate.inspection import refuse_transforms
 from torchdismech.model import Model
-from torchdismech.robot.state import Control, State
+from torchdismech.robot.state import Control, State, control_of
 
 __all__ = ["AT_ONCE", "controls_alike", "controls_of_steps", "most_in_a_course"]
 
@@ -19,7 +19,7 @@ KEPT = 30_000_000  # numbers of states that a course keeps, at most: 240 MB, 50 
 def controls_of_steps(control: Control | Sequence[Control] | None, count: int) -> Sequence[Control]:
     """Return the controls of so many steps; refuse what is neither one nor a sequence of as many."""
     if control is None or isinstance(control, Control):
-        return [control or Control()] * count
+        return [control_of(control)] * count
     if not isinstance(control, Sequence) or len(control) != count:
         found = f"{len(control)} of them" if isinstance(control, Sequence) else type(control).__name__
         raise InputError(f"steps: control: expected a Control, or one for each of {count} steps, got {found}")

@@ -53,6 +53,7 @@ class Magnetised(Force):
     conservative = True
     by_stencils = True
     per_robot = ("magnetisation",)
+    counted = "E"  # what messages call the number of elements
     magnetisation: Tensor
     field: Field
     term: ElasticTerm
@@ -62,7 +63,7 @@ class Magnetised(Force):
         super().__init__()
         given = number(magnetisation, f"{type(self).__name__}.magnetisation")
         if given.shape[-1:] != (3,) or given.dim() > 3:
-            shapes = "(3,), (E, 3), (B, 1, 3) or (B, E, 3)"
+            shapes = f"(3,), ({self.counted}, 3), (B, 1, 3) or (B, {self.counted}, 3)"
             raise InputError(f"{type(self).__name__}.magnetisation: expected shape {shapes}, got {tuple(given.shape)}")
         # always of robots, edges and components: two dimensions could be of edges or of robots
         whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape))
@@ -233,6 +234,7 @@ class MagneticShells(Magnetised):
     field : B [T], as for `Magnetic`.
     """
 
+    counted = "F"
     _plane: Tensor
 
     def bind(self, body: Body) -> None:

@@ -54,7 +54,7 @@ from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.slides import Slides
-from torchdismech.robot.state import Control, State
+from torchdismech.robot.state import Control, State, control_of
 from torchdismech.robot.unknowns import Unknowns
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
@@ -389,7 +389,7 @@ class Model(nn.Module):
 
     def accelerated(self, state: State, control: Control | None = None) -> State:
         """Return the state with the acceleration that the forces give its free dofs there."""
-        control = control or Control()
+        control = control_of(control)
         with self.lock, self.compilation.paused(), self._checked_values(state, control).in_place():
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(self.contact, state)
@@ -423,7 +423,7 @@ class Model(nn.Module):
         is what may touch on the way (see `ContactModel.may_touch`); without it, what touches at the state. Values that
         the control sets count while they stand in the model: `with model.values_of(control).in_place():`.
         """
-        control = control or Control()
+        control = control_of(control)
         self.check_batch(state, control)
         return self.mechanics.start(state, control, elapsed, pairs or self.contact.touching(state.q))
 
@@ -443,11 +443,12 @@ class Model(nn.Module):
         return natural_strains(self.body, self.terms, batch)
 
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
-        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J]; none of loads.
+        """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
 
+        Of loads there is none, such as of gravity, but of magnets ("magnetic", "magnetic_shells").
         They can be differentiated by the state, the control and the model's tensors.
         """
-        control = control or Control()
+        control = control_of(control)
         with self.lock, self._checked_values(state, control, snapshot := self.snapshot()).in_place():
             found = None if control.values else self._recorded_energies.found(state, control, snapshot)
             return self._by_parts(self._energies, state, control) if found is None else self._with_pairs(found, state)

@@ -62,6 +62,22 @@ class ReducedModel(nn.Module):
         """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
         return {name: (self, name) for name in self.per_robot}
 
+    @abstractmethod
+    def points(self, q: Tensor) -> Tensor:
+        """Return where its points are (B, N, 3) [m] at coordinates (B, n)."""
+
+    def refuse_other_coordinates(self, **given: Tensor) -> None:
+        """Refuse tensors, by their names, that are not (B, n), or are of unlike numbers of robots."""
+        for name, value in given.items():
+            if not isinstance(value, Tensor) or value.dim() != 2 or value.shape[1] != self.n_dofs:
+                got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                raise InputError(f"{name}: expected a tensor of shape (B, {self.n_dofs}), got {got}")
+        robots = {name: len(value) for name, value in given.items()}
+        counts = {*robots.values(), *([] if self.batch is None else [self.batch])}
+        if len(counts) > 1:
+            own = "" if self.batch is None else f", the model's constants of {self.batch}"
+            raise InputError(f"{', '.join(given)}: of {', '.join(map(str, robots.values()))} robots{own}")
+
     def initial_motion(
         self, batch: int | None, q: Tensor | Sequence[float] | None, velocity: Tensor | Sequence[float] | None
     ) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from torchdismech.rigid.spatial import ACTIVE, PASSIVE, Spatial
 from torchdismech.rigid.state import ChainState
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number, positive
-from torchdismech.robot.state import Control
+from torchdismech.robot.state import Control, control_of
 from torchdismech.values import robots
 
 __all__ = ["RigidChain"]
@@ -52,7 +53,8 @@ class RigidChain(ReducedModel):
     space : whether the chain moves in space; else in the plane.
     base, gravity : where the first joint is [m], and acceleration [m/s^2]; (3,) or (B, 3).
 
-    An `nn.Parameter` that is given is kept as it is, so that an optimiser can change it.
+    An `nn.Parameter` that is given is kept as it is, so that an optimiser can change it. Gradients reach other tensors
+    that require them, too; of one that was computed the chain is built anew for each backward pass.
 
     Raises
     ------
@@ -104,6 +106,7 @@ class RigidChain(ReducedModel):
             if bool((getattr(self, name)[..., 1] != 0).any()):
                 raise InputError(f"{name}: a chain in the plane (x-z) takes none along y; set space=True")
         self.register_buffer("_sums", torch.ones(self.n_dofs, self.n_dofs, dtype=self.dtype).tril(), persistent=False)
+        self._warn_of_odd_elements()
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
         self.warn_of_size()
 
@@ -133,11 +136,17 @@ class RigidChain(ReducedModel):
             dampers have the viscosity in place of both. A spring between unlike elements stands for half a
             segment of either.
 
+        The chain's constants are made of these numbers once. So an `nn.Parameter` is refused: an optimiser would change
+        it without changing the chain. Train the chain's own (`trainable.scaled(chain, ["stiffness_z"])`), or build it
+        anew for each backward pass from tensors that require gradients.
+
         In space the springs act on the angles about z, y and x, one after the other, not on the rotation. So a joint
         that bends about an axis between y and z is stiffer than about y or z: by .5 % of the energy at .2 rad, 3.3 % at
         .5 rad and 15.7 % at 1 rad, half-way between them (shear = youngs / 3). Take segments enough.
         """
         segments = whole_number(segments, "segments")
+        given = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
+        _refuse_parameters(given | {"viscosity": viscosity, "shear": shear})
         if space and shear is None:
             raise InputError("shear: a chain in space needs the shear modulus [Pa], by which its springs twist")
         if not space and shear is not None:
@@ -264,18 +273,20 @@ class RigidChain(ReducedModel):
 
     def forward_dynamics(self, state: ChainState, control: Control | None = None) -> Tensor:
         """Return the accelerations of the joints (B, J) that springs, dampers, gravity and the control's force give."""
-        control = control or Control()
+        control = control_of(control)
         self.check_batch(state, control)
         force = state.q.new_zeros(()).expand_as(state.q) if control.force is None else control.force.to(state.q)
         return accelerations(self.dynamics(), *map(_stage, (state.q, state.velocity, force)))[:, 0].t()
 
     def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (B, J) that move the joints so: M q'' + C q' + g, without springs and dampers."""
+        self.refuse_other_coordinates(q=q, velocity=velocity, acceleration=acceleration)
         torque = self.dynamics().chain.at(_stage(q)).torque(_stage(velocity), _stage(acceleration))
         return torque[:, 0].t()
 
     def mass_matrix(self, q: Tensor) -> Tensor:
         """Return M (B, J, J)."""
+        self.refuse_other_coordinates(q=q)
         chain = self.dynamics().chain
         chain = dataclasses.replace(chain, gravity=torch.zeros_like(chain.gravity))
         at = _stage(q).expand(-1, self.n_dofs, -1).contiguous()
@@ -284,10 +295,12 @@ class RigidChain(ReducedModel):
 
     def points(self, q: Tensor) -> Tensor:
         """Return where the joints and the tip are (B, K + 1, 3) [m]."""
+        self.refuse_other_coordinates(q=q)
         return _rows(self.dynamics().chain.at(_stage(q)).places(_stage(torch.zeros_like(q)))[0])
 
     def tip_spin(self, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the angular velocity of the last element (B, 3) [rad/s]."""
+        self.refuse_other_coordinates(q=q, velocity=velocity)
         return self.dynamics().chain.at(_stage(q)).tip_spin(_stage(velocity))[:, 0].t()
 
     def energies(self, state: ChainState, control: Control | None = None) -> dict[str, Tensor]:
@@ -307,6 +320,28 @@ class RigidChain(ReducedModel):
         return {}
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _warn_of_odd_elements(self) -> None:
+        """Warn of centres of mass far outside of their elements, and of inertias that no body has."""
+        if len(robots(self)) > 1:  # which is refused
+            return
+        centre, length = torch.broadcast_tensors(self.centre.detach(), self.length.detach())
+        if bool(((centre < -length) | (centre > 2 * length)).any()):
+            warnings.warn(
+                "RigidChain: a centre of mass lies farther outside of its element than that is long; centres are "
+                "measured from the element's first joint, in m",
+                UserWarning,
+                stacklevel=3,
+            )
+        if self.space:
+            about = torch.stack(torch.broadcast_tensors(*(getattr(self, f"inertia_{axis}").detach() for axis in AXES)))
+            if bool((about > (1 + 1e-6) * (about.sum(0) - about)).any()):
+                warnings.warn(
+                    "RigidChain: inertias about x, y and z, of which one is more than the other two together, are of "
+                    "no body; they are about the centre of mass, in kg m^2",
+                    UserWarning,
+                    stacklevel=3,
+                )
 
     def _keep(self, name: str, value: Tensor) -> None:
         if isinstance(value, nn.Parameter):
@@ -394,6 +429,17 @@ def _refuse_unlike_batches(*values: Tensor) -> None:
             "length, diameter, density, youngs, viscosity, shear: given for different numbers of robots: "
             f"{sorted(robots)}"
         )
+
+
+def _refuse_parameters(given: Mapping[str, Any]) -> None:
+    """Refuse parameters among the numbers of a cylinder, of which constants are made once."""
+    for name, value in given.items():
+        if isinstance(value, nn.Parameter):
+            raise InputError(
+                f"RigidChain.cylinder: {name}: got an nn.Parameter; the chain's constants are made of it once, so an "
+                "optimiser would change it without changing the chain. Give it detached, and train what the chain "
+                'holds: trainable.scaled(chain, ["stiffness_z"]) or shifted(...); see docs/rigid_elements.md'
+            )
 
 
 def _in_series(rigidity: Tensor, step: Tensor) -> Tensor:

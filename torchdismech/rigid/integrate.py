@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,13 +17,14 @@ from torchdismech.rigid.newton import solved
 from torchdismech.rigid.stages import Stages
 from torchdismech.rigid.state import ChainState
 from torchdismech.rigid.tableau import Block, radau_iia, sdirk2
-from torchdismech.robot.state import Control, running_robots
+from torchdismech.robot.state import Control, control_of, running_robots
 from torchdismech.trainable import refuse_negative
 
 __all__ = ["ChainIntegrator", "ChainStepInfo", "Radau", "Sdirk2", "chain_integrator"]
 
 Schedule = Callable[[Tensor, RigidChain], Control]
 
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-6}  # rad; 30 soft elements do not come to 1e-7 in float32
 NEAR_LOCK = 0.2  # rad: failures where an angle about y is nearer to 90 degrees than this are said to come from that
 
 
@@ -58,7 +60,8 @@ class ChainIntegrator:
     ----------
     dt : step, over which the control is held [s].
     h : parts that it is taken in [s], which divide it; by default one.
-    tolerance : by how much the next iteration of Newton's method would change an angle where it ends [rad].
+    tolerance : by how much the next iteration of Newton's method would change an angle where it ends [rad]; by default
+        1e-10 for chains in torch.float64, 1e-6 in torch.float32, whose rounding is more than the former.
     max_iterations : of Newton's method, for each part.
     max_substeps : robots whose step fails try again in 2, 4, ... up to this many times as many parts; 0 or 1 turns
         that off.
@@ -75,15 +78,15 @@ class ChainIntegrator:
         self,
         dt: float,
         h: float | None = None,
-        tolerance: float = 1e-10,
+        tolerance: float | None = None,
         max_iterations: int = 30,
         max_substeps: int = 0,
     ):
         dt = real_number(dt, "dt", "a number of seconds")
         h = dt if h is None else real_number(h, "h", "a number of seconds")
-        tolerance = real_number(tolerance, "tolerance")
+        tolerance = None if tolerance is None else real_number(tolerance, "tolerance")
         for name, value in (("dt", dt), ("h", h), ("tolerance", tolerance)):
-            if not (math.isfinite(value) and value > 0):
+            if value is not None and not (math.isfinite(value) and value > 0):
                 raise InputError(f"{name}: expected a finite number above 0, got {value}")
         parts = round(dt / h)
         if h > dt or abs(parts * h - dt) > 1e-9 * dt:
@@ -112,7 +115,7 @@ class ChainIntegrator:
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
         refuse_unstepped(self, model, RigidChain)
-        control = control or Control()
+        control = control_of(control)
         running = running_robots(state, running)
         model.check_batch(state, control)
         refuse_negative(model)
@@ -126,8 +129,12 @@ class ChainIntegrator:
             status, residual, substeps = (torch.where(failed, new, old) for old, new in pairs)
             after, info = after.merged(again, taken), ChainStepInfo(status, iterations, residual, substeps)
             more *= 2
-        if throw and not bool(info.converged.all()):
-            raise SimulationError.from_status(info.status, f"step from t = {float(state.time.max()):g} s")
+        lost, occasion = ~info.converged, f"step from t = {float(state.time.max()):g} s"
+        cause = control.not_finite(lost, state.time) if bool(lost.any()) else None
+        if throw and bool(lost.any()):
+            raise SimulationError.from_status(info.status, occasion, cause)
+        if cause is not None:
+            warnings.warn(f"{occasion}: {cause}", RuntimeWarning, stacklevel=2)
         return after, info
 
     def prepare(self, model: RigidChain, state: ChainState, steps: int) -> None:
@@ -141,7 +148,7 @@ class ChainIntegrator:
         self, model: RigidChain, state: ChainState, control: Control, parts: int, running: Tensor
     ) -> tuple[ChainState, ChainStepInfo]:
         """Take the step in so many parts."""
-        h = self.dt / parts
+        h, tolerance = self.dt / parts, TOLERANCES[model.dtype] if self.tolerance is None else self.tolerance
         dynamics = model.dynamics()
         q, velocity, acceleration = (x.t().contiguous()[:, None] for x in (state.q, state.velocity, state.acceleration))
         force = torch.zeros_like(q) if control.force is None else control.force.t().contiguous()[:, None]
@@ -162,7 +169,7 @@ class ChainIntegrator:
                 count = len(block.times)
                 known_v, known_q = known_v.expand(-1, count, -1), known_q.expand(-1, count, -1)
                 problem = Stages(block, h, dynamics, known_v, known_q, force)
-                root = solved(problem, acceleration.detach(), going, self.tolerance, self.max_iterations)
+                root = solved(problem, acceleration.detach(), going, tolerance, self.max_iterations)
                 failed = going & (root.status != Status.CONVERGED)
                 status = torch.where(failed, _said_of_lock(model, q, root.status), status)
                 going = going & (root.status == Status.CONVERGED)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torchdismech.records import field_names, replaced
 from torchdismech.rows import finite_rows
 from torchdismech.values import split, where_rows
 
-__all__ = ["STATES", "BatchState", "Control", "State", "running_robots", "tensor_fields"]
+__all__ = ["STATES", "BatchState", "Control", "State", "control_of", "running_robots", "tensor_fields"]
 
 
 class BatchState:
@@ -96,6 +96,16 @@ def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
 
 STATES = "a state, such as model.initial_state()"
 SHAPE, DTYPE, DEVICE = attrgetter("shape"), attrgetter("dtype"), attrgetter("device")
+
+
+def control_of(given: object) -> Control:
+    """Return the control that a caller gave, one that sets nothing for None; refuse what is none."""
+    if given is None:
+        return Control()
+    if isinstance(given, Tensor):
+        raise InputError("control: expected a Control, got Tensor: write Control(force=...), or what else it is to set")
+    refuse_other_kind("control", given, Control, "a Control")
+    return cast(Control, given)
 
 
 def running_robots(state: BatchState, given: Tensor | None) -> Tensor:
@@ -266,6 +276,29 @@ class Control:
     def _given(self) -> Mapping[str, Tensor]:
         own = vars(self)
         return {name: own[name] for name in field_names(self) if own[name] is not None and name != "values"}
+
+    def not_finite(self, rows: Tensor, time: Tensor, clamped: Tensor | None = None) -> str | None:
+        """Return what is not finite for some robots (B,) at the times (B,), in a sentence; None where all is.
+
+        Parameters
+        ----------
+        clamped : the dofs of which `clamped_q` is read; None: all.
+        """
+        for name, value in {**self.tensors(), **{f"values[{k!r}]": v for k, v in self.values.items()}}.items():
+            if name == "clamped_q" and clamped is not None:
+                value = value[:, clamped]
+            finite = torch.isfinite(value)
+            finite = finite.flatten(1).all(1) if finite.dim() > 1 else finite.all()
+            off = ~finite.expand(len(rows)) & rows
+            if bool(off.any()):
+                robot = int(off.nonzero()[0])
+                own = value[robot % len(value)] if value.dim() else value
+                what = "NaN" if bool(own.isnan().any()) else "an infinite number"
+                return (
+                    f"Control.{name} of robot {robot} at t = {float(time[robot]):g} s holds {what}: look at what makes "
+                    "it, a schedule, a controller or its network"
+                )
+        return None
 
     def rows(self, index) -> Control:
         """Return the control of the robots that `index` selects."""

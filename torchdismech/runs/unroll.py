@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
 from torchdismech.errors import InputError, SimulationError, Status, whole_number
+from torchdismech.model.reduced import ReducedModel
 from torchdismech.robot.state import BatchState, Control, State
 from torchdismech.runs.stepping import (
     Courses,
@@ -51,6 +52,7 @@ class Unrolled(Generic[S]):
     iterations : (steps, B) Newton iterations.
     memory : what the controller remembers at the end, if it does: tensors (B, ...) by name.
     observed : what `observe` returned, (steps, B, ...) by name.
+    points : finds the points (B, N, 3) of chains and arms at q (B, n), by their constants of now; None of other robots.
     """
 
     q: Tensor
@@ -60,14 +62,17 @@ class Unrolled(Generic[S]):
     iterations: Tensor
     memory: Memory = field(default_factory=dict)
     observed: Mapping[str, Tensor] = field(default_factory=dict)
+    points: Callable[[Tensor], Tensor] | None = None
 
     @property
     def positions(self) -> Tensor:
-        """Positions of the nodes (steps + 1, B, N, 3) [m]; of chains and arms `model.points(q)` gives the points."""
+        """Positions of the nodes (steps + 1, B, N, 3) [m]; of chains and arms those of their points."""
+        if self.points is not None:
+            return torch.stack([self.points(q) for q in self.q])
         if not isinstance(self.state, State):
             raise InputError(
                 "Unrolled.positions: expected states of rods and shells, whose q holds positions, got "
-                f"{type(self.state).__name__}: model.points(q[k]) gives positions"
+                f"{type(self.state).__name__}"
             )
         return self.q[..., : 3 * self.state.n_nodes].unflatten(-1, (-1, 3))
 
@@ -129,7 +134,7 @@ def unroll(
         if bar is not None:
             bar.close()
     warn_of_failures(at.status, "unroll", "and what is differentiated is that state")
-    return _joined(state, parts, at)
+    return _joined(model, state, parts, at)
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,7 @@ def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
     return values
 
 
-def _joined(initial: S, parts: Sequence[_Steps], end: _Reached[S]) -> Unrolled[S]:
+def _joined(model: Robots, initial: S, parts: Sequence[_Steps], end: _Reached[S]) -> Unrolled[S]:
     """Return the steps of all parts, one after the other."""
     return Unrolled(
         torch.cat([initial.q[None], *(part.q for part in parts)]),
@@ -214,4 +219,5 @@ def _joined(initial: S, parts: Sequence[_Steps], end: _Reached[S]) -> Unrolled[S
         torch.cat([part.iterations for part in parts]),
         end.memory,
         {name: torch.cat([part.observed[name] for part in parts]) for name in parts[0].observed},
+        model.points if isinstance(model, ReducedModel) else None,
     )

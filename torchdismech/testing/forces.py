@@ -11,7 +11,7 @@ from torchdismech.errors import refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.model import Model
 from torchdismech.model.hooks import settle_dependence
-from torchdismech.robot.state import Control, State
+from torchdismech.robot.state import Control, State, control_of
 from torchdismech.testing.report import Check, Report, comparison, difference_step
 from torchdismech.testing.robots import alone_check, refuse_other_robots
 
@@ -32,7 +32,7 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
         refuse_other_kind(f"check_force(force, model, state): {name}", given, kind, f"a {kind.__name__}")
     refuse_other_robots("check_force", force, state.batch, "take a state of COUNT: model.initial_state(batch=COUNT)")
     report = Report(f"{type(force).__name__}{' (explicit)' if force.explicit else ''}: {state.batch} robots")
-    control = control or Control()
+    control = control_of(control)
     if not hasattr(force, "body"):
         force.bind(model.body)
         settle_dependence(force, model.batch, state, control)

@@ -15,7 +15,7 @@ from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.topology import Held, find_joint_springs, find_rods, find_springs
 from torchdismech.model import Model
 from torchdismech.robot.body import Body, Sections
-from torchdismech.robot.state import Control, State
+from torchdismech.robot.state import Control, State, control_of
 from torchdismech.testing.report import (
     SYMMETRY,
     Report,
@@ -52,7 +52,7 @@ def check_symmetry(
         refuse_other_kind(f"check_symmetry(force, model, state): {name}", given, kind, f"a {kind.__name__}")
     if rotation not in ("gravity", "any", None):
         raise InputError(f"check_symmetry: rotation has to be 'gravity', 'any' or None, got {rotation!r}")
-    control = control or Control()
+    control = control_of(control)
     report = Report(f"{type(force).__name__}: symmetries, {state.batch} robots")
     value = force(state, control).detach()
     if rotation is not None:

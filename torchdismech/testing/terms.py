@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdismech.compilation import Compilation, Cost
 from torchdismech.elastic import Assembly, ElasticTerm, Energy, LinearElastic, Stencil
 from torchdismech.errors import InputError, refuse_other_kind, whole_number
-from torchdismech.robot.state import Control, State
+from torchdismech.robot.state import Control, State, control_of
 from torchdismech.sparse import Pattern
 from torchdismech.testing.report import (
     SAME,
@@ -47,7 +47,7 @@ def check_stencil(stencil: Stencil, state: State, control: Control | None = None
         "check_stencil", stencil, state.batch, "take a state of COUNT: model.initial_state(batch=COUNT)"
     )
     report = Report(f"{type(stencil).__name__}: {stencil.count} stencils, {state.batch} robots")
-    control = control or Control()
+    control = control_of(control)
     constants = stencil.constants(state, control)
     q = state.q.t().contiguous()
     missing = sum(int((dofs >= len(q)).sum()) for variable in stencil.variables for dofs, _ in variable)

@@ -114,7 +114,7 @@ class Frame:
         return {dataset: row[name] for name, dataset in DATASETS.items()} | _named(self)
 
 
-@dataclass
+@dataclass(repr=False)
 class Trajectory:
     """The stored frames of a run of B robots.
 
@@ -157,6 +157,13 @@ class Trajectory:
     memory: dict[str, Tensor] = field(default_factory=dict)
     strains: dict[str, Tensor] = field(default_factory=dict)
     reactions: dict[str, Tensor] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return how many frames, robots and nodes there are, when the run ends, and how many robots failed."""
+        frames, robots, nodes = self.positions.shape[:3]
+        ends = f"to t = {float(self.time[-1]):.6g} s" if frames else "empty"
+        of = f"{frames} frame{'s' * (frames != 1)} of {robots} robot{'s' * (robots != 1)}, {nodes} points each"
+        return f"Trajectory({of}, {ends}, {int(self.failed.sum())} failed)"
 
     @property
     def batch(self) -> int:
