@@ -299,6 +299,9 @@ def test_fields_across_the_plane_are_refused(load):
     planar = ROBOT.replace("[[clamp]]", "planar = true\n[[clamp]]")
     with pytest.raises(InputError, match=r"planar: Magnetic\.field is along y"):
         load(planar + ROD + MAGNET + "[magnetic]\nconstant = [0, 1.0, 0]\n").build()
+    with pytest.raises(InputError, match=r"planar: Magnetic\.field\.second is along y"):
+        turning = '[magnetic]\nrotating = {amplitude = 1.0, frequency = 1.0, plane = "xy"}\n'
+        load(planar + ROD + MAGNET + turning).build()
 
 
 @pytest.mark.parametrize(
@@ -306,7 +309,7 @@ def test_fields_across_the_plane_are_refused(load):
     [
         ("def field(time):\n    return 1 / 0\n", "field of .* raised ZeroDivisionError in line 2: division by zero"),
         ("def field(time):\n    return (1.0, 2.0)\n", r"function of time has to return \(3,\)"),
-        ("def field(time):\n    return None\n", "field of .* raised"),
+        ("def field(time):\n    return None\n", r"field of .*has to return \(3,\) .* got None"),
         ("def field(time):\n    return (0.0, float('nan'), 0.0)\n", "expected finite numbers at time 0"),
         ("field = 3\n", "has no function 'field'"),
         ("1 / 0\n", "does not run: ZeroDivisionError"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.magnetics.robots import FIELDS, coil
-from torchdismech import Circle, InputError, Material, RobotBuilder, magnetics, meshes, straight
+from torchdismech import Circle, Control, InputError, Material, RobotBuilder, magnetics, meshes, straight
 
 SOUND = [[1.0, 2.0, 0.5], [2.0, -3.0, 0.1], [0.5, 0.1, 2.0]]  # a gradient that a static field may have
 
@@ -170,3 +170,20 @@ def test_fields_that_give_no_vectors_are_refused(given):
 
     with pytest.raises(InputError, match=r"Odd: forward\(position, time\) has to return \(B, E, 3\).*, got "):
         coil(Odd())
+
+
+def test_fields_of_each_robot_are_tried_with_as_many_robots():
+    """Build robots in a field that reads its tensor of each robot as one with a row for each."""
+
+    class Swell(magnetics.Field):
+        per_robot = ("strength",)
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("strength", torch.tensor([[0.1], [0.2]], dtype=torch.float64))
+
+        def forward(self, position, time):
+            return self.strength.expand(position.shape[:2])[..., None] * position
+
+    model, force = coil(Swell())
+    assert model.batch == 2 and force(model.initial_state(), Control()).shape == (2, model.n_dofs)

@@ -152,6 +152,27 @@ REFUSED = {
         lambda: rod(planar=True, loads=[magnetics.Magnetic((0, 1e4, 0), magnetics.Rotating(0.01, 1.0))]),
         "planar: Magnetic.magnetisation is along y",
     ),
+    "field that turns out of plane": (
+        lambda: rod(
+            planar=True, loads=[magnetics.Magnetic((1e4, 0, 0), magnetics.Rotating(1.0, 2.0, second=(0, 1, 0)))]
+        ),
+        "planar: Magnetic.field.second is along y",
+    ),
+    "function out of plane": (
+        lambda: rod(planar=True, loads=[magnetics.Magnetic((1e4, 0, 0), lambda time: (0.0, 0.01, 0.0))]),
+        r"planar: Magnetic.field \(Timed\) is along y wherever the robot is at rest",
+    ),
+    "magnet out of plane": (
+        lambda: rod(planar=True, loads=[magnetics.Magnetic((1e4, 0, 0), magnetics.Dipole((0, 1, 0), (0.1, 0, 0.9)))]),
+        r"planar: Magnetic.field \(Dipole\) is along y",
+    ),
+    "gradient out of plane": (
+        lambda: rod(
+            planar=True,
+            loads=[magnetics.Magnetic((1e4, 0, 0), magnetics.Gradient((0, 1, 0), [[0, 1, 0], [1, 0, 0], [0, 0, 0]]))],
+        ),
+        r"planar: Magnetic.field \(Gradient\) is along y",
+    ),
     "field out of plane at all times": (
         lambda: rod(planar=True, loads=[magnetics.Magnetic((1e4, 0, 0), magnetics.Table([0, 1], [[0, 1, 0]] * 2))]),
         "planar: Magnetic.field is along y",
@@ -316,6 +337,9 @@ def test_what_is_not_refused():
     """Take what is near: small fibres, gravity with a part in the plane, numbers of numpy for a batch."""
     rod(Circle(1e-7))
     rod(planar=True, loads=[forces.Gravity((0.0, 5.0, -9.81)), forces.Gravity((0.0, 0.0, 0.0))])
+    pulled = magnetics.Gradient((0, 1, 0), [[0, 1, 0], [1, 0, 0], [0, 0, 0]])  # along x, by what is magnetised along y
+    for magnetisation, field in (((1e4, 1e4, 0), pulled), ((1e4, 0, 0), lambda time: (0.0, 0.01, 1e-3))):
+        rod(planar=True, loads=[magnetics.Magnetic(magnetisation, field)])
     assert rod().initial_state(batch=np.int64(2)).batch == 2
     assert rod().initial_state(batch=3, q=rod().initial_state().q).batch == 3
     shell(thickness=1e-7)

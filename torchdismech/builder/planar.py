@@ -11,11 +11,20 @@ from torchdismech.contact import HalfSpace, Obstacle
 from torchdismech.elastic import Energy, Inelastic
 from torchdismech.errors import InputError
 from torchdismech.forces import Buoyancy, Force, Gravity, LineLoad, PointForce, PointMoment
-from torchdismech.magnetics import Constant, Magnetic, Table
+from torchdismech.fused import is_own
+from torchdismech.magnetics import Constant, Magnetic, Rotating, Table
 from torchdismech.robot.body import Body
 from torchdismech.robot.plane import IN_PLANE
 
-__all__ = ["refuse_moments_out_of_plane", "refuse_out_of_plane", "refuse_stiffness_out_of_plane", "stiffnesses_in"]
+__all__ = [
+    "refuse_fields_out_of_plane",
+    "refuse_moments_out_of_plane",
+    "refuse_out_of_plane",
+    "refuse_stiffness_out_of_plane",
+    "stiffnesses_in",
+]
+
+TIMES = (0.0, *(10.0**k for k in range(-4, 4)), *(3.0 * 10.0**k for k in range(-4, 4)))  # s, not periodic
 
 
 def refuse_out_of_plane(forces: Sequence[Force]) -> None:
@@ -50,9 +59,35 @@ def _vectors_of(force: Force) -> Iterator[tuple[str, Tensor]]:
         yield "magnetisation", force.magnetisation.detach()
         if isinstance(force.field, Constant):
             yield "field", force.field.value.detach().unsqueeze(-2)
+        if isinstance(force.field, Rotating):  # half of which would do nothing
+            yield "field.first", force.field.first.unsqueeze(-2)
+            yield "field.second", force.field.second.unsqueeze(-2)
         if isinstance(force.field, Table):
             values = force.field.rows.detach()
             yield "field", values if values.dim() == 2 else values.transpose(0, 1)
+
+
+@torch.no_grad()
+def refuse_fields_out_of_plane(forces: Sequence[Force], body: Body) -> None:
+    """Refuse fields of the library, and functions of time, that are along y wherever a planar robot is at rest.
+
+    They would do nothing, at all of the times `TIMES`. But those that differ from place to place pull at what is
+    magnetised along y. Fields that are zero at these times are not known.
+    """
+    middles = body.nodes[torch.as_tensor(body.rod_edges)].mean(1)
+    for force in forces:
+        if not isinstance(force, Magnetic) or not is_own(force.field):
+            continue
+        if not force.field.uniform and bool((force.magnetisation[..., 1] != 0).any()):
+            continue
+        found = [force.field(middles[None], middles.new_full((1,), time)).abs() for time in TIMES]
+        largest = torch.stack([one.amax(1) for one in found]).amax(0)  # (B, 3)
+        if bool((largest[:, [0, 2]].amax(1) < IN_PLANE * largest[:, 1]).any()):
+            raise InputError(
+                f"planar: {type(force).__name__}.field ({type(force.field).__name__}) is along y wherever the robot is "
+                "at rest, so it does nothing: a planar robot keeps to the x-z plane, and up is usually z; turn the "
+                "field, or build the robot with planar=False"
+            )
 
 
 def refuse_moments_out_of_plane(forces: Sequence[Force], body: Body, directors: Tensor) -> None:

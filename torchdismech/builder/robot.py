@@ -29,6 +29,7 @@ from torchdismech.builder.given import (
 )
 from torchdismech.builder.parts import in_one_place, nearest, warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
+    refuse_fields_out_of_plane,
     refuse_moments_out_of_plane,
     refuse_out_of_plane,
     refuse_stiffness_out_of_plane,
@@ -469,6 +470,8 @@ class RobotBuilder:
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
         model = Model(body, terms, forces, free, solver, compile, self._self_contacts, slides)
+        if self.planar:
+            refuse_fields_out_of_plane(forces, body)
         warn_of_thin_obstacles(model.obstacles)
         return model.to(device=device, dtype=dtype)
 

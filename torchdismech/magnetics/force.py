@@ -25,7 +25,7 @@ from torchdismech.magnetics.shells import MagneticShellStencil, plane_coordinate
 from torchdismech.magnetics.stencil import MagneticStencil
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Values
+from torchdismech.values import Values, first_for
 
 __all__ = ["Magnetic", "MagneticShells", "Magnetised", "fields_at"]
 
@@ -212,10 +212,11 @@ def _refuse_odd_field(field: Field, position: Tensor) -> None:
     """Refuse a user's field in space that gives no vectors at positions (E, 3)."""
     if field.uniform or is_own(field):
         return
-    found = field(position[None], position.new_zeros(1))
+    robots = max(first_for(field), default=1)
+    found = field(position.expand(robots, -1, -1), position.new_zeros(robots))
     if not isinstance(found, Tensor) or found.shape[1:] != position.shape:
         got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        expected = f"(B, E, 3), such as {(1, *position.shape)}"
+        expected = f"(B, E, 3), such as {(robots, *position.shape)}"
         raise InputError(f"{type(field).__name__}: forward(position, time) has to return {expected}, got {got}")
 
 
