@@ -374,8 +374,12 @@ def test_functions_of_time_are_evaluated_where_forces_are(integrator):
         (lambda x, time: x, "Magnetic: cannot be evaluated for 3 robots.* missing 1 required positional argument"),
         (lambda time: None, r"function of time has to return \(3,\) or .* got None"),
         (lambda time: "a", r"function of time has to return \(3,\) or .* got 'a'"),
+        (
+            lambda time: torch.ones(8, 1) * time[:, None],
+            r"fields of single robots are a Table\(times, values \(T, B, 3",
+        ),
     ],
-    ids=["random", "in place", "class", "of positions", "none", "text"],
+    ids=["random", "in place", "class", "of positions", "none", "text", "of eight robots"],
 )
 def test_functions_of_time_are_looked_at(field, said):
     """Refuse functions that are none of time alone when the model is built, in words."""

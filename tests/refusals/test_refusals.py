@@ -338,7 +338,9 @@ def test_what_is_not_refused():
     rod(Circle(1e-7))
     rod(planar=True, loads=[forces.Gravity((0.0, 5.0, -9.81)), forces.Gravity((0.0, 0.0, 0.0))])
     pulled = magnetics.Gradient((0, 1, 0), [[0, 1, 0], [1, 0, 0], [0, 0, 0]])  # along x, by what is magnetised along y
-    for magnetisation, field in (((1e4, 1e4, 0), pulled), ((1e4, 0, 0), lambda time: (0.0, 0.01, 1e-3))):
+    turning = magnetics.Rotating(torch.ones(2, 1), 1.0)
+    partly = lambda time: (0.0, 0.01, 1e-3)  # noqa: E731
+    for magnetisation, field in (((1e4, 1e4, 0), pulled), ((1e4, 0, 0), partly), ((1e4, 0, 0), turning)):
         rod(planar=True, loads=[magnetics.Magnetic(magnetisation, field)])
     assert rod().initial_state(batch=np.int64(2)).batch == 2
     assert rod().initial_state(batch=3, q=rod().initial_state().q).batch == 3

@@ -15,6 +15,7 @@ from torchdismech.fused import is_own
 from torchdismech.magnetics import Constant, Magnetic, Rotating, Table
 from torchdismech.robot.body import Body
 from torchdismech.robot.plane import IN_PLANE
+from torchdismech.values import first_for
 
 __all__ = [
     "refuse_fields_out_of_plane",
@@ -80,7 +81,9 @@ def refuse_fields_out_of_plane(forces: Sequence[Force], body: Body) -> None:
             continue
         if not force.field.uniform and bool((force.magnetisation[..., 1] != 0).any()):
             continue
-        found = [force.field(middles[None], middles.new_full((1,), time)).abs() for time in TIMES]
+        robots = max(first_for(force.field), default=1)
+        places = middles.expand(robots, -1, -1)
+        found = [force.field(places, middles.new_full((robots,), time)).abs() for time in TIMES]
         largest = torch.stack([one.amax(1) for one in found]).amax(0)  # (B, 3)
         if bool((largest[:, [0, 2]].amax(1) < IN_PLANE * largest[:, 1]).any()):
             raise InputError(

@@ -264,6 +264,11 @@ def _hint_of_robots(module: nn.Module, trials: int) -> str:
             elif name not in known and value.dim() > 1 and value.shape[0] not in (1, trials):
                 unnamed.append(said)
     hint = ""
+    if any(getattr(part, "runs_users_code", False) for part in every_module(module)):
+        hint += (
+            " A function of time is asked for any number of robots, each with its own time; fields of single robots "
+            "are a Table(times, values (T, B, 3)), or set by Control(values=...)"
+        )
     if unnamed:
         hint += (
             " Batches are evaluated by parts: a tensor of single robots (first dimension) has to be a parameter or "
