@@ -52,7 +52,7 @@ def cause_of_failure(
         here, clamped = failed & (step == number), model.body.clamped.dofs
         if cause := control.not_finite(here, state.time + (number + 1) * dt, clamped):
             return cause
-        if cause := _pulled_in(model, control, failed & (step == number)):
+        if cause := _pulled_in(model, control, here):
             return cause
     first = failed & (step == 0)
     return cause_in_hooks(model, state, acting, first, info.status, dt) or _moved_far(model, state, acting, first)
