@@ -37,7 +37,16 @@ from torch import Tensor
 
 from torchdismech.geometry.vec3 import Vec3, outer_sym
 
-__all__ = ["PAIRS_3", "PAIRS_8", "BendTwist", "bend_twist", "reference_twist", "stretch", "stretch_derivatives"]
+__all__ = [
+    "PAIRS_3",
+    "PAIRS_8",
+    "BendTwist",
+    "EdgeFrame",
+    "bend_twist",
+    "reference_twist",
+    "stretch",
+    "stretch_derivatives",
+]
 
 PAIRS_3 = [(i, j) for i in range(3) for j in range(i, 3)]
 PAIRS_8 = [(i, j) for i in range(8) for j in range(i, 8)]
@@ -66,8 +75,8 @@ def stretch_derivatives(e: Vec3, rest_length: Tensor) -> tuple[Tensor, list[Tens
 
 
 @dataclass
-class _Edge:
-    """One edge of a spring: tangent, 1/length, reference directors and the turn of the transported frame."""
+class EdgeFrame:
+    """An edge: tangent, 1/length, reference directors and the turn of the transported frame."""
 
     t: Vec3
     inverse: Tensor
@@ -76,20 +85,26 @@ class _Edge:
     turn: Vec3  # dphi/de
     start: Vec3  # the anchor's tangent
 
+    @classmethod
+    def of(cls, e: Vec3, start: Vec3, anchor: Vec3) -> EdgeFrame:
+        """Return that of an edge whose first director is the anchor, transported from the tangent at the start."""
+        inverse = 1 / torch.sqrt(e.dot(e))
+        t = e.times(inverse)
+        axis = start.cross(t)
+        cosine = start.dot(t)
+        over = 1 / (1 + cosine)
+        d1 = anchor.times(cosine) + axis.cross(anchor) + axis.times(axis.dot(anchor) * over)
+        return cls(t, inverse, d1, t.cross(d1), axis.times(-over * inverse), start)
+
     def directors(self, theta: Tensor) -> tuple[Vec3, Vec3]:
         """Return the reference directors, turned by an angle about the tangent."""
         cos, sin = torch.cos(theta), torch.sin(theta)
         return self.d1.times(cos) + self.d2.times(sin), self.d2.times(cos) - self.d1.times(sin)
 
-
-def _edge(e: Vec3, start: Vec3, anchor: Vec3) -> _Edge:
-    inverse = 1 / torch.sqrt(e.dot(e))
-    t = e.times(inverse)
-    axis = start.cross(t)
-    cosine = start.dot(t)
-    over = 1 / (1 + cosine)
-    d1 = anchor.times(cosine) + axis.cross(anchor) + axis.times(axis.dot(anchor) * over)
-    return _Edge(t, inverse, d1, t.cross(d1), axis.times(-over * inverse), start)
+    def twice_mean(self) -> Vec3:
+        """Return m in the derivative of the turn by e, symmetrised: - turn (x) m / |e|."""
+        over = 1 / (1 + self.start.dot(self.t))
+        return self.t + (self.start + self.t).times(over)  # the second is tt of the anchor's and the present tangent
 
 
 @dataclass
@@ -99,8 +114,8 @@ class BendTwist:
     kappa1: Tensor
     kappa2: Tensor
     tau: Tensor
-    e: _Edge
-    f: _Edge
+    e: EdgeFrame
+    f: EdgeFrame
     m1e: Vec3
     m2e: Vec3
     m1f: Vec3
@@ -201,7 +216,7 @@ class BendTwist:
             h_tf_tf,
         ]  # fmt: skip
 
-    def _same_edge(self, edge: _Edge, g: Vec3, a: Vec3, over: Tensor, half_w3: Tensor) -> list[Tensor]:
+    def _same_edge(self, edge: EdgeFrame, g: Vec3, a: Vec3, over: Tensor, half_w3: Tensor) -> list[Tensor]:
         """Return the block of one edge: [-2 sym(tt g) - over (I - t t) + sym(kb (a - w3/2 (t + tt)))] / |e|^2."""
         square = edge.inverse * edge.inverse
         bending = outer_sym(self.tt, g)
@@ -235,17 +250,17 @@ class BendTwist:
         return block
 
 
-def _turned(block: list[Tensor], edge: _Edge, mixed: Vec3, theta_theta: Tensor, by_theta: Tensor) -> list[Tensor]:
+def _turned(block: list[Tensor], edge: EdgeFrame, mixed: Vec3, theta_theta: Tensor, by_theta: Tensor) -> list[Tensor]:
     """Add what the turn of the edge's transported frame contributes to its own block."""
-    over = 1 / (1 + edge.start.dot(edge.t))
-    mean = (edge.start + edge.t).times(over)  # tt of the pair (anchor's tangent, current tangent)
     rows = outer_sym(
-        edge.turn, mixed.times(2) + edge.turn.times(theta_theta) - (edge.t + mean).times(by_theta * edge.inverse)
+        edge.turn, mixed.times(2) + edge.turn.times(theta_theta) - edge.twice_mean().times(by_theta * edge.inverse)
     )
     return [b + r for b, r in zip(block, rows, strict=True)]
 
 
-def _turned_between(block: list[Tensor], e: _Edge, f: _Edge, e_by_theta_f: Vec3, f_by_theta_e: Vec3) -> list[Tensor]:
+def _turned_between(
+    block: list[Tensor], e: EdgeFrame, f: EdgeFrame, e_by_theta_f: Vec3, f_by_theta_e: Vec3
+) -> list[Tensor]:
     """Add what the turns of both transported frames contribute to the 9 entries between the edges."""
     pairs = [(i, j) for i in range(3) for j in range(3)]
     et, ft, a, b = (v.components() for v in (e.turn, f.turn, e_by_theta_f, f_by_theta_e))
@@ -286,8 +301,8 @@ def bend_twist(
     in_plane : whether edges and anchors lie in one plane or across it, directors on one side of their edges; then the
         reference twist stays as it is.
     """
-    edge_e = _edge(e, start_e, anchor_e)
-    edge_f = _edge(f, start_f, anchor_f)
+    edge_e = EdgeFrame.of(e, start_e, anchor_e)
+    edge_f = EdgeFrame.of(f, start_f, anchor_f)
     cosine = edge_e.t.dot(edge_f.t)
     chi_inverse = 1 / (1 + cosine)
     axis = edge_e.t.cross(edge_f.t)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic.stencil import Derivatives, Stencil, edge_variables
+from torchdismech.geometry.rods import EdgeFrame
 from torchdismech.geometry.vec3 import Vec3, outer_sym
 from torchdismech.magnetics.fields import Field
 
@@ -74,21 +75,11 @@ class _Edge:
     """An edge, its frame and its magnetisation P, along the edge r_t t and across it."""
 
     def __init__(self, local: list[Tensor], tangent: Tensor, director: Tensor, magnetisation: Tensor):
-        e, theta = Vec3(*local[:3]), local[-1]
-        start, anchor = Vec3(*tangent), Vec3(*director)
-        self.inverse = 1 / torch.sqrt(e.dot(e))
-        t = e.times(self.inverse)
-        axis, cosine = start.cross(t), start.dot(t)
-        over = 1 / (1 + cosine)
-        d1 = anchor.times(cosine) + axis.cross(anchor) + axis.times(axis.dot(anchor) * over)
-        d2 = t.cross(d1)
+        frame, theta = EdgeFrame.of(Vec3(*local[:3]), Vec3(*tangent), Vec3(*director)), local[-1]
         cos, sin = torch.cos(theta), torch.sin(theta)
-        along, r1, r2 = magnetisation
-        self.t, self.along = t, along
-        self.across = d1.times(r1 * cos - r2 * sin) + d2.times(r1 * sin + r2 * cos)
-        self.turn = axis.times(-over * self.inverse)
-        # the turn's derivative by e, symmetrised: - turn (x) twice_mean / |e|
-        self.twice_mean = t + (start + t).times(over)
+        self.frame, self.t, self.inverse, self.turn = frame, frame.t, frame.inverse, frame.turn
+        self.along, r1, r2 = magnetisation
+        self.across = frame.d1.times(r1 * cos - r2 * sin) + frame.d2.times(r1 * sin + r2 * cos)
 
     def density(self, field: Vec3) -> Tensor:
         """Return w."""
@@ -115,7 +106,7 @@ class _Edge:
         straight = outer_sym(t, across.times(2 * along) + t.times(parallel) - beside.times(2 * self.along))
         skewed = outer_sym(across, beside)
         turned = outer_sym(
-            self.turn, mixed.times(2) - self.turn.times(both) - self.twice_mean.times(torque * self.inverse)
+            self.turn, mixed.times(2) - self.turn.times(both) - self.frame.twice_mean().times(torque * self.inverse)
         )
         by_e = []
         for k, (s, a, r) in enumerate(zip(straight, skewed, turned, strict=True)):
