@@ -164,10 +164,11 @@ def test_how_much_of_the_loads_acts_is_a_kind_of_its_own():
     """Take a step under all of its loads after steps under half of them, which were recorded."""
     integrator, running = ImplicitEuler(2e-3), torch.ones(1, dtype=torch.bool)
 
-    def stepped(model, share, count):
+    def stepped(model, factor, count):
         state = model.initial_state()
         for _ in range(count):
-            state, _ = differentiable_step(StepProblem(model, integrator, state, Control(), 2e-3, running, share=share))
+            problem = StepProblem(model, integrator, state, Control(), 2e-3, running, load_factor=factor)
+            state, _ = differentiable_step(problem)
         return state
 
     model = rods_on_cpu(1)

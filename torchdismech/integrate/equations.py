@@ -122,10 +122,12 @@ class StepEquations:
         with per_robot(self.model).taken(robots).in_place():
             state, control = rows(robots), start.control.rows(robots)
             elapsed = self.scheme.time * self.dt if self.scheme.inertial else None
-            share = start.share[robots] if isinstance(start.share, Tensor) else start.share
+            load_factor = start.load_factor[robots] if isinstance(start.load_factor, Tensor) else start.load_factor
             rate = self.scheme.strain_rate(state, self.dt)
-            constants = self.mechanics.term_constants(state, control, elapsed, share, not self.scheme.inertial, rate)
-            part = StepStart(state, control, constants, start.held_force[robots], pairs, share)
+            constants = self.mechanics.term_constants(
+                state, control, elapsed, load_factor, not self.scheme.inertial, rate
+            )
+            part = StepStart(state, control, constants, start.held_force[robots], pairs, load_factor)
             equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
             equations.descending = self.descending
             equations.hold(self.load[robots])

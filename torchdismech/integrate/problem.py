@@ -63,7 +63,7 @@ class StepProblem:
     values : what the model holds in place of its own tensors while the step is taken.
     dt : length of the step [s].
     running : (B,) robots to step.
-    share : how much of the external forces acts.
+    load_factor : how much of the external forces acts.
     divisible : whether robots whose step fails take it again in smaller parts.
     following : the controls of steps that are to be taken after this one, where a recording takes them; else this one
         is taken alone, as where autograd records.
@@ -79,7 +79,7 @@ class StepProblem:
     dt: float | Tensor
     running: Tensor
     values: Values = field(default_factory=Values)
-    share: float = 1.0
+    load_factor: float = 1.0
     divisible: bool = False
     following: Sequence[Control] = ()
     recorded: Recorded | None = None
@@ -156,7 +156,7 @@ class StepProblem:
         acting = self.model.mechanics if mechanics is None else mechanics
         scheme, control = self.method.scheme, self.control
         rate = scheme.strain_rate(self.state, self.dt)
-        start = acting.start(self.state, control, self.elapsed, pairs, self.share, not scheme.inertial, rate)
+        start = acting.start(self.state, control, self.elapsed, pairs, self.load_factor, not scheme.inertial, rate)
         equations = StepEquations(self.model, self.method.scheme, start, self.clamped_q, self.dt, acting)
         equations.constraints = constraints
         return equations

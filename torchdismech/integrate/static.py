@@ -23,7 +23,7 @@ from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.model import Model
-from torchdismech.model.mechanics import shared
+from torchdismech.model.mechanics import times_load_factor
 from torchdismech.robot.state import Control, State
 
 __all__ = ["Static", "ramped"]
@@ -145,8 +145,8 @@ class Static(SteppingMethod):
         stable: Tensor | None = None
         reasons: list[str] = []
         for k in range(1, self.load_steps + 1):
-            share = k / self.load_steps
-            part = problem.replace(state=at, control=ramped(problem, share), running=going, share=share)
+            factor = k / self.load_steps
+            part = problem.replace(state=at, control=ramped(problem, factor), running=going, load_factor=factor)
             at, found = settled_step(part)
             if self.unstable == "leave":
                 at, found, stable, reasons = without_saddles(part, at, found)
@@ -195,13 +195,13 @@ class Static(SteppingMethod):
         return "static equilibrium"
 
 
-def ramped(problem: StepProblem, share: float | Tensor) -> Control:
-    """Return the control at a share of the ramp from the problem's state, one for all robots or of each (B,)."""
+def ramped(problem: StepProblem, load_factor: float | Tensor) -> Control:
+    """Return the control at a load factor, on the way from the problem's state; one for all robots or of each (B,)."""
     control, state = problem.control, problem.state
-    if isinstance(share, float) and share == 1:
+    if isinstance(load_factor, float) and load_factor == 1:
         return control
     own = problem.model.natural_strains(state.batch).replace(clamped_q=state.q).tensors()
     part = dict(control.tensors())
     for name in part.keys() - {"force"}:  # which is scaled with the other loads
-        part[name] = own[name] + shared(share, part[name] - own[name])
+        part[name] = own[name] + times_load_factor(load_factor, part[name] - own[name])
     return Control.of(part)

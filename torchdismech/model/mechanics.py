@@ -28,7 +28,7 @@ from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
 from torchdismech.values import leading
 
-__all__ = ["Gains", "Mechanics", "StepStart", "shared"]
+__all__ = ["Gains", "Mechanics", "StepStart", "times_load_factor"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StepStart:
     constants : of the elastic terms, then of the loads that are sums over stencils, too.
     held_force : (B, n) explicit forces and the control's force.
     pairs : what may touch each other.
-    share : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
+    load_factor : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
     """
 
     state: State
@@ -57,7 +57,7 @@ class StepStart:
     constants: list[TermConstants]
     held_force: Tensor
     pairs: StepPairs | None = None
-    share: float | Tensor = 1.0
+    load_factor: float | Tensor = 1.0
 
 
 class Mechanics:
@@ -116,7 +116,7 @@ class Mechanics:
         control: Control,
         elapsed: float | Tensor | None,
         pairs: StepPairs | None,
-        share: float | Tensor = 1.0,
+        load_factor: float | Tensor = 1.0,
         equilibrium: bool = False,
         rate: StrainRate | None = None,
     ) -> StepStart:
@@ -126,19 +126,19 @@ class Mechanics:
         ----------
         elapsed : time [s] from the state to where forces are evaluated; without it nothing dissipates.
         pairs : what may touch on the way.
-        share : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
+        load_factor : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
         equilibrium : whether an equilibrium is looked for.
         rate : by which strains dissipate; None: by their difference from those at `state`, over `elapsed`.
         """
-        constants = self.term_constants(state, control, elapsed, share, equilibrium, rate)
-        return StepStart(state, control, constants, self.held_force(state, control), pairs, share)
+        constants = self.term_constants(state, control, elapsed, load_factor, equilibrium, rate)
+        return StepStart(state, control, constants, self.held_force(state, control), pairs, load_factor)
 
     def term_constants(
         self,
         state: State,
         control: Control,
         elapsed: float | Tensor | None,
-        share: float | Tensor = 1.0,
+        load_factor: float | Tensor = 1.0,
         equilibrium: bool = False,
         rate: StrainRate | None = None,
     ) -> list[TermConstants]:
@@ -150,8 +150,8 @@ class Mechanics:
             own.plane = self.plane
         for load in self.loads_by_stencils:
             given = load.term_constants(state, control, elapsed)
-            whole = isinstance(share, float) and share == 1
-            constants.append(given if whole else dataclasses.replace(given, measure=share * given.measure))
+            whole = isinstance(load_factor, float) and load_factor == 1
+            constants.append(given if whole else dataclasses.replace(given, measure=load_factor * given.measure))
         return constants
 
     def held_force(self, state: State, control: Control) -> Tensor:
@@ -193,14 +193,14 @@ class Mechanics:
         for force in self.forces:
             if force.constant and not force.explicit:
                 total = total + force(trial, start.control)
-        return shared(start.share, total)
+        return times_load_factor(start.load_factor, total)
 
     def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the external forces (B, n) that change with q or velocity, without sums over stencils."""
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         total = torch.zeros_like(q)
         for force in self.varying_forces:
-            total = total + _shared(start, force, force(trial, start.control))
+            total = total + _scaled_unless_obstacle(start, force, force(trial, start.control))
         return total
 
     def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
@@ -257,12 +257,12 @@ class Mechanics:
             if not force.varies or force.by_stencils:
                 continue
             load, derivatives = force.with_derivatives(trial, start.control)
-            total = total + _shared(start, force, load)
+            total = total + _scaled_unless_obstacle(start, force, load)
             with torch.no_grad():
                 for scatter, derivative in zip(scatters, derivatives, strict=True):
                     for gain, blocks in zip(gains, derivative, strict=True):
                         if blocks is not None and not _is_zero(gain):
-                            entries = _shared(start, force, blocks).permute(2, 3, 1, 0).flatten(0, 2)
+                            entries = _scaled_unless_obstacle(start, force, blocks).permute(2, 3, 1, 0).flatten(0, 2)
                             scatter.subtract(values, gain, entries)
         return total
 
@@ -305,7 +305,7 @@ class Mechanics:
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
             if not force.drag:  # drag has no potential; it may stand beside one only at rest, where it is zero
-                total = total + _shared(start, force, force.potential(trial, start.control))
+                total = total + _scaled_unless_obstacle(start, force, force.potential(trial, start.control))
         return total
 
     # ---- reports -----------------------------------------------------------------------------------------------
@@ -375,16 +375,16 @@ class Mechanics:
         return None
 
 
-def shared(share: float | Tensor, values: Tensor) -> Tensor:
-    """Return a share of values (B, ..), one for all robots or of each (B,)."""
-    if isinstance(share, Tensor):
-        return share.view(-1, *[1] * (values.dim() - 1)) * values
-    return values if share == 1 else share * values
+def times_load_factor(load_factor: float | Tensor, values: Tensor) -> Tensor:
+    """Return values (B, ..) times a load factor, one for all robots or of each (B,)."""
+    if isinstance(load_factor, Tensor):
+        return load_factor.view(-1, *[1] * (values.dim() - 1)) * values
+    return values if load_factor == 1 else load_factor * values
 
 
-def _shared(start: StepStart, force: Force, values: Tensor) -> Tensor:
-    """Return a force's values (B, ..) times the share of the loads that acts; an obstacle's stay as they are."""
-    return values if isinstance(force, Obstacle) else shared(start.share, values)
+def _scaled_unless_obstacle(start: StepStart, force: Force, values: Tensor) -> Tensor:
+    """Return a force's values (B, ..) times the load factor; an obstacle's stay as they are."""
+    return values if isinstance(force, Obstacle) else times_load_factor(start.load_factor, values)
 
 
 def _is_zero(gain: Any) -> bool:

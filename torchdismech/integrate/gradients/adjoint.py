@@ -55,7 +55,7 @@ class StepRecipe:
     model: Model
     method: Method
     dt: float | Tensor
-    share: float
+    load_factor: float
     running: Tensor
     kind: type[State]
     fields: tuple[str, ...]
@@ -80,7 +80,7 @@ class StepRecipe:
         state = problem.state
         rest = (problem.running, type(state), tensor_fields(state), state.n_held, controls)
         places = (values.without_tensors(), values.axes())
-        return cls(problem.model, problem.method, problem.dt, problem.share, *rest, *places)
+        return cls(problem.model, problem.method, problem.dt, problem.load_factor, *rest, *places)
 
     @property
     def n_state(self) -> int:
@@ -120,7 +120,7 @@ class StepRecipe:
         own = tensors[: self.n_own] if robots is None else [tensor[robots] for tensor in tensors[: self.n_own]]
         control = Control.of(dict(zip(self.controls, own[self.n_state :], strict=True)))
         state = self.kind(**dict(zip(self.fields, own, strict=False)), n_held=self.n_held)
-        return StepProblem(self.model, self.method, state, control, self.dt, self.running, share=self.share)
+        return StepProblem(self.model, self.method, state, control, self.dt, self.running, load_factor=self.load_factor)
 
     def equations(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepEquations:
         """Return the equations of the step from these tensors; of some robots (B,) of the batch, if given."""

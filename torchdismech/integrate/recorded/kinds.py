@@ -174,7 +174,7 @@ class StepKind:
             len(own),
             state.kind,
             problem.plane,
-            problem.share,
+            problem.load_factor,
             *controls,
             *[(tensor.shape, tensor.dtype) for tensor in controls.values()],
             model.compilation.runs_compiled(state.batch, state.q),
