@@ -319,4 +319,18 @@ def bend_twist(
     m1e, m2e = edge_e.directors(theta_e + half)
     m1f, m2f = edge_f.directors(theta_f - half)
     kappa1, kappa2 = 0.5 * kb.dot(m2e + m2f), -0.5 * kb.dot(m1e + m1f)
-    return BendTwist(kappa1, kappa2, tau, edge_e, edge_f, m1e, m2e, m1f, m2f, chi_inverse, tt, kb, follows)
+    return BendTwist(
+        kappa1=kappa1,
+        kappa2=kappa2,
+        tau=tau,
+        e=edge_e,
+        f=edge_f,
+        m1e=m1e,
+        m2e=m2e,
+        m1f=m1f,
+        m2f=m2f,
+        chi_inverse=chi_inverse,
+        tt=tt,
+        kb=kb,
+        follows=follows,
+    )

@@ -188,6 +188,7 @@ class Body(nn.Module):
 
     def __init__(
         self,
+        *,
         nodes: Tensor,
         rod_edges: np.ndarray,
         joint_edges: np.ndarray,

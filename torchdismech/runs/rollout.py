@@ -196,18 +196,18 @@ def frames(
         _advance(bar, taken.count, running, taken.info)
         if step % every == 0 or step == steps:
             yield Frame(
-                step,
-                time,
-                cast(State, state),
-                went.iterations,
-                went.iterations_max,
-                went.residual,
-                status,
-                model.energies(state, taken.control),
-                went.contact,
-                memory,
-                _strains(model, state) if strains else {},
-                _reactions(model, integrator, taken, running) if reactions else {},
+                step=step,
+                time=time,
+                state=cast(State, state),
+                iterations=went.iterations,
+                iterations_max=went.iterations_max,
+                residual=went.residual,
+                status=status,
+                energies=model.energies(state, taken.control),
+                contact=went.contact,
+                memory=memory,
+                strains=_strains(model, state) if strains else {},
+                reactions=_reactions(model, integrator, taken, running) if reactions else {},
             )
             went = none
 

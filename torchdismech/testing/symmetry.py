@@ -191,5 +191,18 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
     called = dataclasses.replace(body.part_names, edges=body.part_names.edges[which])
     seen = Sections(height, width, circles)
     return Body(
-        nodes, edges, joints, normals, rods, springs, surface, held, (), called, seen, directors, tangents, **sizes
+        nodes=nodes,
+        rod_edges=edges,
+        joint_edges=joints,
+        normal_edges=normals,
+        rods=rods,
+        springs=springs,
+        surface=surface,
+        held=held,
+        clamps=(),
+        part_names=called,
+        sections=seen,
+        directors=directors,
+        held_tangents=tangents,
+        **sizes,
     )

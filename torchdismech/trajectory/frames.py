@@ -66,20 +66,11 @@ class Frame:
 
     def cpu(self) -> Frame:
         """Return the frame on the CPU."""
-        return Frame(
-            self.step,
-            self.time.cpu(),
-            self.state.to("cpu"),
-            self.iterations.cpu(),
-            self.iterations_max.cpu(),
-            self.residual.cpu(),
-            self.status.cpu(),
-            {name: value.cpu() for name, value in self.energies.items()},
-            {name: value.cpu() for name, value in self.contact.items()},
-            {name: value.cpu() for name, value in self.memory.items()},
-            {name: value.cpu() for name, value in self.strains.items()},
-            {name: value.cpu() for name, value in self.reactions.items()},
-        )
+        tensors = ("time", "iterations", "iterations_max", "residual", "status")
+        named = ("energies", "contact", "memory", "strains", "reactions")
+        moved: dict[str, Any] = {name: getattr(self, name).cpu() for name in tensors}
+        moved |= {name: {k: value.cpu() for k, value in getattr(self, name).items()} for name in named}
+        return dataclasses.replace(self, state=self.state.to("cpu"), **moved)
 
     @classmethod
     def joined(cls, frames: Sequence[Frame]) -> Frame:

@@ -217,17 +217,17 @@ def load_scene(
     numbers, randomized = draw(path, document, tables)
     size = document.batch.size
     scene = Scene(
-        path,
-        text,
-        tables,
-        document,
-        prints,
-        geometry,
-        numbers,
-        randomized,
-        size,
-        range(size),
-        frozenset(overrides or {}),
+        path=path,
+        text=text,
+        tables=tables,
+        document=document,
+        fingerprints=prints,
+        geometry=geometry,
+        numbers=numbers,
+        randomized=randomized,
+        whole=size,
+        robots=range(size),
+        overridden=frozenset(overrides or {}),
     )
     if not insist:
         refuse_endless(path, document, geometry, scene.steps)
