@@ -166,7 +166,7 @@ def test_check_prints_what_will_run(scene):
 def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, largest, expected):
     """Print what would run, by the scene's setting and its length, without compiling it."""
     monkeypatch.setattr("torchdismech.io.report.THRESHOLD", threshold)
-    monkeypatch.setattr(recording, "LARGEST", largest)
+    monkeypatch.setattr(recording, "MAX_NUMBERS", largest)
     monkeypatch.setattr(torch, "compile", None)
     scene.write_text(SCENE.replace("[simulation]", f"[simulation]\n{line}"))
     assert re.search(rf"^kernels +{expected}$", call("check", scene, "--device", "cpu").stdout, flags=re.MULTILINE)
@@ -175,7 +175,7 @@ def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, larges
 def test_check_says_why_nothing_is_compiled(scene, monkeypatch):
     """Print the reason where there is no compiler."""
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr(recording, "LARGEST", 0)
+    monkeypatch.setattr(recording, "MAX_NUMBERS", 0)
     assert re.search(r"^kernels +eager: .*no-such-compiler", call("check", scene).stdout, flags=re.MULTILINE)
 
 

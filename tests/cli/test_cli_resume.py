@@ -59,7 +59,7 @@ def test_resumed_run_remembers(scene, tmp_path):
 def test_resumed_run_is_compiled_where_one_in_one_go_is(scene, tmp_path, monkeypatch, flag, first):
     """Decide by all steps of the scene, not by those that are left: say so in both runs, or not where it is refused."""
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    monkeypatch.setattr(recording, "LARGEST", 0)  # these would not be compiled
+    monkeypatch.setattr(recording, "MAX_NUMBERS", 0)  # these would not be compiled
     # four evaluations a step are expected: 25 steps are enough, 24 are not
     monkeypatch.setattr(compilation, "THRESHOLD", 98 * build_model(load_scene(scene)).compilation.cost.of(3, CPU))
     whole, parts = tmp_path / "whole.h5", tmp_path / "parts.h5"

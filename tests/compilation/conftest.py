@@ -11,7 +11,7 @@ from torchdismech.integrate.recorded import recording
 @pytest.fixture(autouse=True)
 def untaped(monkeypatch):
     """Let no step be recorded: those that are are not compiled."""
-    monkeypatch.setattr(recording, "LARGEST", 0)
+    monkeypatch.setattr(recording, "MAX_NUMBERS", 0)
 
 
 @pytest.fixture

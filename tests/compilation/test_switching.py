@@ -129,7 +129,7 @@ def test_steps_and_gradients_agree_across_a_real_switch(monkeypatch):
 
 def test_robots_are_recorded_instead(monkeypatch, compiled):
     """Compile nothing where eager steps are recorded, which is faster."""
-    monkeypatch.setattr(recording, "LARGEST", 60_000)
+    monkeypatch.setattr(recording, "MAX_NUMBERS", 60_000)
     monkeypatch.setattr(compilation, "THRESHOLD", 0.0)
     model = rod()
     rollout(model, model.initial_state(batch=2), ImplicitEuler(1e-2), 20, progress=False)

@@ -216,8 +216,8 @@ def test_rows_that_go_on_alone(monkeypatch):
     model, state = crossing(centre_line="smooth")
     together, _ = run(model, state, ImplicitEuler(2e-3), 20)
     divided, take = [], primal_dual._PrimalDual.of_rows
-    monkeypatch.setattr(search, "LEAST", 1)
-    monkeypatch.setattr(search, "ROUNDS", 1)
+    monkeypatch.setattr(search, "MIN_UNKNOWNS", 1)
+    monkeypatch.setattr(search, "ROUNDS_TOGETHER", 1)
     monkeypatch.setattr(
         primal_dual._PrimalDual, "of_rows", lambda self, rows, system: divided.append(rows) or take(self, rows, system)
     )

@@ -70,7 +70,7 @@ def test_parts_of_a_batch(graphs, integrator):
 
 def test_memory_is_bounded(graphs, monkeypatch):
     """Keep the recordings that served last."""
-    monkeypatch.setattr(recording, "KEPT", 2)
+    monkeypatch.setattr(recording, "KINDS_KEPT", 2)
     model = rods()
     make = [functools.partial(ImplicitEuler, 1e-2, max_iterations=20 + k) for k in range(3)]
     for k, recordings in ((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)):

@@ -148,7 +148,7 @@ class TestOnCPU:
     def test_what_is_left_alone(self, monkeypatch):
         """Record neither compiled steps, nor many robots, nor what users wrote."""
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
-        for model, robots in ((rods_on_cpu(compile=True), 1), (rods_on_cpu(), recording.LARGEST)):
+        for model, robots in ((rods_on_cpu(compile=True), 1), (rods_on_cpu(), recording.MAX_NUMBERS)):
             state, running = model.initial_state(batch=robots), torch.ones(robots, dtype=torch.bool)
             problem = StepProblem(model, ImplicitEuler(1e-2), state, Control(), 1e-2, running)
             assert recording.kind_of(problem) is None

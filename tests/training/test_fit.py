@@ -98,7 +98,7 @@ def test_resumed_run_is_compiled_at_the_same_batch(data, tmp_path, monkeypatch):
     """Keep in checkpoints what was evaluated and what is compiled."""
     config = Config.model_validate(tables(data))
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    monkeypatch.setattr(recording, "LARGEST", 0)  # steps that are recorded are not compiled
+    monkeypatch.setattr(recording, "MAX_NUMBERS", 0)  # steps that are recorded are not compiled
     fit(config, tmp_path / "eager")
     counts = {row[0]: row[3] for row in checkpoint.load(tmp_path / "eager", "last")[1]["evaluations"]}
     cost = build(config, recordings_of(config, config.data.train)[0], "cpu").model.compilation.cost

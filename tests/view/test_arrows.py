@@ -11,7 +11,7 @@ from tests.view.runs import made_up, run_of, twisting
 from torchdismech import InputError, Trajectory
 from torchdismech.cli import app
 from torchdismech.geometry.surface import find_surface
-from torchdismech.view.arrows import LONGEST, Arrows, ContactForces
+from torchdismech.view.arrows import LONGEST_ARROW, Arrows, ContactForces
 from torchdismech.view.scenery import Scenery
 
 ROWS, ROBOT = np.array([0, 1]), np.array([0])
@@ -57,7 +57,7 @@ def test_arrows_go_the_way_of_the_force():
     assert arrows.count == 2 and arrows.said == "longest arrow 5 N"
     vertices, normals = (x.reshape(2, 2, -1, 3) for x in arrows.vertices(slice(0, 2), np.array([[0.0, 0, 1]])))
     places = np.eye(3)[:2] + [0, 0, 1]  # the robot is shown a metre higher
-    ways = LONGEST * 2.0 / 5 * np.array([[0, 3, 4], [1, 0, 0]])
+    ways = LONGEST_ARROW * 2.0 / 5 * np.array([[0, 3, 4], [1, 0, 0]])
     np.testing.assert_allclose(vertices[0, :, -1], places + ways, atol=1e-6)  # float32
     np.testing.assert_allclose(vertices[0, :, 0], places, atol=1e-6)
     assert np.ptp(vertices[1], axis=1).max() == 0  # without a force they are points

@@ -18,7 +18,7 @@ from torchdismech.values import where_rows
 
 __all__ = ["Feedback"]
 
-MOST = 10**9  # steps from one sample to the next
+MAX_STEPS = 10**9  # steps from one sample to the next
 OWN = ("step", "robot", "action", "seen")
 
 
@@ -168,7 +168,7 @@ class Feedback(nn.Module, ABC):
 
 def _whole(label: str, length: float, dt: float) -> int:
     """Return how many steps of dt a time is; refuse one that is no whole number of them."""
-    steps = round(length / dt) if 0 < length < MOST * dt else 0
+    steps = round(length / dt) if 0 < length < MAX_STEPS * dt else 0
     if steps < 1 or abs(length / dt - steps) > 1e-6:
         near = max(steps, 1) * dt
         raise InputError(f"{label}: expected a whole number of steps of dt = {dt:g} s, got {length:g} s: take {near:g}")

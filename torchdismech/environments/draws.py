@@ -15,7 +15,7 @@ from torchdismech.control.noise import uniform
 
 __all__ = ["Draws"]
 
-FAR = 2**60  # where calls of draws with a name begin: further than anybody counts
+FIRST_NAMED = 2**60  # where calls of draws with a name begin: further than anybody counts
 
 
 class Draws:
@@ -35,7 +35,7 @@ class Draws:
     def named(self, name: str) -> Draws:
         """Return draws of the same episodes that depend on a name, and not on what else is drawn."""
         digest = hashlib.sha256(name.encode()).digest()
-        return Draws(self.seed, self.episode, FAR + int.from_bytes(digest[:7], "big"), self.dtype)
+        return Draws(self.seed, self.episode, FIRST_NAMED + int.from_bytes(digest[:7], "big"), self.dtype)
 
     def uniform(self, low: float, high: float, count: int | None = None) -> Tensor:
         """Return numbers (B,), or (B, count), that are spread evenly between two bounds."""

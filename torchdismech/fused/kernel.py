@@ -19,7 +19,7 @@ from torchdismech.native.gpu import kernels
 __all__ = ["Kernel"]
 
 LANES, WARPS = 64, 2  # a thread for each spring of each robot; few to a block, as each holds many registers
-MOST = 2**31 - 1  # springs of all robots, which a kernel numbers
+MAX_SPRINGS = 2**31 - 1  # springs of all robots, which a kernel numbers
 
 
 class Kernel(Program):
@@ -51,8 +51,10 @@ class Kernel(Program):
         size = springs * robots
         if not size:
             return
-        if size > MOST:
-            raise InputError(f"{springs} springs of {robots} robots are more than {MOST}: take fewer robots at a time")
+        if size > MAX_SPRINGS:
+            raise InputError(
+                f"{springs} springs of {robots} robots are more than {MAX_SPRINGS}: take fewer robots at a time"
+            )
         for what, dimensions, wanted in (("springs", self._springs, springs), ("robots", self._robots, robots)):
             for k, d in dimensions:
                 if read[k].shape[d] not in (1, wanted):

@@ -9,7 +9,7 @@ from torchdismech.errors import InputError, whole_number
 
 __all__ = ["arc", "helix", "polygon_writhe", "straight"]
 
-FAR = 1e4  # m: where the rod is closed
+CLOSING_DISTANCE = 1e4  # m: where the rod is closed
 
 
 def straight(start: ArrayLike, end: ArrayLike, nodes: int) -> np.ndarray:
@@ -51,8 +51,9 @@ def polygon_writhe(nodes: np.ndarray) -> float:
     Langowski, Biopolymers 2000, method 1a).
     """
     first, last = nodes[0] - nodes[1], nodes[-1] - nodes[-2]
-    ends = [nodes[0] + FAR * first / np.linalg.norm(first), nodes[-1] + FAR * last / np.linalg.norm(last)]
-    line = np.concatenate([ends[:1], nodes, ends[1:]])
+    before = nodes[0] + CLOSING_DISTANCE * first / np.linalg.norm(first)
+    after = nodes[-1] + CLOSING_DISTANCE * last / np.linalg.norm(last)
+    line = np.concatenate([before[None], nodes, after[None]])
     start, end = line[:-1], line[1:]
     total = 0.0
     for i in range(len(start) - 2):

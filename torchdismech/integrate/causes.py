@@ -20,7 +20,7 @@ __all__ = ["cause_of_failure", "warning_of_lost"]
 HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
 # Degrees: where edges meet at a corner, their frames' turn against each other is known up to whole turns, and a clamp
 # that turns by more in a step may take it across half a turn on the way, where the energy jumps.
-FAR = 60.0
+FAR_TURN = 60.0
 
 
 @torch.no_grad()
@@ -113,7 +113,7 @@ def _moved_far(model: Model, state: State, acting: Control, rows: Tensor) -> str
     bend = torch.linalg.vecdot(*(x[2].unflatten(1, (held, 3)) for x in (before, after))).clamp(-1, 1).acos()
     turned = torch.rad2deg(torch.cat([angle, bend], dim=1))
     of_turns = torch.cat([clamped.clamp[nodes : nodes + edges], clamped.clamp[nodes + 2 * edges :]])
-    if found := _first_above(turned, torch.full_like(state.time, FAR), rows, of_turns):
+    if found := _first_above(turned, torch.full_like(state.time, FAR_TURN), rows, of_turns):
         robot, number, most = found
         followed = "less than 180 can be followed" if most > HALF else "corners and joints may not follow"
         return (

@@ -27,7 +27,7 @@ __all__ = [
     "saved_elsewhere",
 ]
 
-FEW = 3  # robots whose hooks are looked at
+ROBOTS_LOOKED_AT = 3  # robots whose hooks are looked at
 OFF = 1e-4  # relative, of an equation that a linear solver left: beyond, its matrix is ill-conditioned or wrong
 
 INSTEAD = (
@@ -114,7 +114,7 @@ def cause_in_hooks(
         return None
     forces = [force for force in model.forces if is_of_user(force)]
     terms = [term for term in model.terms if is_of_user(term)]
-    for robot in rows.nonzero().flatten()[:FEW].tolist():
+    for robot in rows.nonzero().flatten()[:ROBOTS_LOOKED_AT].tolist():
         row = slice(robot, robot + 1)
         start, held, counts = state.rows(row), control.rows(row), rows[row]
         lost = status is not None and int(status[robot]) in LOST

@@ -32,7 +32,7 @@ from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, attempts_at_step
-from torchdismech.integrate.several import AT_ONCE, controls_alike, controls_of_steps, most_in_a_course
+from torchdismech.integrate.several import MAX_STEPS_AT_ONCE, controls_alike, controls_of_steps, most_in_a_course
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
@@ -412,7 +412,7 @@ class Integrator(SteppingMethod):
         self, model: Model, state: State, controls: Sequence[Control], running: Tensor
     ) -> tuple[State, SeveralSteps]:
         """Return the states after as many of some steps as are taken with one look at the model, and how they went."""
-        control, *following = controls[:AT_ONCE]
+        control, *following = controls[:MAX_STEPS_AT_ONCE]
         with model.lock:
             refuse_transforms(model, state, control)
             after, info = self._checked_step(model, state, control, running, False, following)

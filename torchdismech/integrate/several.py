@@ -10,10 +10,10 @@ from torchdismech.integrate.inspection import refuse_transforms
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State, control_of
 
-__all__ = ["AT_ONCE", "controls_alike", "controls_of_steps", "most_in_a_course"]
+__all__ = ["MAX_STEPS_AT_ONCE", "controls_alike", "controls_of_steps", "most_in_a_course"]
 
-AT_ONCE = 100  # steps with one look at the model, at most; it takes as long as one of them
-KEPT = 30_000_000  # numbers of states that a course keeps, at most: 240 MB, 50 steps of 270 rods of 101 nodes
+MAX_STEPS_AT_ONCE = 100  # steps with one look at the model, at most; it takes as long as one of them
+MAX_NUMBERS_KEPT = 30_000_000  # numbers of states in a course at most: 240 MB, 50 steps of 270 rods of 101 nodes
 
 
 def controls_of_steps(control: Control | Sequence[Control] | None, count: int) -> Sequence[Control]:
@@ -48,4 +48,4 @@ def _is_like(model: Model, state: State, control: Control, later: Control) -> bo
 
 def most_in_a_course(state: State) -> int:
     """Return how many steps from a state a course may take at most, by the memory of the states that it keeps."""
-    return KEPT // sum(field.numel() for field in state.fields())
+    return MAX_NUMBERS_KEPT // sum(field.numel() for field in state.fields())

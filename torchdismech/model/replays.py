@@ -21,8 +21,8 @@ from torchdismech.snapshot import Snapshot
 __all__ = ["Replays"]
 
 EVALUATIONS_BEFORE_RECORDING = 12  # which takes about as long as these
-KEPT = 4  # kinds of tensors
-LARGEST = 60_000  # numbers of the first tensor: what more take is arithmetic, not calls
+KINDS_KEPT = 4  # kinds of tensors
+MAX_NUMBERS = 60_000  # numbers of the first tensor: what more take is arithmetic, not calls
 
 
 class Replays:
@@ -57,7 +57,7 @@ class Replays:
             return None
         if kind not in self._tapes:
             self._asked[kind] = self._asked.get(kind, 0) + 1
-            if self._asked[kind] < EVALUATIONS_BEFORE_RECORDING or len(self._tapes) == KEPT:
+            if self._asked[kind] < EVALUATIONS_BEFORE_RECORDING or len(self._tapes) == KINDS_KEPT:
                 return None
             self._tapes[kind] = _recorded(function, given)
         tape = self._tapes[kind]
@@ -80,7 +80,7 @@ class Replays:
             and not differentiated
             and not any(snapshot.parametrized or snapshot.hooked for snapshot in self._snapshots)
             and given[0].is_cpu
-            and given[0].numel() <= LARGEST
+            and given[0].numel() <= MAX_NUMBERS
             and fits(*given)
             and not (watched() or torch.is_inference_mode_enabled())
             and not torch.nn.modules.module._has_any_global_hook()

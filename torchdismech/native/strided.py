@@ -31,7 +31,7 @@ CODE = {name: k for k, name in enumerate(CODES)}
 TYPES = {torch.float64: 0, torch.float32: 1, torch.int64: 2, torch.bool: 3}
 REALS = (torch.float64, torch.float32)
 DIMS = 4
-FEW = 3  # numbers that torch adds one after the other, however they lie
+FEW_ADDENDS = 3  # numbers that torch adds one after the other, however they lie
 SHORT = 8  # numbers of a line that is not worth beginning
 
 # Torch's names of operations, and those that they have here. Only what rounds alike: a square root of torch is at times
@@ -388,7 +388,7 @@ def _sum(rows: Rows, out: Tensor, x: Tensor, dim: int | Sequence[int] | None = N
     if not x.numel() or not x.dim() or out.dtype not in (x.dtype, torch.int64):
         raise Untabled("sum")
     dims = _dims(x, dim)
-    if out.dtype in REALS and math.prod(x.shape[k] for k in dims) > FEW:
+    if out.dtype in REALS and math.prod(x.shape[k] for k in dims) > FEW_ADDENDS:
         raise Untabled("sum")
     x, whole = rows.typed(x, out.dtype), _of_reduced(out, dims, keepdim).expand_as(x)
     rows.add("copy", out, rows.typed(0, out.dtype))

@@ -12,7 +12,7 @@ from torchdismech.sparse import Pattern, Scatter
 
 __all__ = ["Inertia"]
 
-ROUNDS = 60  # of conjugate gradients: the condition number is about 5, so 40 leave nothing but rounding
+CG_ITERATIONS = 60  # of conjugate gradients: the condition number is about 5, so 40 leave nothing but rounding
 
 
 class Inertia(nn.Module):
@@ -103,7 +103,7 @@ class Inertia(nn.Module):
         residual = moving(force)
         direction = residual / mass
         slope = (residual * direction).sum(1, keepdim=True)
-        for _ in range(ROUNDS):
+        for _ in range(CG_ITERATIONS):
             image = self.times(direction)
             length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)
             solution, residual = solution + length * direction, moving(residual - length * image)

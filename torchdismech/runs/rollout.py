@@ -20,7 +20,7 @@ from torchdismech.model import Model
 from torchdismech.model.appearance import Appearance
 from torchdismech.robot.state import BatchState, Control, State, running_robots
 from torchdismech.runs.stepping import (
-    LONGEST,
+    MAX_STEPS_AT_ONCE,
     Courses,
     Robots,
     Stepper,
@@ -249,7 +249,7 @@ class _Run(Generic[M, S]):
     ):
         self._model, self._integrator, self._schedule, self._controller = model, integrator, schedule, controller
         self._many = stepper_of_many(integrator)
-        self._at_once = LONGEST if together and self._many is not None else 1
+        self._at_once = MAX_STEPS_AT_ONCE if together and self._many is not None else 1
         self._courses = Courses(model, integrator, schedule) if ahead else None
         self._ahead: deque[tuple[Control, S, StepInfo]] = deque()  # steps that are taken already
 

@@ -20,7 +20,7 @@ from torchdismech.model.appearance import Appearance
 from torchdismech.robot.state import BatchState, Control
 
 __all__ = [
-    "LONGEST",
+    "MAX_STEPS_AT_ONCE",
     "Courses",
     "Robots",
     "Stepper",
@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
-FEW = 3  # steps at once from which on they take less time than one by one
-LONGEST = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
+MIN_STEPS_AT_ONCE = 3  # steps at once from which on they take less time than one by one
+MAX_STEPS_AT_ONCE = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
 
 S = TypeVar("S", bound=BatchState)
 S_contra = TypeVar("S_contra", bound=BatchState, contravariant=True)
@@ -110,7 +110,7 @@ class Courses(Generic[M, S]):
     def __init__(self, model: M, integrator: Stepper[M, S], schedule: Callable[[Tensor, M], Control] | None):
         self._model, self._integrator, self._schedule = model, integrator, schedule
         self._many = stepper_of_many(integrator)
-        self._alone, self._waited, self._length = 0, 1, LONGEST
+        self._alone, self._waited, self._length = 0, 1, MAX_STEPS_AT_ONCE
 
     def next(self, state: S, most: int) -> Course | None:
         """Return a course from a state, of so many steps at most; None where the next step goes alone."""
@@ -127,11 +127,11 @@ class Courses(Generic[M, S]):
 
     def _learn(self, taken: int, tried: int) -> None:
         """Find from how many steps of a course were taken when the next one begins, and how long it may be."""
-        self._length = min(2 * taken, LONGEST) if taken == tried else max(taken, 2)
-        if taken >= FEW:
+        self._length = min(2 * taken, MAX_STEPS_AT_ONCE) if taken == tried else max(taken, 2)
+        if taken >= MIN_STEPS_AT_ONCE:
             self._waited = 1
         self._alone = int(taken < tried)  # it ends before a step that goes alone
-        if taken < min(FEW, tried):
+        if taken < min(MIN_STEPS_AT_ONCE, tried):
             self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
 
     def steps(self, state: S, most: int, running: Tensor) -> list[tuple[Control, S, StepInfo]]:

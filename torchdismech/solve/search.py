@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 RUNNING = -1  # the status of a row that has not ended yet
-ROUNDS = 3  # after so many a search looks whether most rows have ended, to go on with the others alone
-LEAST = 2000  # unknowns that the others have together for that, or more: with fewer, calls are what costs
+ROUNDS_TOGETHER = 3  # after so many a search looks whether most rows have ended, to go on with the others alone
+MIN_UNKNOWNS = 2000  # unknowns that the others have together for that, or more: with fewer, calls are what costs
 SHORTEST = 2.0**-12  # part of a step below which line searches give up
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
 
@@ -234,7 +234,7 @@ class DividingSearch(Search):
         """Return where the rows end."""
         more, rounds = bool((self.status == RUNNING).any()), 0
         while more:
-            if rounds % ROUNDS == 0 and (rows := self._rows_that_go_on()) is not None:
+            if rounds % ROUNDS_TOGETHER == 0 and (rows := self._rows_that_go_on()) is not None:
                 return self._ended_by(rows)
             more, rounds = self.round(), rounds + 1
         return self._ends()
@@ -261,7 +261,7 @@ class DividingSearch(Search):
 def dividing(running: Tensor, unknowns: int) -> Tensor | None:
     """Return half of the rows, those that run (B,) among them; None if more of them run, or too few are left."""
     count = len(running) // 2
-    if count * unknowns < LEAST or int(running.sum()) > count:
+    if count * unknowns < MIN_UNKNOWNS or int(running.sum()) > count:
         return None
     # sizes by halves, so that solvers and kernels for few sizes serve: rows that have ended fill up
     return torch.sort(running, descending=True, stable=True).indices[:count].sort().values

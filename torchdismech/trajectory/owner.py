@@ -14,7 +14,7 @@ from torchdismech.trajectory.partial import remove_partial_files
 
 __all__ = ["OwnerMark", "writable"]
 
-LONGEST = 4096  # bytes of a mark
+MAX_BYTES = 4096  # bytes of a mark
 
 # what no trajectory is called
 MOVIES = (".mp4", ".gif", ".avi", ".mov", ".mkv", ".webm")
@@ -130,7 +130,7 @@ def _read(mark: Path) -> dict | None:
     except OSError:
         return {}
     try:
-        found = json.loads(os.read(number, LONGEST))
+        found = json.loads(os.read(number, MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     finally:

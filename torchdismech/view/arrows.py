@@ -9,12 +9,12 @@ from torchdismech.errors import InputError
 from torchdismech.trajectory import Trajectory
 from torchdismech.view.surfaces import vertex_normals
 
-__all__ = ["COLOUR", "LEAST", "LONGEST", "VERTICES", "Arrows", "ContactForces"]
+__all__ = ["COLOUR", "LEAST_FORCE", "LONGEST_ARROW", "VERTICES", "Arrows", "ContactForces"]
 
 COLOUR = (200, 40, 40)
-LONGEST = 0.3  # of the robots' size
+LONGEST_ARROW = 0.3  # of the robots' size
 RADIUS, HEAD = 0.004, 0.01  # of the shaft and of the head, of the robots' size
-LEAST = 1e-3  # of the largest force: what is smaller has no arrow
+LEAST_FORCE = 1e-3  # of the largest force: what is smaller has no arrow
 SIDES = 8
 VERTICES = 2 + 3 * SIDES  # of an arrow
 
@@ -44,7 +44,7 @@ class ContactForces:
 
     def nodes(self, rows: np.ndarray, robots: np.ndarray) -> np.ndarray:
         """Return the nodes (K,) on which a force in some rows is large enough to be shown, on any of some robots."""
-        return np.flatnonzero((self._sizes[np.ix_(rows, robots)] > LEAST * self.largest).any((0, 1)))
+        return np.flatnonzero((self._sizes[np.ix_(rows, robots)] > LEAST_FORCE * self.largest).any((0, 1)))
 
     def forces(self, rows: np.ndarray, robots: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Return the forces (T, R, K, 3) on nodes of some robots in some rows of the trajectory [N]."""
@@ -65,7 +65,7 @@ class Arrows:
     ----------
     forces : of the run.
     rows, robots : which frames (T,) and robots (R,).
-    size : of what is shown [m]: the largest force is `LONGEST` of it.
+    size : of what is shown [m]: the largest force is `LONGEST_ARROW` of it.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Arrows:
     def __init__(self, forces: ContactForces, rows: np.ndarray, robots: np.ndarray, size: float):
         self._forces, self._rows, self._robots, self._size = forces, rows, robots, size
         self._nodes = forces.nodes(rows, robots)
-        self.scale = LONGEST * size / forces.largest if forces.largest else 0.0  # m/N
+        self.scale = LONGEST_ARROW * size / forces.largest if forces.largest else 0.0  # m/N
         self.count = len(robots) * len(self._nodes)
         self.faces = (_faces() + VERTICES * np.arange(self.count)[:, None, None]).reshape(-1, 3).astype(np.int32)
         self.said = f"longest arrow {forces.largest:.3g} N"
@@ -107,7 +107,7 @@ def _arrows(places: np.ndarray, ways: np.ndarray, size: float) -> np.ndarray:
     ring = (
         np.cos(angle)[:, None] * across[..., None, :] + np.sin(angle)[:, None] * np.cross(along, across)[..., None, :]
     )
-    shown = (length > LEAST * LONGEST * size)[..., None]
+    shown = (length > LEAST_FORCE * LONGEST_ARROW * size)[..., None]
     neck = (np.maximum(length - 2.5 * HEAD * size, 0.5 * length) * along)[..., None, :]
     parts = [np.zeros_like(neck), RADIUS * size * ring, neck + RADIUS * size * ring, neck + HEAD * size * ring]
     vertices = np.concatenate([*parts, ways[..., None, :]], axis=-2)

@@ -14,7 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.surface import find_surface
 from torchdismech.io.outputs import PICTURES
 from torchdismech.trajectory import Trajectory
-from torchdismech.view.arrows import COLOUR, LEAST, LONGEST, ContactForces
+from torchdismech.view.arrows import COLOUR, LEAST_FORCE, LONGEST_ARROW, ContactForces
 from torchdismech.view.obstacles import View, draw_obstacle
 
 if TYPE_CHECKING:
@@ -209,11 +209,11 @@ def _draw_shapes(
 def _draw_forces(view: View, forces: ContactForces, rows: np.ndarray, robot: int) -> None:
     """Draw the contact forces on a robot in some frames, the largest of the run as long as the shapes allow."""
     limits = [getattr(view.plot, f"get_{'xyz'[k]}lim")() for k in range(len(view.axes))]
-    scale = LONGEST * np.ptp(limits, axis=1).max() / forces.largest if forces.largest else 0.0
+    scale = LONGEST_ARROW * np.ptp(limits, axis=1).max() / forces.largest if forces.largest else 0.0
     where = (rows, np.array([robot]), forces.nodes(rows, np.array([robot])))
     ways = scale * forces.forces(*where)[:, 0][..., view.axes]  # (T, K, axes)
     places = view.factor * forces.places(*where)[:, 0][..., view.axes]
-    shown = np.linalg.norm(ways, axis=-1) > LEAST * LONGEST * np.ptp(limits, axis=1).max()
+    shown = np.linalg.norm(ways, axis=-1) > LEAST_FORCE * LONGEST_ARROW * np.ptp(limits, axis=1).max()
     if not shown.any():
         return
     how: Any = {"color": [c / 255 for c in COLOUR], "label": f"contact forces, up to {forces.largest:.3g} N"}

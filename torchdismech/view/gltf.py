@@ -19,7 +19,7 @@ from torchdismech.view.scenery import Scenery, Shown
 
 __all__ = ["still_glb", "write_glb"]
 
-LARGEST = 2**32 - 1  # bytes of a file, which it counts in 32 bits
+MAX_BYTES = 2**32 - 1  # bytes of a file, which it counts in 32 bits
 FLOAT, BYTE, INDEX = 5126, 5121, 5125  # glTF's numbers of these types
 ARRAY, ELEMENTS = 34962, 34963  # what a part of the buffer is for
 TOO_LARGE = "--out: more than 4 GiB do not fit into a .glb file: choose fewer robots, or a larger --every"
@@ -42,7 +42,7 @@ class _Buffer:
         self.views.append(view | ({} if target is None else {"target": target}))
         self.content += np.ascontiguousarray(values).tobytes()
         self.content += bytes(-len(self.content) % 4)
-        if len(self.content) > LARGEST:
+        if len(self.content) > MAX_BYTES:
             raise InputError(TOO_LARGE)
         kind = "SCALAR" if values.ndim == 1 else f"VEC{values.shape[1]}"
         accessor = {
@@ -127,7 +127,7 @@ def _file(
     text = json.dumps(document | animation).encode()
     text += b" " * (-len(text) % 4)
     total = 12 + 8 + len(text) + 8 + len(buffer.content)
-    if total > LARGEST:
+    if total > MAX_BYTES:
         raise InputError(TOO_LARGE)
     head = struct.pack("<4sII", b"glTF", 2, total) + struct.pack("<I4s", len(text), b"JSON")
     return b"".join([head, text, struct.pack("<I4s", len(buffer.content), b"BIN\0"), buffer.content])

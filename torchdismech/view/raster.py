@@ -16,7 +16,7 @@ __all__ = ["Camera", "Triangles", "draw"]
 SAMPLES = 2  # along each side of a pixel
 ANGLE = 0.5  # of the view from top to bottom [rad]
 MARGIN = 1.08  # how much more than the robots the view shows
-AT_ONCE = 1 << 16  # samples that are made at a time: few enough for a processor's cache
+SAMPLES_AT_ONCE = 1 << 16  # samples that are made at a time: few enough for a processor's cache
 BACKGROUND = np.array([245, 247, 250], dtype=np.uint8)
 AMBIENT, DIFFUSE, SHINE, EXPONENT = 0.38, 0.62, 0.18, 24.0
 LIGHT = np.array([-0.35, 0.55, 0.76])  # towards the light: right, up, to the viewer
@@ -164,7 +164,7 @@ def _samples(
     kinds = 64 * powers[:, 0] + powers[:, 1]
     for kind in np.unique(kinds).tolist():
         members = inside[kinds == kind]
-        size = max(1, AT_ONCE // int(count[members].max(0).prod()))
+        size = max(1, SAMPLES_AT_ONCE // int(count[members].max(0).prod()))
         for k in range(0, len(members), size):
             some = members[k : k + size]
             yield _inside(corners, inverse, first, last, some, count[some].max(0), width)

@@ -19,7 +19,7 @@ from torchdismech.view.surfaces import ObstacleSurface, RobotSurface, circles, g
 __all__ = ["Placed", "Scenery", "Shown", "chosen_robots"]
 
 GAP = 0.2  # between robots side by side, of the largest robot's size
-AT_ONCE = 1 << 20  # vertices that are made at a time
+VERTICES_AT_ONCE = 1 << 20  # vertices that are made at a time
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Scenery:
     def __iter__(self) -> Iterator[Shown]:
         """Yield the frames; their surfaces are made for many frames at a time."""
         arrows = 0 if self.arrows is None else VERTICES * self.arrows.count
-        size = max(1, AT_ONCE // max(1, len(self.robots) * len(self.surface.node) + arrows))
+        size = max(1, VERTICES_AT_ONCE // max(1, len(self.robots) * len(self.surface.node) + arrows))
         for first in range(0, len(self.frames), size):
             yield from self._block(slice(first, first + size))
 

@@ -37,7 +37,7 @@ __all__ = ["Evidence", "Normal", "Prior", "StartSlopes", "evidence_of", "noise_c
 
 
 FEWEST = 8  # recordings that tell how they differ
-LEAST = 1e-3  # noise that is there in any case, over the scale of the loss, independent from number to number
+LEAST_NOISE = 1e-3  # noise that is there in any case, over the scale of the loss, independent from number to number
 SINGULAR = 1e-12  # eigenvalues, over the largest, that count as zero
 
 
@@ -105,7 +105,7 @@ def evidence_of(
     correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, led))
     # the start's own prior has the variance one
     scatter = torch.einsum("btcp,btcq->pq", led, correlated) + torch.einsum("bsp,bsq->pq", follow, follow)
-    scatter = scatter + LEAST**2 * curvature
+    scatter = scatter + LEAST_NOISE**2 * curvature
     seen = measured.flatten(1).any(1)
     gradients = torch.einsum("btcp,btc->bp", led, force)
     return Evidence(step, curvature, _widened(scatter, curvatures[seen], gradients[seen], prior))

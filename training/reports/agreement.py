@@ -17,7 +17,7 @@ from training.system import System
 
 __all__ = ["beside_references", "elsewhere", "unexplained", "unlikely_times"]
 
-FAR = 0.2  # of the robot's size: farther off, markers are likely to be other ones, or in another frame
+FAR_MARKER = 0.2  # of the robot's size: farther off, markers are likely to be other ones, or in another frame
 IN_WORDS = {
     "stay": "markers that stay where they were first",
     "follow": "markers that follow the gripped ones",
@@ -38,7 +38,7 @@ def elsewhere(system: System, recordings: Recordings) -> str | None:
     if not isinstance(system, SceneSystem) or system.measured:
         return None
     off, size = system.off_at_start(recordings)
-    if not size > 0 or not bool((off > FAR * size).any()):  # NaN: not seen in frame 0
+    if not size > 0 or not bool((off > FAR_MARKER * size).any()):  # NaN: not seen in frame 0
         return None
     k, marker = divmod(int(off.nan_to_num(nan=-1.0).argmax()), off.shape[1])
     found = (
@@ -71,7 +71,7 @@ def unexplained(
     """Return a warning for each sign that a fit explains nothing: residuals as large as the robot, lines not beaten."""
     warnings = []
     size, off = _size(predicted.drawn[:, 0]), _distance(predicted, measured)
-    if size > 0 and off > FAR * size:
+    if size > 0 and off > FAR_MARKER * size:
         warnings.append(
             f"warning: markers are {1e3 * off:.3g} mm from their predictions (rms), {off / size:.0%} of the robot's "
             "size: this is no fit, and the error bars say nothing; look at the order of the markers, their points, "

@@ -27,7 +27,7 @@ from training.system import System
 
 __all__ = ["evaluate", "refuse_without_best", "trained_system"]
 
-ROUNDS = 5  # times those of a look: here starts begin from nothing
+START_ROUNDS = 5  # times those of a look: here starts begin from nothing
 
 
 def trained_system(
@@ -128,7 +128,7 @@ def _starts(system: System, recordings: Recordings, config: Config) -> Tensor | 
     if not system.start_size:
         return None
     nothing = torch.zeros(len(recordings), system.start_size, dtype=torch.float64, device=system.device)
-    return fitted_starts(system, recordings, config.loss, ROUNDS * system.start_rounds, nothing)
+    return fitted_starts(system, recordings, config.loss, START_ROUNDS * system.start_rounds, nothing)
 
 
 def _table(errors: dict[str, Errors]) -> str:

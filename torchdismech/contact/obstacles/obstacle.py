@@ -24,8 +24,8 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["Obstacle"]
 
-ROUNDS = 3  # of carrying the nodes of edges and triangles that would overlap, before all nodes of a robot are carried
-FAR = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are finite, too
+CARRYING_ROUNDS = 3  # in which nodes of edges and triangles that would overlap are carried; then all nodes of the robot
+FAR_GAP = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are finite, too
 
 
 class Obstacle(Force):
@@ -140,7 +140,7 @@ class Obstacle(Force):
 
     def clearance(self, distance: Tensor) -> Tensor:
         """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
-        return torch.where(self._passing, FAR, distance - self.points.radius)
+        return torch.where(self._passing, FAR_GAP, distance - self.points.radius)
 
     @property
     def touches(self) -> Tensor:
@@ -182,7 +182,7 @@ class Obstacle(Force):
         nodes = q[:, :count].unflatten(1, (-1, 3))
         moved = self.displacement(time) - self.displacement(before.time)
         carried = before.positions + moved.unsqueeze(1)
-        for last in [False] * ROUNDS + [True] if self.points.parts else [False]:
+        for last in [False] * CARRYING_ROUNDS + [True] if self.points.parts else [False]:
             overlaps = self.points.meets(self.gap(q, time) <= 0)
             overlaps = overlaps.any(1, keepdim=True) if last else overlaps
             nodes = torch.where(overlaps.unsqueeze(2), carried, nodes)

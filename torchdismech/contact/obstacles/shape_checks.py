@@ -18,7 +18,7 @@ from torchdismech.values import every_module, robots
 __all__ = ["refuse_wrong_shape"]
 
 TRIED = 64  # points
-ROUNDS = 20  # of going to the surface
+PROJECTION_ROUNDS = 20  # of going to the surface
 STEP = 1e-6  # of differences, as a part of how large the robot is
 OFF = 1e-3  # relative, of derivatives: differences are good to 1e-8, for features that are not as small as a step
 LENGTH = 1e-2  # that normals may be off one: distances that are nearly some, as learned ones are, push nearly as hard
@@ -88,7 +88,7 @@ def _around(nodes: Tensor, size: float) -> Tensor:
 
 def _on_surface(at: Callable[[Tensor], Found], x: Tensor, step: float) -> Tensor:
     """Return points of the surface, where Newton's method along differences of the distance gets there from x."""
-    for _ in range(ROUNDS):
+    for _ in range(PROJECTION_ROUNDS):
         gradient, _ = _gradient(at, x, step)
         way = at(x)[0][..., None] * gradient / gradient.square().sum(-1, keepdim=True)
         x = torch.where(way.isfinite().all(-1, keepdim=True), x - way, x)

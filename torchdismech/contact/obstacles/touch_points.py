@@ -14,7 +14,7 @@ from torchdismech.robot.body import Body, side_by_side
 
 __all__ = ["TouchPoints", "longest_side"]
 
-MOST = 1_000_000  # points of a robot
+MAX_POINTS = 1_000_000  # points of a robot
 ROUNDING = 1e-6  # of a length, in float32, too: an edge of exactly two spacings is divided into two
 
 
@@ -174,10 +174,10 @@ def _divisions(body: Body, corners: np.ndarray, spacing: float) -> int:
     longest = longest_side(body, corners)
     divisions = max(1, math.ceil(longest / spacing * (1 - ROUNDING)))
     inside = divisions - 1 if corners.shape[1] == 2 else (divisions - 1) * (divisions - 2) // 2
-    if len(corners) * inside > MOST:
+    if len(corners) * inside > MAX_POINTS:
         raise InputError(
             f"Obstacle.spacing: {spacing:g} m makes {len(corners) * inside} points of edges or triangles up to "
-            f"{longest:g} m long, more than {MOST}; take a larger one, or touch with some `nodes` only"
+            f"{longest:g} m long, more than {MAX_POINTS}; take a larger one, or touch with some `nodes` only"
         )
     return divisions
 

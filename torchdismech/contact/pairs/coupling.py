@@ -25,7 +25,7 @@ from torchdismech.sparse import Pattern
 __all__ = ["CouplingCache", "StepPairs"]
 
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
-KEPT = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
+MAX_EXCESS = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
 # A pattern that serves fewer steps of so few robots is followed by one for what may touch soon, too. A new one takes
 # 8 ms for a bundle of six rods, whatever the number of robots; a wider one .1 to .4 ms a robot and step, in the factor.
 FEW_STEPS, FEW_ROBOTS = 20, 16
@@ -354,7 +354,7 @@ class CouplingCache:
         """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""
         count, joined = len(self.unknown), self._blocks.keys
         self._served = 0
-        joined = needed if len(joined) > KEPT * len(needed) else np.union1d(joined, needed)
+        joined = needed if len(joined) > MAX_EXCESS * len(needed) else np.union1d(joined, needed)
         rows, cols = _block_entries(self.unknown, joined // count, joined % count)
         keep = (rows >= 0) & (cols >= 0)
         rows, cols = rows[keep], cols[keep]

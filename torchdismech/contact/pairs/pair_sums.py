@@ -28,7 +28,7 @@ from torchdismech.native.tape import NumbersRead
 __all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_pairs"]
 
 BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
-AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
+PAIRS_AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,14 @@ class _Calls:
 
     Attributes
     ----------
-    x, moving : (3 n, AT_ONCE) the coordinates of some pairs in the two vectors.
+    x, moving : (3 n, PAIRS_AT_ONCE) the coordinates of some pairs in the two vectors.
     given : of these pairs; what is the same for all is a copy.
-    known : (KNOWN, AT_ONCE) what searches know of them.
+    known : (KNOWN, PAIRS_AT_ONCE) what searches know of them.
     """
 
     def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, places: Tensor | None = None):
         columns, coordinates = sum(tensor.dim() > 0 for tensor in given), 3 * listed.nodes.shape[1]
-        self._read = torch.empty(2 * coordinates + columns + KNOWN, AT_ONCE, dtype=dtype)
+        self._read = torch.empty(2 * coordinates + columns + KNOWN, PAIRS_AT_ONCE, dtype=dtype)
         self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
         row = iter(rows)
         self.given = [next(row) if tensor.dim() else torch.empty_like(tensor) for tensor in given]
@@ -143,8 +143,8 @@ class _Calls:
             return None
         assert isinstance(program, Loop)  # these are numbers on a CPU
         rows = program.counts[0]
-        inputs = program.inputs(1, AT_ONCE, program.read_among(given))
-        bound = _Structure(program.address, inputs, torch.empty(rows, AT_ONCE, dtype=self._dtype), rows)
+        inputs = program.inputs(1, PAIRS_AT_ONCE, program.read_among(given))
+        bound = _Structure(program.address, inputs, torch.empty(rows, PAIRS_AT_ONCE, dtype=self._dtype), rows)
         self._held += [bound, given]
         return _BoundLoop(bound.address, rows)
 

@@ -20,7 +20,7 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["settled_step"]
 
-MOST = 200  # steps on the way to an equilibrium
+MAX_STEPS = 200  # steps on the way to an equilibrium
 ITERATIONS = 30  # of Newton's method, at most, in one of these steps
 REACH = 0.5  # of the smallest contact radius: how far robots get in their first step
 GROWTH, CAREFUL = 2.0, 1.2  # factors by which steps grow: before one has failed, and from then on
@@ -28,7 +28,7 @@ CLAMPS = 4.0  # of that reach: how far clamps move in a step
 # Of the way that the first forces would move a robot in a step: where it moves less, the equilibrium is looked for.
 STILL = 0.01
 SHORTEST, LONGEST = 1e-7, 1e3  # s: limits of a step
-LEAST = 0.1  # m/s^2: accelerations that the first forces are taken to give at least
+LEAST_ACCELERATION = 0.1  # m/s^2: accelerations that the first forces are taken to give at least
 
 
 def settled_step(problem: StepProblem) -> tuple[State, StepInfo]:
@@ -82,7 +82,7 @@ class _Descent:
     @torch.no_grad()
     def next_pause(self) -> State | None:
         """Return the next state at which the robot hardly moves, less each time; None where none is found."""
-        while self.steps < MOST and self.dt > SHORTEST:
+        while self.steps < MAX_STEPS and self.dt > SHORTEST:
             self.steps += 1
             moved, arrived = self._step()
             if moved is None:
@@ -129,7 +129,7 @@ def _still(state: State) -> State:
 
 @torch.no_grad()
 def _first_acceleration(problem: StepProblem) -> float:
-    """Return the largest acceleration [m/s^2] that the present forces give a node, `LEAST` if that is more."""
+    """Return the largest acceleration [m/s^2] of a node under the present forces, `LEAST_ACCELERATION` at least."""
     model, state = problem.model, problem.state
     equations = problem.replace(control=problem.control.replace(clamped_q=None)).equations(
         model.contact.touching(state.q)
@@ -137,4 +137,4 @@ def _first_acceleration(problem: StepProblem) -> float:
     mass = model.body.mass[..., model.unknowns.index]
     force = equations.residual(model.unknowns.picked(state.q)).abs()
     nodes = (mass.reshape(-1, mass.shape[-1])[0] > 0) & (model.unknowns.index < 3 * model.body.n_nodes)
-    return max(float((force / mass)[..., nodes].max()), LEAST)
+    return max(float((force / mass)[..., nodes].max()), LEAST_ACCELERATION)

@@ -27,7 +27,7 @@ CLEAR = 0.5  # of the smallest contact radius: no push goes further where someth
 HALVINGS = 12  # of a push, at most, until it lowers the potential far enough
 DROP = 0.1  # part of the fall by the potential's curvature that is far enough
 BLOCKED = 4  # modes that are blocked by contacts without load, at most, until a robot stays
-FEW = 4  # modes that are looked at: more than the lowest one may have directions
+MODES_LOOKED_AT = 4  # modes that are looked at: more than the lowest one may have directions
 ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
 TELLING_PART = 1e-3  # of a mode, along an axis: a larger one decides on its sign
 
@@ -135,7 +135,7 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, unknown: list
     """
     model = found.equations.model
     mass = model.body.mass[..., model.unknowns.index].expand(len(saddles), -1).double().cpu().numpy()
-    count, precision = min(FEW, int((mass[0] > 0).sum())), torch.finfo(values.dtype).eps
+    count, precision = min(MODES_LOOKED_AT, int((mass[0] > 0).sum())), torch.finfo(values.dtype).eps
     ways, curvatures = torch.zeros_like(found.x), found.x.new_zeros(len(saddles))
     for robot in saddles.nonzero().flatten().tolist():
         matrix = sparse_matrix(found.pattern, values[:, robot])

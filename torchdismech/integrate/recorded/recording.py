@@ -58,9 +58,9 @@ __all__ = [
     "warn_of_memory",
 ]
 
-KEPT = 8  # kinds of a model's steps, each with the memory of a step: sizes of batches, kinds of controls, integrators
+KINDS_KEPT = 8  # of a model's steps, each with the memory of one: sizes of batches, kinds of controls, integrators
 STEPS_BEFORE_RECORDING = 12  # eager steps of a kind before it is recorded, which takes about as long as these
-LARGEST = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
+MAX_NUMBERS = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 
 
 def kind_of(problem: StepProblem) -> StepKind | None:
@@ -81,7 +81,7 @@ def kind_of(problem: StepProblem) -> StepKind | None:
             kinds.insert(0, kinds.pop(place))  # the one that served last comes first
             return kind
     kinds.insert(0, StepKind(problem, wait))
-    del kinds[KEPT:]
+    del kinds[KINDS_KEPT:]
     return kinds[0]
 
 
@@ -183,7 +183,7 @@ def has_own_terms(model: Model) -> bool:
 
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
     """Return whether steps of robots with q (B, n) are eager on a CPU, by the library's own code, and not too large."""
-    eager = q.device.type == "cpu" and q.numel() <= LARGEST and not model.compilation.runs_compiled(q.shape[0], q)
+    eager = q.device.type == "cpu" and q.numel() <= MAX_NUMBERS and not model.compilation.runs_compiled(q.shape[0], q)
     return eager and _all_own(model)
 
 

@@ -49,7 +49,7 @@ __all__ = ["OnStep", "RecordedStep"]
 # takes the number of a step among several, the states after it, and how it went
 OnStep = Callable[[int, State, StepInfo], None]
 
-FEW = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
+MAX_NUMBERS_OF_TRIALS = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
 
 
 @contextmanager
@@ -181,7 +181,8 @@ class RecordedStep:
         scale = self.scale.clone()
         tolerance, options = self._tolerance.clone(), self.options.with_tolerance(self.options.tolerance.clone())
         _, *others = problem.method.attempts(equations, divisible)
-        recordings = self._recordings if problem.state.q.numel() <= FEW and problem.state.q.is_cpu else {}
+        small = problem.state.q.is_cpu and problem.state.q.numel() <= MAX_NUMBERS_OF_TRIALS
+        recordings = self._recordings if small else {}
         searched = RecordedEquations(equations, lambda _: recordings)
         root = resumed(searched, Progress(*(tensor.clone() for tensor in self.at)), options)
         # other ways change what recordings of trials hold

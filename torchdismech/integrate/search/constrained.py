@@ -23,7 +23,7 @@ from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Sea
 __all__ = ["ConstrainedSearch", "KKTConditions", "constrained_newton"]
 
 SMALLEST_STEP = 2.0**-10
-NEAR = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
+NEAR_PART = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
 # Of the largest entry of a matrix: what holds a part where contacts alone do. The loads of a pile of rods are found at
 # 1e-7 to 1e-5; below, gaps without loads are so large that differences of them are lost.
 SUPPORT = 1e-7
@@ -214,7 +214,7 @@ class _Delassus:
         moved = self.motions_of(free)
         gap = self.contacts.gap + moved[:, 0]
         slide = constraints.slide(q) + moved[:, 1:]
-        near = torch.minimum(gap, self.contacts.gap) < NEAR * constraints.search_distance[constraints.robot]
+        near = torch.minimum(gap, self.contacts.gap) < NEAR_PART * constraints.search_distance[constraints.robot]
         self.choose(near | (before[:, 0] > 0))
         if not self.size:
             return torch.zeros_like(before), torch.ones_like(self.rows)

@@ -33,16 +33,16 @@ from torchdismech.solve.search import Iterate
 
 __all__ = ["HeldContacts", "held_contacts", "misdirected", "on_cone", "stiffened"]
 
-FEW = 8  # contacts of a robot below which W costs less than a second factor
+MAX_CONTACTS = 8  # contacts of a robot below which W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of the largest entry on A's diagonal
 MULTIPLIERS = 4  # solutions, each of which leaves some 1e-6 of gaps and slides
 # Of friction: what it may be off its law before it is put on it; the search judges what that leaves. Stiffness times
 # the rounding of gaps is 1e-8 of the loads of a thin sheet.
 SETTLED = 1e-6
-ALMOST = 1 - 1e-12  # of a load that sticks: friction of what slides no more than rounding
+ALMOST_ONE = 1 - 1e-12  # of a load that sticks: friction of what slides no more than rounding
 SOFT = 1.0  # of A's diagonal: how far a slide counts beside a load in telling what sticks from what slides
 ON_CONE = 1e-9  # relative: loads so near to their cone are on it
-ROUNDS = 25  # of Newton's method for friction and what is closed, until the complementarity problem is solved instead
+NEWTON_ROUNDS = 25  # for friction and what is closed; then the complementarity problem is solved instead
 EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
 
 
@@ -92,7 +92,7 @@ def held_contacts(
     which = (bears | closes) & search.moves & rows[constraints.robot]
     count = torch.bincount(constraints.robot[which], minlength=len(rows))
     rows = rows & ~constraints.any(search.partly & bears)
-    return search.found(which, rows & (count >= (1 if descends else FEW)))
+    return search.found(which, rows & (count >= (1 if descends else MAX_CONTACTS)))
 
 
 def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, stiffness: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ class _Holding:
         slack = EXACT * self.constraints.tolerance[robot]
         load = torch.where(which.unsqueeze(1), self.before, 0.0)
         slide = torch.where(self.before[:, :1] > 0, self.offset[:, 1:], 0.0)  # what has no load yet sticks at first
-        for _ in range(ROUNDS):
+        for _ in range(NEWTON_ROUNDS):
             if not bool(rows.any()):
                 break
             step, load, held, ok = self._solution(which, load, slide, rows)
@@ -242,7 +242,7 @@ class _Holding:
         pushed = load[:, 1:] - self.softness * slide
         size, along = torch.linalg.vector_norm(pushed, dim=1), directions(pushed)
         slips = which & self.rubs & (size > most)
-        share = (most / torch.where(slips, size, 1.0)).clamp(max=ALMOST)
+        share = (most / torch.where(slips, size, 1.0)).clamp(max=ALMOST_ONE)
         spring = torch.where(slips, share / (1 - share), 0.0).unsqueeze(1) * self.softness
         friction = torch.where(slips, most, 0.0).unsqueeze(1) * along
         return slips, friction, spring, torch.stack([-along[:, 1], along[:, 0]], dim=1)

@@ -17,7 +17,7 @@ __all__ = ["refuse_endless", "refuse_too_large"]
 # A step calls some hundred operations of torch, a replay of its recording some tens: neither is faster than this.
 FASTEST_STEP = 1e-4  # s
 FASTEST_NODE = 1e-9  # s for each node of each robot, the rate that a large GPU is hoped to reach
-LONGEST = timedelta(days=30)
+LONGEST_RUN = timedelta(days=30)
 STATES = 3  # that are alive at once: before a step, after it, and what is stored
 
 
@@ -39,13 +39,13 @@ def refuse_endless(path: Path, document: Document, geometry: Geometry, steps: in
     if document.simulation.integrator == "static":
         return  # the number of load steps has a limit of its own
     step = max(FASTEST_STEP, FASTEST_NODE * document.batch.size * len(geometry.nodes))
-    if steps * step > LONGEST.total_seconds():
+    if steps * step > LONGEST_RUN.total_seconds():
         frames = 1 + -(-steps // document.output.every)
         stored = 8 * frames * document.batch.size * 6 * len(geometry.nodes)
         problem = (
             f"{steps} steps take at least {steps * step / 86400:,.0f} days at {1e3 * step:.3g} ms each, which no "
             f"machine comes below, and {size_of(stored)} of disk: expected at most "
-            f"{LONGEST.total_seconds() / step:.0f} steps; --insist tries all the same"
+            f"{LONGEST_RUN.total_seconds() / step:.0f} steps; --insist tries all the same"
         )
         raise SceneError(path, "simulation.duration", problem)
 

@@ -30,7 +30,7 @@ WORDS = {
     r"List should have (at \w+ \d+) items? after validation, not \d+": r"expected a list of \1 items",
     r"String should have (at \w+ \d+) characters?": r"expected text of \1 characters",
 }
-LONGEST = 1000  # characters of a message: names and texts of a scene may be of any length
+MAX_LENGTH = 1000  # characters of a message: names and texts of a scene may be of any length
 
 
 class SceneError(InputError):
@@ -54,7 +54,7 @@ def naming(path: str | Path, key: Key) -> Iterator[None]:
 
 def _plain(text: str) -> str:
     """Return the text of a message without what steers a terminal, and without the middle of what is endless."""
-    shown = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    shown = text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]} ... {text[-MAX_LENGTH // 2 :]}"
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in shown)
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 __all__ = [
-    "MOST",
+    "MAX_COUNT",
     "PER_ROBOT",
     "FileName",
     "Index",
@@ -40,10 +40,10 @@ class _NamesFile:
 
 
 PER_ROBOT, _NAMES_FILE = _PerRobot(), _NamesFile()
-MOST = 2**31 - 1  # of anything that is counted
+MAX_COUNT = 2**31 - 1  # of anything that is counted
 
 FileName = Annotated[str, Field(min_length=1, max_length=1000), _NAMES_FILE]
-Index = Annotated[int, Field(ge=0, le=MOST)]
+Index = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Nodes = Annotated[list[Index], Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from torchdismech.io.schema.base import MOST, PER_ROBOT, FileName, Index, Nodes, Table, Vector
+from torchdismech.io.schema.base import MAX_COUNT, PER_ROBOT, FileName, Index, Nodes, Table, Vector
 
 __all__ = ["Initial"]
 
@@ -20,7 +20,7 @@ class Initial(Table):
     trajectory: FileName | None = Field(
         default=None, description="name of a trajectory file: a run begins in its frame"
     )
-    frame: Annotated[int, Field(ge=-MOST, le=MOST)] = Field(
+    frame: Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)] = Field(
         default=-1, description="which frame of the trajectory, from 0; from -1 back the last ones"
     )
     robot: Index | None = Field(default=None, description="which robot of the trajectory; by default each its own")

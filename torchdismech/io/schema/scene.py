@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from torchdismech.io.schema.actuators import Chamber, Tendon
 from torchdismech.io.schema.base import (
-    MOST,
+    MAX_COUNT,
     PER_ROBOT,
     FileName,
     Nodes,
@@ -212,7 +212,7 @@ class Simulation(Table):
     max_substeps: Annotated[int, Field(ge=0, le=MOST_SUBSTEPS)] | None = Field(
         default=None, description="most parts a failed step is divided into, by default none; 16 with contact"
     )
-    chunk: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto", "all"] = Field(
+    chunk: Annotated[int, Field(ge=1, le=MAX_COUNT)] | Literal["auto", "all"] = Field(
         default="auto", description='robots that are stepped at a time: a number, "all", or "auto": as is fastest'
     )
     solver: str | dict[str, str | int | float] = Field(
@@ -225,7 +225,7 @@ class Simulation(Table):
     @field_validator("chunk", mode="before")
     @classmethod
     def _how_many_at_a_time(cls, value: object) -> object:
-        if value not in ("auto", "all") and (type(value) is not int or not 1 <= value <= MOST):
+        if value not in ("auto", "all") and (type(value) is not int or not 1 <= value <= MAX_COUNT):
             raise ValueError(f'expected a number of robots from 1 up, "all" or "auto", got {value!r}')
         return value
 
@@ -293,7 +293,7 @@ class Distribution(Table):
 class Batch(Table):
     """[batch]: how many robots, and what differs between them."""
 
-    size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=1, description="number of robots")
+    size: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(default=1, description="number of robots")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=0, description="seed of the random numbers")
     randomize: dict[str, Distribution] = Field(
         default={},

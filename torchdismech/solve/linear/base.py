@@ -28,7 +28,7 @@ __all__ = [
     "growth_limit",
 ]
 
-FEW = 60_000  # unknowns of all robots up to which a CPU factors so that recorded steps are the same to the bit
+MAX_UNKNOWNS = 60_000  # unknowns of all robots up to which a CPU factors so that recorded steps are the same to the bit
 MOST_SELECTED = 0.75  # of the rows: to factor more of them alone saves less than it takes to pick their values
 
 
@@ -275,7 +275,7 @@ class DirectSolver(Solver):
         batch = values.shape[1]
         if batch == 1 or values.device.type != "cpu" or taping() or torch.compiler.is_compiling():
             return None
-        if batch * self.pattern.n > FEW:
+        if batch * self.pattern.n > MAX_UNKNOWNS:
             return None if bool(rows.all()) else rows.nonzero().squeeze(1)
         fewest = self._fewest_alike(batch)
         count = batch if fewest is None else max(int(rows.sum()), fewest)
