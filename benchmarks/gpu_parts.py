@@ -28,7 +28,7 @@ from benchmarks.peers import Cantilever
 from benchmarks.table import Row
 from models.residual_force import ResidualForce
 from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, trainable
-from torchdismech.integrate.gradients import gradient
+from torchdismech.integrate import forward
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
 from torchdismech.system.memory import step_bytes
@@ -93,7 +93,7 @@ class Subject:
         """Let no step be recorded meanwhile, unless the mode says so."""
         if self.mode.startswith("recorded"):
             return nullcontext()
-        return mock.patch.object(gradient, "kind_of", lambda problem: None)
+        return mock.patch.object(forward, "kind_of", lambda problem: None)
 
     def steps(self, count: int) -> tuple[list[StepInfo], float]:
         """Return what each step from the start reported, and the seconds of all."""

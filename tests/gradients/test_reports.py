@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-import torchdismech.model
 from tests import shells
 from tests.contact.robots import ROBOTS
 from tests.gradients.cases import GradientCase, SmallEnergy, robot
 from tests.integrate import test_chunks as many
 from torchdismech import ImplicitEuler, rollout, trainable
+from torchdismech.model import model as model_module
 
 MODELS = {
     "rod": lambda: robot("rod", []),
@@ -116,7 +116,7 @@ def test_in_parts(trained, monkeypatch):
     """Find the gradients of a batch at once where it is evaluated some robots at a time."""
     found = []
     for size in (many.BATCH, 3):
-        monkeypatch.setattr(torchdismech.model, "robots_at_a_time", lambda model, batch, size=size: size)
+        monkeypatch.setattr(model_module, "robots_at_a_time", lambda model, batch, size=size: size)
         model = many.robot(learned=True)
         state = moving(model, many.BATCH)
         wanted = [p.requires_grad_() for what, p in model.named_parameters() if "network" in what]

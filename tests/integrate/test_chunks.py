@@ -23,7 +23,6 @@ from torchdismech import (
     Static,
     Status,
     forces,
-    memory,
     straight,
     trainable,
     unroll,
@@ -31,6 +30,7 @@ from torchdismech import (
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle
 from torchdismech.integrate import chunks
 from torchdismech.robot.state import tensor_fields
+from torchdismech.system import memory
 from torchdismech.values import split
 
 BATCH = 7

@@ -41,7 +41,7 @@ from torchdismech import (
     trainable,
 )
 from torchdismech.actuation import AtNodes, Tendons
-from torchdismech.integrate.gradients import gradient
+from torchdismech.integrate import forward
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording, static_problem
@@ -214,7 +214,7 @@ class TestOnGPU:
         with mock.patch.object(recording, "STEPS_BEFORE_RECORDING", 0):
             recorded = run(models[0])
         assert any(kind.recording is not None for kind in models[0].recordings)
-        with mock.patch.object(gradient, "kind_of", lambda problem: None):
+        with mock.patch.object(forward, "kind_of", lambda problem: None):
             return recorded, run(models[1])
 
     @staticmethod
