@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -33,7 +32,8 @@ from torchdismech.constant_curvature.initial_overlap import warn_of_overlap
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity
-from torchdismech.errors import InputError, SimulationError, Status, real_number, refuse_unstepped
+from torchdismech.errors import InputError, Status, real_number, refuse_unstepped
+from torchdismech.model.reduced import report_failures
 from torchdismech.robot.state import Control, control_of, running_robots
 from torchdismech.solve.complementarity import (
     Conditioning,
@@ -207,12 +207,7 @@ class ArmIntegrator:
         made = running & (status == Status.CONVERGED)
         after = model.state(end, end_velocity, touched.impulse, time + self.dt, posture)
         info = self._info(model, touched, gap, status, made)
-        lost, occasion = ~info.converged, f"step from t = {float(state.time.max()):g} s"
-        cause = control.not_finite(lost, state.time) if bool(lost.any()) else None
-        if throw and bool(lost.any()):
-            raise SimulationError.from_status(info.status, occasion, cause)
-        if cause is not None:
-            warnings.warn(f"{occasion}: {cause}", RuntimeWarning, stacklevel=2)
+        report_failures(info.status, control, state.time, throw)
         return state.merged(after, made), info
 
     def _overlaps(self, before: Tensor, gap: Tensor) -> Tensor:

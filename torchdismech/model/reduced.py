@@ -10,13 +10,36 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, SimulationError, Status
 from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import as_tensor, number_of_robots
+from torchdismech.robot.state import Control
 from torchdismech.values import Place
 
-__all__ = ["ReducedModel"]
+__all__ = ["ReducedModel", "report_failures"]
+
+
+def report_failures(status: Tensor, control: Control, time: Tensor, throw: bool) -> None:
+    """Warn of a control with numbers that are not finite where a step failed, or raise a `SimulationError` if asked to.
+
+    Without either a GPU is not waited for.
+
+    Parameters
+    ----------
+    status : (B,) of the step.
+    time : (B,) where it began [s].
+    """
+    if not throw and (not time.is_cpu or not (control.tensors() or control.values)):
+        return
+    failed = status != int(Status.CONVERGED)
+    if not bool(failed.any()):
+        return
+    cause, occasion = control.not_finite(failed, time), f"step from t = {float(time.max()):g} s"
+    if throw:
+        raise SimulationError.from_status(status, occasion, cause)
+    if cause is not None:
+        warnings.warn(f"{occasion}: {cause}", RuntimeWarning, stacklevel=3)  # where `step` is called
 
 
 class ReducedModel(nn.Module):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, SimulationError, Status, real_number, refuse_unstepped, whole_number
+from torchdismech.errors import InputError, Status, real_number, refuse_unstepped, whole_number
+from torchdismech.model.reduced import report_failures
 from torchdismech.rigid.adjoint import differentiable
 from torchdismech.rigid.chain import RigidChain
 from torchdismech.rigid.newton import solved
@@ -129,12 +129,7 @@ class ChainIntegrator:
             status, residual, substeps = (torch.where(failed, new, old) for old, new in pairs)
             after, info = after.merged(again, taken), ChainStepInfo(status, iterations, residual, substeps)
             more *= 2
-        lost, occasion = ~info.converged, f"step from t = {float(state.time.max()):g} s"
-        cause = control.not_finite(lost, state.time) if bool(lost.any()) else None
-        if throw and bool(lost.any()):
-            raise SimulationError.from_status(info.status, occasion, cause)
-        if cause is not None:
-            warnings.warn(f"{occasion}: {cause}", RuntimeWarning, stacklevel=2)
+        report_failures(info.status, control, state.time, throw)
         return after, info
 
     def prepare(self, model: RigidChain, state: ChainState, steps: int) -> None:
