@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import os
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
+from pathlib import Path
 
 import torch
 
@@ -22,8 +27,25 @@ __all__ = [
     "refuse_trained",
     "refuse_unstepped",
     "shown",
+    "warn",
     "whole_number",
 ]
+
+# Where the code is that stands between users' lines and a warning: the library's, what calls it back for the library,
+# and the constructors that dataclasses make.
+OWN_CODE = (
+    *[f"{Path(module).parent}{os.sep}" for module in (__file__, torch.__file__)],
+    contextlib.__file__,
+    "<string>",
+)
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn users, at the line of their code that called the library."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_CODE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def shown(value: object) -> str:

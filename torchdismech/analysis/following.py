@@ -15,7 +15,6 @@ does count alike at first, and motion counts most where the path turns.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
+from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, warn, whole_number
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.supports import refuse_unheld
@@ -212,7 +211,7 @@ def follow(
         refuse_unheld(model, state, whole, running, force_tolerance)
         small = warning_of_small_loads(model, state, whole, None, method.force_tolerance)
         if small is not None:
-            warnings.warn(small, RuntimeWarning, stacklevel=2)
+            warn(small, RuntimeWarning)
         start = method.scheme.started(state.detach(), 0.0)
         ways = None if control.pose is None else RigidWays(model.body, start, control.pose)
         problem = StepProblem(model, method, start, control.replace(pose=None), 0.0, running, values)
@@ -226,13 +225,12 @@ def _warn_of_branches(path: EquilibriumPath) -> None:
     for robot in range(len(path.points)):
         branches = path.branches(robot)
         if len(branches):
-            warnings.warn(
+            warn(
                 f"follow: the path of robot {robot} is stable no more beyond the load factor {branches[0].item():.6g}, "
                 "though its load does not turn there: other paths branch off, and this one goes straight on, as a "
                 "perfect column does; give the robot an imperfection (a small force across) to follow a branch, or, if "
                 "it has one, a larger one or a smaller length",
                 RuntimeWarning,
-                stacklevel=3,
             )
             return
 

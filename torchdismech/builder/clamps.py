@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.geometry.frames import transported, unit
 from torchdismech.geometry.topology import Held, Springs
 from torchdismech.robot.body import Body, Clamp
@@ -193,13 +192,12 @@ def warn_of_directions_at_rest(
     for k in np.flatnonzero(~bends).tolist():
         own = turns[(bent == held.edges[k]).any(1)]
         if float(angles[k]) > CLOSE + (float(own.max()) if len(own) else 0.0):
-            warnings.warn(
+            warn(
                 f"clamp.direction: at node {held.nodes[k]} it is {math.degrees(angles[k]):.3g} degrees off edge "
                 f"{held.edges[k]}, of a rod whose rest shape is as built (natural='initial'). A direction is the "
                 "tangent of the rest shape there, so this one bends nothing. To point the rod, add it with "
                 "natural='straight' or turn the clamp by Control.pose; else give direction='rest'",
                 RuntimeWarning,
-                stacklevel=4,  # said where finalize is called
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import nn
 
 from torchdismech.builder.elements import refuse_lost
 from torchdismech.elastic import ElasticTerm, Energy
-from torchdismech.errors import InputError, refuse_other_kind, shown
+from torchdismech.errors import InputError, refuse_other_kind, shown, warn
 from torchdismech.forces import Force, Gravity
 from torchdismech.robot.materials import Material
 
@@ -40,10 +39,7 @@ def warn_of_units(materials: Iterable[tuple[Material, bool]]) -> None:
     """Warn, of the first, where numbers of a material are as of other units; with each whether its modulus counts."""
     odd = (told for material, modulus in materials for told in _odd_units(material, modulus))
     if told := next(odd, None):
-        warnings.warn(
-            f"material: {told}; or, if that is meant, warnings.filterwarnings('ignore', 'material: ')",
-            stacklevel=3,  # said where finalize is called
-        )
+        warn(f"material: {told}; or, if that is meant, warnings.filterwarnings('ignore', 'material: ')")
 
 
 def warn_of_two_weights(forces: Iterable[Force]) -> None:
@@ -51,10 +47,9 @@ def warn_of_two_weights(forces: Iterable[Force]) -> None:
     weights = [force.acceleration.detach() for force in forces if type(force) is Gravity]
     if len(weights) > 1:
         same = all(weight.shape == weights[0].shape and weight.equal(weights[0]) for weight in weights)
-        warnings.warn(
+        warn(
             f"add_force: {len(weights)} forces Gravity act on the robot{', alike' * same}, and add up: leave one out, "
-            "or add their accelerations; or, if that is meant, warnings.filterwarnings('ignore', 'add_force: ')",
-            stacklevel=3,  # said where finalize is called
+            "or add their accelerations; or, if that is meant, warnings.filterwarnings('ignore', 'add_force: ')"
         )
 
 

@@ -6,7 +6,6 @@ The latter is most often a joint that was forgotten.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 from torchdismech.contact import Obstacle
 from torchdismech.contact.pairs.broad_phase import overlapping
 from torchdismech.contact.pairs.pair_loops import Kernel, vectors
+from torchdismech.errors import warn
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.robot.body import Body
 
@@ -48,11 +48,10 @@ def warn_of_passing(body: Body, join_distance: float) -> None:
         if found is not None:
             one, other = (body.said_of_part(body.part_of_node[node]) for node in found)
             one_place = f"one place (nodes closer than join_distance, {join_distance:g} m, are one)"
-            warnings.warn(
+            warn(
                 f"robot: {one} and {other} go through each other near nodes {found[0]} and {found[1]} and are not "
                 f"joined: give both a node at {one_place}, "
-                "or, if that is meant, warnings.filterwarnings('ignore', 'robot: .* not joined')",
-                stacklevel=4,  # said where finalize is called, past what no_grad puts in between
+                "or, if that is meant, warnings.filterwarnings('ignore', 'robot: .* not joined')"
             )
             return
 
@@ -68,12 +67,11 @@ def warn_of_thin_obstacles(obstacles: Sequence[Obstacle]) -> None:
             # on an edge it dips by spacing^2 / (8 (R + radius)), in a triangle by a third more (docs/contact.md)
             spacing = min(width / DIVISIONS, math.sqrt(6 * DIP * radius * (round_to + radius)))
             stiff = "" if obstacle.constrained else "; the stiffness of what touches at once adds up over points"
-            warnings.warn(
+            warn(
                 f"obstacle {obstacle.name!r} is {width:.2g} m wide, the robot's surface included, and the points that "
                 f"touch it are up to {obstacle.points.apart:.2g} m apart: it passes between two. Give "
                 f"Obstacle(spacing=...), such as {spacing:.2g}, by which it dips in between points by a tenth of their "
-                f"radius at most{stiff}. Or take shorter edges (docs/contact.md)",
-                stacklevel=4,  # said where finalize is called, past what no_grad puts in between
+                f"radius at most{stiff}. Or take shorter edges (docs/contact.md)"
             )
 
 

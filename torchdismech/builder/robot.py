@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -57,7 +56,7 @@ from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.elastic.energy import OWN
-from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind
+from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind, warn
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
@@ -528,10 +527,9 @@ class RobotBuilder:
             )
             if where != "shell":
                 raise InputError(f"{told} edges (add_rods), or move one of them")
-            warnings.warn(
+            warn(
                 f"{told} triangles, or, if the shell is slit there, warnings.filterwarnings('ignore', 'shell: nodes .* "
-                "in one place')",
-                stacklevel=3,
+                "in one place')"
             )
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])

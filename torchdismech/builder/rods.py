@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from torchdismech.builder.corners import corner_matrices
 from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_element, refuse_lost, robot_dimension
 from torchdismech.elastic import BendTwistStencil, CornerElastic, ElasticTerm, LinearElastic, StretchStencil
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import REST_BRANCH, first_director, transported, unit
 from torchdismech.geometry.rods import BendTwist
@@ -62,16 +61,12 @@ class Rods:
         self.length = torch.linalg.vector_norm(nodes[self.edges[:, 1]] - nodes[self.edges[:, 0]], dim=-1)
         thick, long = (float(x.max()) if groups else 0.0 for x in (self.constant("radius"), self.length.sum()))
         if thick > long:
-            warnings.warn(
-                f"rods: a radius of {thick:.4g} m is more than all of them are long, {long:.4g} m: give sizes in m",
-                stacklevel=3,  # said where finalize is called
-            )
+            warn(f"rods: a radius of {thick:.4g} m is more than all of them are long, {long:.4g} m: give sizes in m")
         extent = float(np.ptp(nodes[self.edges].reshape(-1, 3).numpy(), axis=0).max()) if groups else 0.0
         if extent > LARGE:
-            warnings.warn(
+            warn(
                 f"rods: they are {extent:.4g} m across. If nodes are in millimetres give them in m (in a scene: "
-                "[robot] scale = 1e-3)",
-                stacklevel=3,
+                "[robot] scale = 1e-3)"
             )
 
     def constant(self, name: str) -> Tensor:

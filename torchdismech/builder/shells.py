@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ from torchdismech.elastic import (
 )
 from torchdismech.elastic.membrane import rest_metric
 from torchdismech.elastic.shell import shape_matrix
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.mesh_checks import check_mesh
@@ -79,7 +78,7 @@ class Shells:
             checked = check_mesh(nodes.numpy(), triangles, where="shell", allow_unused=True)
             triangles = checked.triangles
             for repair in checked.repairs:
-                warnings.warn(f"shell: {repair}", stacklevel=3)  # said where finalize is called
+                warn(f"shell: {repair}")
         self.surface: Surface = find_surface(triangles)
         counts = [len(g.triangles) for g in groups]
         names = groups[0].constants if groups else ()
@@ -89,20 +88,16 @@ class Shells:
         self._refuse_mixed_edges()
         self._refuse_mixed_membranes()
         if bool(self.by_hinges[self.surface.hinge_triangles].any()):
-            warnings.warn(HINGES, stacklevel=3)  # said where finalize is called, once
+            warn(HINGES)
         edges, x = self.surface.edges, nodes[self.surface.triangles]
         if groups:
             thick, across = float(self.constant("thickness").max()), float((x.amax((0, 1)) - x.amin((0, 1))).max())
             if thick > across:
-                warnings.warn(
-                    f"shell: a thickness of {thick:.4g} m is more than it is across, {across:.4g} m: give sizes in m",
-                    stacklevel=3,  # said where finalize is called
-                )
+                warn(f"shell: a thickness of {thick:.4g} m is more than it is across, {across:.4g} m: give sizes in m")
             if across > LARGE:
-                warnings.warn(
+                warn(
                     f"shell: it is {across:.4g} m across. If nodes are in millimetres give them in m (in a scene: "
-                    "[robot] scale = 1e-3)",
-                    stacklevel=3,
+                    "[robot] scale = 1e-3)"
                 )
         self.edge_length = torch.linalg.vector_norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], dim=-1)
         area = torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from torchdismech.contact.initial_overlap import DEEP
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.response import Penalty
+from torchdismech.errors import warn
 from torchdismech.robot.state import State
 
 __all__ = ["PenetrationWatch"]
@@ -78,17 +78,16 @@ class PenetrationWatch:
             radius = float(obstacle.points.radius.expand_as(gap)[robot, point])
             self._found = _Found(obstacle, robot, depth, radius, float(state.time[robot]))
 
-    def warn(self, caller: str, stacklevel: int) -> None:
+    def warn(self, caller: str) -> None:
         """Say which robot sank the deepest, if one did."""
         if self._found is None:
             return
         obstacle, robot, depth, radius, time = self._found
-        warnings.warn(
+        warn(
             f"{caller}: robot {robot} sank {depth:.3g} m into obstacle {obstacle.name!r} "
             f"({type(obstacle.shape).__name__}) by t = {time:g} s, farther than its contact radius of {radius:.3g} m: "
             f"it may pass through, with status CONVERGED. {_cure(obstacle, robot, depth, radius)}; see docs/contact.md",
             RuntimeWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import scalar
 from torchdismech.solve.complementarity import CONTACT_METHODS
 
@@ -241,11 +240,10 @@ def _warn_of_angles(mu: Tensor) -> None:
         degrees, largest = "", float(mu.max())
         if largest < 90:
             degrees = f"; an angle of {largest:.4g} degrees is the coefficient {math.tan(math.radians(largest)):.3g}"
-        warnings.warn(
+        warn(
             f"Friction.coefficient: {largest:.4g} is more than any dry surfaces have (rubber has about 1): it is the "
             f"force along over the force across{degrees}; or, if that is meant, warnings.filterwarnings('ignore', "
-            "'Friction.coefficient')",
-            stacklevel=3,  # said where friction is made
+            "'Friction.coefficient')"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from torchdismech.elastic.energy import Energy
 from torchdismech.elastic.stencil import BendTwistStencil
 from torchdismech.elastic.term import ElasticTerm
+from torchdismech.errors import warn
 from torchdismech.robot.state import State
 
 __all__ = ["warn_of_twist"]
@@ -28,11 +28,10 @@ def warn_of_twist(terms: Sequence[ElasticTerm], state: State) -> None:
         most = float(stencil.twist(state).detach().abs().max())
         if most > MOST_TWIST:
             stencil.warned = True
-            warnings.warn(
+            warn(
                 f"a spring is twisted by {most:.2g} rad. Beyond {MOST_TWIST:g} rad the difference of the two bending "
                 "stiffnesses counts more than a sixth too much, and on averaged frames all bending is softer by more "
-                "than a fifth: take shorter edges (docs/rods.md)",
-                stacklevel=2,
+                "than a fifth: take shorter edges (docs/rods.md)"
             )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from torchdismech.contact.initial_overlap import warn_of_overlap
 from torchdismech.environments.actuators import controlled
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.task import Step, Task
-from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, whole_number
+from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, warn, whole_number
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
@@ -358,11 +357,10 @@ class Environment:
         looks = self._ended.is_cpu and not (idle or self._told)  # a GPU would be waited for at each action
         if looks and bool(self._ended.all()):
             self._told = True
-            warnings.warn(
+            warn(
                 "Environment.step: the episodes of all robots are over, so nothing moves and rewards are zero; call "
                 "reset(environment.ended) after each step, or take step(action, idle=True) if that is meant",
                 RuntimeWarning,
-                stacklevel=3,  # the decorator is one, too
             )
         self._current, outcome = self.acted(self.current, action, ~self._ended)
         self._ended = self._ended | outcome.ended

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import Force, acting, check_interval, scalar
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
@@ -176,10 +175,9 @@ class Pressure(_OnTriangles):
         turned = body.surface.inside_out(body.nodes.detach().cpu().numpy())
         turned = turned[np.isin(turned, self._chosen.cpu().numpy())]
         if len(turned):
-            warnings.warn(
+            warn(
                 f"Pressure: acts on a closed surface whose normals point inside, that of triangle {turned[0]}: above 0 "
-                "it pushes inwards there; turn the surface's triangles, triangles[:, ::-1], for a pressure inside",
-                stacklevel=2,
+                "it pushes inwards there; turn the surface's triangles, triangles[:, ::-1], for a pressure inside"
             )
 
     def blocks(self) -> list[Block]:

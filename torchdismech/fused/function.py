@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from torchdismech.errors import warn
 from torchdismech.fused.making import recorded
 from torchdismech.fused.program import Program
 from torchdismech.fused.pullback import is_differentiated, values_of
@@ -126,7 +126,7 @@ def warn_if_broken(name: str, error: Unavailable, device: str = "cpu") -> None:
         library() if device == "cpu" else kernels()
     except Unavailable:
         return
-    warnings.warn(f"{name}: torch evaluates it, which is slower: {error}", RuntimeWarning, stacklevel=2)
+    warn(f"{name}: torch evaluates it, which is slower: {error}", RuntimeWarning)
 
 
 def is_own(module: nn.Module) -> bool:

@@ -6,7 +6,6 @@ memory, and on a CPU what it needs stays near the processor.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import Method, StepProblem, Take
 from torchdismech.integrate.recorded.recording import records_whole_steps
@@ -70,11 +69,10 @@ def _fitting_size(model: Model, batch: int, recorded: bool) -> int:
         size = -(-size // 2)
     whole = step_bytes(model, size) / size * batch
     if whole > SHARE * free:
-        warnings.warn(
+        warn(
             f"a step of {batch} robots would take about {size_of(whole)}, and {size_of(free)} are free on "
             f"{model.device}: {size} at a time are stepped, with about {size_of(step_bytes(model, size))}",
             RuntimeWarning,
-            stacklevel=5,  # where `step` is called
         )
     return size
 

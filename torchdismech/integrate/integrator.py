@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.initial_overlap import warn_of_overlap
-from torchdismech.errors import InputError, SimulationError, real_number, refuse_unstepped, whole_number
+from torchdismech.errors import InputError, SimulationError, real_number, refuse_unstepped, warn, whole_number
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
@@ -162,9 +161,9 @@ class SteppingMethod(ABC):
             if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
                 small = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
                 if small is not None:
-                    warnings.warn(small, RuntimeWarning, stacklevel=2)
+                    warn(small, RuntimeWarning)
             if (lost := warning_of_lost(model, state)) is not None:
-                warnings.warn(lost, RuntimeWarning, stacklevel=2)
+                warn(lost, RuntimeWarning)
             warn_of_overlap(model.obstacles, state)
             self.compile_for(model, state, steps)
 
@@ -282,7 +281,7 @@ class SteppingMethod(ABC):
         if throw and not bool(info.converged.all()):
             raise SimulationError.from_status(info.status, self._occasion(state), cause)
         if cause is not None:
-            warnings.warn(f"{self._occasion(state)}: {cause}", RuntimeWarning, stacklevel=3)
+            warn(f"{self._occasion(state)}: {cause}", RuntimeWarning)
         return after, info
 
     def _following(self, problem: StepProblem, control: Control, later: Sequence[Control]) -> Sequence[Control]:

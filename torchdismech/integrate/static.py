@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, listed, whole_number
+from torchdismech.errors import InputError, Status, listed, warn, whole_number
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.settling import settled_step
@@ -93,10 +92,9 @@ class Static(SteppingMethod):
             why = self._hint
             if unknown:
                 why += f"; modes along which a robot could leave were not found: {'; '.join(unknown)}"
-            warnings.warn(
+            warn(
                 f"Static: the equilibrium of robot {listed(robots)} is no minimum of the potential energy: {why}",
                 RuntimeWarning,
-                stacklevel=8,  # where `step` is called
             )
 
     @property
@@ -127,7 +125,7 @@ class Static(SteppingMethod):
             problem.model, problem.state, problem.control, problem.running, self.force_tolerance
         )
         if small is not None:
-            warnings.warn(small, RuntimeWarning, stacklevel=7)  # where `step` is called
+            warn(small, RuntimeWarning)
         unknown: list[str] = []
         after, info = in_chunks(partial(self._ramped, unknown), problem, size)
         if info.stable is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, shown
+from torchdismech.errors import InputError, shown, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.io.dismech import NUMBER, Geometry
@@ -76,10 +76,9 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
 
 def _warn_of_millimetres(path: Path, extent: float) -> None:
     if extent > LARGE:
-        warnings.warn(
+        warn(
             f"{path}: the mesh is {extent:.4g} m across. If it is in millimetres say scale=1e-3 (in a scene: [robot] "
-            "scale = 1e-3)",
-            stacklevel=3,
+            "scale = 1e-3)"
         )
 
 

@@ -7,14 +7,13 @@ derivatives by position, by autograd until it writes them in closed form.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import number, scalar, vector
 
 __all__ = [
@@ -278,12 +277,11 @@ def _warn_of_sources(gradient: Tensor) -> None:
     if bool((odd.abs().amax((1, 2)) > size).any()):
         found.append(f"an antisymmetric part of up to {odd.abs().max().item():.3g} T/m, a curl")
     if found:
-        warnings.warn(
+        warn(
             f"Gradient.gradient: has {' and '.join(found)}; a static field where no current flows has neither: "
             "expected a symmetric matrix dB_i/dx_j whose diagonal adds up to zero. Take (G + G^T) / 2 less a third of "
             "its trace on the diagonal, or a Field of your own if that is meant",
             UserWarning,
-            stacklevel=3,
         )
 
 
@@ -331,12 +329,11 @@ class _Magnet(Field):
         near = distance / size
         if bool((near < 1).any()):
             place, element = divmod(int(near.argmin()), len(position))
-            warnings.warn(
+            warn(
                 f"{type(self).__name__}: the magnet is {distance[place, element].item():.3g} m from the middle of a "
                 f"magnetised {what} that is {size[element].item():.3g} m long: there the field of a point, which each "
                 f"{what} reads at its middle, is far off, and without bounds in the magnet itself: move it away, or "
-                "take more and shorter ones",
-                stacklevel=2,
+                "take more and shorter ones"
             )
 
     @abstractmethod

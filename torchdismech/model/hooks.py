@@ -6,7 +6,6 @@ this would still be summed and stepped: it is found out here, by name, from eval
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic import ElasticTerm
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation
 from torchdismech.model.faults import (
@@ -55,12 +54,11 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
         _refuse_unevaluable(force, robots, state, control)
         force.dependence = _found_dependence(force, state, control)
     if force.dependence.reach is None and state.q.shape[1] > DENSE:
-        warnings.warn(
+        warn(
             f"{type(force).__name__}: its force may depend on every dof, so each evaluation of its derivative takes "
             f"{state.q.shape[1]} backward passes, and the matrix of each robot is full; a LocalForce says how far it "
             "reaches, blocks() and derivatives() in closed form are faster still",
             RuntimeWarning,
-            stacklevel=2,
         )
 
 

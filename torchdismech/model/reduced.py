@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, SimulationError, Status
+from torchdismech.errors import InputError, SimulationError, Status, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import as_tensor, number_of_robots
@@ -39,7 +38,7 @@ def report_failures(status: Tensor, control: Control, time: Tensor, throw: bool)
     if throw:
         raise SimulationError.from_status(status, occasion, cause)
     if cause is not None:
-        warnings.warn(f"{occasion}: {cause}", RuntimeWarning, stacklevel=3)  # where `step` is called
+        warn(f"{occasion}: {cause}", RuntimeWarning)
 
 
 class ReducedModel(nn.Module):
@@ -76,10 +75,7 @@ class ReducedModel(nn.Module):
         """Say so where robots are so long that their lengths look like millimetres."""
         longest = float(self.length.detach().sum(-1).max())
         if longest > LARGE:
-            warnings.warn(
-                f"{self.called}: they are {longest:.4g} m long. If lengths are in millimetres give them in m",
-                stacklevel=3,  # said where the robot is made
-            )
+            warn(f"{self.called}: they are {longest:.4g} m long. If lengths are in millimetres give them in m")
 
     def constants(self) -> dict[str, Place]:
         """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""

@@ -13,7 +13,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.native import cache
 from torchdismech.native.taping import taped
 from torchdismech.system.telling import tell
@@ -138,11 +137,10 @@ def _code(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> t
         if found is None and len(sources) > 1:
             tell("compiling its own code for this machine: about ten seconds, once, then from the cache on disk")
         return _loaded(found or _made(command, flags, directory, key, sources, name)), flags
-    warnings.warn(
+    warn(
         f"compiled code is made for this process alone, which takes seconds each time, as {danger}; set "
         "XDG_CACHE_HOME to a directory of your own to keep it",
         RuntimeWarning,
-        stacklevel=2,
     )
     with _scratch(None) as own:
         if (danger := cache.danger(own)) is not None:

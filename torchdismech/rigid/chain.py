@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, any_of, whole_number
+from torchdismech.errors import InputError, any_of, warn, whole_number
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.reduced import ReducedModel
 from torchdismech.rigid.dynamics import Dynamics, accelerations
@@ -327,20 +326,18 @@ class RigidChain(ReducedModel):
             return
         centre, length = torch.broadcast_tensors(self.centre.detach(), self.length.detach())
         if bool(((centre < -length) | (centre > 2 * length)).any()):
-            warnings.warn(
+            warn(
                 "RigidChain: a centre of mass lies farther outside of its element than that is long; centres are "
                 "measured from the element's first joint, in m",
                 UserWarning,
-                stacklevel=3,
             )
         if self.space:
             about = torch.stack(torch.broadcast_tensors(*(getattr(self, f"inertia_{axis}").detach() for axis in AXES)))
             if bool((about > (1 + 1e-6) * (about.sum(0) - about)).any()):
-                warnings.warn(
+                warn(
                     "RigidChain: inertias about x, y and z, of which one is more than the other two together, are of "
                     "no body; they are about the centre of mass, in kg m^2",
                     UserWarning,
-                    stacklevel=3,
                 )
 
     def _keep(self, name: str, value: Tensor) -> None:

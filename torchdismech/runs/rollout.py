@@ -137,7 +137,7 @@ def rollout(
         writer.close()
     failed = torch.where(running, status, int(Status.CONVERGED))  # others were stopped by the caller
     warn_of_failures(failed, "rollout", "and the trajectory's status says why")
-    deepest.warn("rollout", stacklevel=2)
+    deepest.warn("rollout")
     return writer.trajectory()
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -13,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from torchdismech.control.protocol import expected, name_of
-from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind
+from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, warn
 from torchdismech.integrate.gradients.course import Course
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model.appearance import Appearance
@@ -208,7 +207,7 @@ def warn_of_failures(status: Tensor, caller: str, so: str) -> None:
     """Name the robots (B,) that failed, if some did."""
     if bool((status != Status.CONVERGED).any()):
         failure = SimulationError.from_status(status, caller)
-        warnings.warn(f"{failure}; they stay at their last good state, {so}; or set throw=True", FailureWarning, 3)
+        warn(f"{failure}; they stay at their last good state, {so}; or set throw=True", FailureWarning)
 
 
 def progress_bar(steps: int, batch: int):

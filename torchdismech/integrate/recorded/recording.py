@@ -29,13 +29,11 @@ step runs as ever (`evaluations.py`).
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 from torch import Tensor
 
 from torchdismech.contact import Mesh
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.fused import fits, is_own, watched
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.declared import declares_records, is_foreign, unseen
@@ -114,11 +112,10 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
 def warn_of_memory(what: str) -> None:
     """Warn that something goes on without a recording, as a GPU has no memory for it, and give unused memory back."""
     torch.cuda.empty_cache()
-    warnings.warn(
+    warn(
         f"{what} on this GPU go on without recordings, slower, as its memory does not hold one beside what is there: "
         "take fewer robots at a time (Integrator(chunk=...))",
         RuntimeWarning,
-        stacklevel=2,
     )
 
 
