@@ -150,7 +150,7 @@ def gradients_at_root(
     donor : (B,) for each robot the one whose root stands in for it, itself where it was solved; None for all.
     q : (B, n) at the root.
     accepted : (B,) robots that were solved.
-    gradients : by the fields of the state after the step.
+    gradients : by the fields of the state after the step; None is zero, and nothing is done for it.
     solved : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
     """
     model = recipe.model
@@ -226,7 +226,7 @@ def _linearised(
 
 def _pulled_back(outputs, inputs: list[Tensor], keep: bool = False) -> tuple[Tensor | None, ...]:
     """Return the gradients by the inputs of pairs of outputs and the gradients by these; None where there is none."""
-    outputs = [(y, g) for y, g in outputs if y.requires_grad]
+    outputs = [(y, g) for y, g in outputs if y.requires_grad and g is not None]
     if not outputs:
         return (None,) * len(inputs)
     values, gradients = zip(*outputs, strict=True)

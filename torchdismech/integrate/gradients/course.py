@@ -202,8 +202,8 @@ class _Course(torch.autograd.Function):
                 for name, gradient in (("q", by_q), ("velocity", by_velocity))
                 if gradient is not None
             }
-            last = [torch.zeros_like(field[-1]) if g is None else g for g, field in zip(by_last, kept, strict=True)]
-            by_state, by_values = steps.pulled_back(by_steps, [part.counting(g) for g in last])
+            last = [None if gradient is None else part.counting(gradient) for gradient in by_last]
+            by_state, by_values = steps.pulled_back(by_steps, last)
             found = [g for g, (_, need) in zip(by_state, needed, strict=False) if need]
             sums.add(part, [*found, *by_values])
             fitting = steps.fitting
@@ -249,7 +249,6 @@ class _StepsOfPart:
         self._values: Needed = [
             (part.of(t, axis), need) for (t, need), axis in zip(values, recipe.axes_of_values, strict=True)
         ]
-        self._zeros = [torch.zeros_like(steps[0]) for steps in self._states]
         self._recorded: RecordedSteps | None = None
 
     @property
@@ -258,28 +257,28 @@ class _StepsOfPart:
         return self._form.fitting
 
     def pulled_back(
-        self, by_steps: dict[str, Tensor], gradients: list[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        self, by_steps: dict[str, Tensor], gradients: list[Tensor | None]
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Return the gradients by the fields of the state before all steps, and by those values that need one.
 
         Parameters
         ----------
         by_steps : gradients (T, B, n) by "q" and "velocity" after each step; those that are left out are zero.
-        gradients : by the fields of the state after the last.
+        gradients : by the fields of the state after the last; None is zero.
         """
         recipe = self._form
         totals: list[Tensor | None] = [None for _, need in self._values if need]
         added = [(recipe.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
         for number in reversed(range(len(self._controls))):
             for place, of_steps in added:
-                gradients[place] = gradients[place] + of_steps[number]
+                gradients[place] = _sum(gradients[place], of_steps[number])
             found = self._of_step(number, gradients)
             by_state, by_values = found[: recipe.n_state - 1], found[recipe.n_state - 1 :]
             gradients = self._of_fields(by_state)
             totals = [_added(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
         return gradients, totals
 
-    def _of_step(self, number: int, gradients: list[Tensor]) -> Gradients:
+    def _of_step(self, number: int, gradients: list[Tensor | None]) -> Gradients:
         """Return the gradients of a step by the state before it, but its time, and by the values that need one."""
         recipe, control = self._form, self._controls[number]
         state, q = [steps[number] for steps in self._states], self._states[recipe.fields.index("q")][number + 1]
@@ -290,15 +289,21 @@ class _StepsOfPart:
         found = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
         if found is None:
             if self._recorded is not None:  # it has written to what it gave of the step after
-                gradients = self._recorded.given_gradients()
+                given = self._recorded.given_gradients()
+            else:
+                given = [torch.zeros_like(t) if g is None else g for t, g in zip(state, gradients, strict=True)]
             every = torch.ones(len(q), dtype=torch.bool)
-            found = solved_gradients(recipe, [*needed, *self._values], q, every, True, gradients)
+            found = solved_gradients(recipe, [*needed, *self._values], q, every, True, given)
         return found
 
-    def _of_fields(self, by_state: Sequence[Tensor | None]) -> list[Tensor]:
-        """Return the gradients by all fields of a state, of which those by the time are left out and None is zero."""
-        by_fields = [*by_state[: self._form.time_index], None, *by_state[self._form.time_index :]]
-        return [zero if g is None else g for g, zero in zip(by_fields, self._zeros, strict=True)]
+    def _of_fields(self, by_state: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return the gradients by all fields of a state, of which that by the time is left out."""
+        return [*by_state[: self._form.time_index], None, *by_state[self._form.time_index :]]
+
+
+def _sum(gradient: Tensor | None, more: Tensor) -> Tensor:
+    """Return the sum of two gradients, the first of which is zero where it is None."""
+    return more if gradient is None else gradient + more
 
 
 def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:

@@ -160,8 +160,8 @@ class RecordedSteps:
         moved: Sequence[Tensor],
         places: Sequence[int | None],
     ) -> None:
-        self._step, self._dt, self._running, self._places = step, dt, running, places
-        self._moved: Sequence[Tensor | None] = moved
+        self._step, self._dt, self._running, self._moved, self._places = step, dt, running, moved, places
+        self._last: RecordedGradients | None = None
 
     @classmethod
     def of(
@@ -180,7 +180,7 @@ class RecordedSteps:
         return cls(step, recipe.dt, recipe.running, inputs[len(inputs) - len(kind.movable_places) :], places)
 
     def of_step(
-        self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+        self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
     ) -> Gradients | None:
         """Return the gradients of a step by what needs one; None where a matrix is singular.
 
@@ -190,15 +190,20 @@ class RecordedSteps:
         ----------
         state, control : the tensors of those of the step.
         q : (B, n) at the root.
-        gradients : by the fields of the state after the step.
+        gradients : by the fields of the state after the step; None is zero.
         """
-        found = self._step.replayed(self._dt, [*state, self._running, *control, *self._moved, q, *gradients])
-        self._moved = [None] * len(self._moved)  # they stay for the other steps
+        own = [*state, self._running, *control]
+        step = self._step.without_zeros([*own, *self._moved], q, gradients)
+        # what of the model is given once stays for the other steps
+        moved = [None] * len(self._moved) if step is self._last else self._moved
+        self._last = step
+        found = step.replayed(self._dt, [*own, *moved, q, *step.gradients_read(gradients)])
         return None if found is None else tuple(None if place is None else found[place] for place in self._places)
 
     def given_gradients(self) -> list[Tensor]:
         """Return copies of the gradients that `of_step` was given last."""
-        return self._step.given_gradients()
+        assert self._last is not None
+        return self._last.given_gradients()
 
 
 def _recorded_for(
@@ -271,14 +276,20 @@ class RecordedGradients:
     kind : of the steps.
     recipe : of one of them.
     inputs : what the kind's recordings are given in it.
-    q, gradients : see `recorded_gradients`.
+    q, gradients : see `recorded_gradients`; None for those that are zero in all steps that this is for.
     """
 
     def __init__(
-        self, kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+        self,
+        kind: StepKind,
+        recipe: StepRecipe,
+        inputs: Sequence[Tensor],
+        q: Tensor,
+        gradients: Sequence[Tensor | None],
     ) -> None:
         self._kind, self._needs = kind, [tensor.requires_grad for tensor in inputs]
-        given = [*inputs, q, *gradients]
+        self._left_out = [gradient is None for gradient in gradients]
+        given = [*inputs, q, *[q.new_empty(0) if gradient is None else gradient for gradient in gradients]]
         self._buffers = StaticBuffers(given)
         self._static = self._buffers.tensors
         running = self._static[recipe.n_state]
@@ -290,6 +301,13 @@ class RecordedGradients:
         self._give(recipe.dt, given)
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
         self._buffers.read_by(self._tape.reads)  # a step's residual and state are linear in much of the state before
+        found, _ = self._tape.outputs
+        # fields whose gradients are read here, of the state after the step, and found none of, of the state before it
+        self._unreached = [
+            gradient is None and len(inputs) + 1 + k in self.reads
+            for k, gradient in enumerate(self._by_inputs(found)[: recipe.n_state])
+        ]
+        self._without_zeros: RecordedGradients | None = None
 
     @property
     def reads(self) -> frozenset[int]:
@@ -299,8 +317,37 @@ class RecordedGradients:
     def given_gradients(self) -> list[Tensor]:
         """Return copies of the last gradients that were given; zero for those that nothing depends on."""
         first, read = len(self._needs) + 1, self.reads
-        places = range(first, len(self._static))
-        return [self._static[k].clone() if k in read else torch.zeros_like(self._static[k]) for k in places]
+        fields = enumerate(self._static[: self._recipe.n_state], first)
+        return [self._static[k].clone() if k in read else torch.zeros_like(field) for k, field in fields]
+
+    def gradients_read(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return those of some gradients by the state after the step that are read, where None is zero, else None."""
+        first, read = len(self._needs) + 1, self.reads
+        return [
+            (torch.zeros_like(self._static[k]) if gradient is None else gradient) if k in read else None
+            for k, gradient in enumerate(gradients, first)
+        ]
+
+    def without_zeros(
+        self, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
+    ) -> RecordedGradients:
+        """Return what differentiates such a step: this, or a recording that leaves out what is zero.
+
+        A step reads of some fields of the state before it nothing that has a gradient: no acceleration, mostly, and of
+        the reference twist only on which branch it is. Within a run the gradients by these fields are therefore zero.
+        """
+        if not any(self._unreached) or any(
+            gradient is not None for gradient, unreached in zip(gradients, self._unreached, strict=True) if unreached
+        ):
+            return self
+        if self._without_zeros is None:
+            own = [t.detach().requires_grad_(need) for t, need in zip(inputs, self._needs, strict=True)]
+            others = [
+                None if unreached else torch.zeros_like(field) if gradient is None else gradient
+                for unreached, field, gradient in zip(self._unreached, inputs, gradients, strict=False)
+            ]
+            self._without_zeros = RecordedGradients(self._kind, self._recipe, own, q, others)
+        return self._without_zeros
 
     def replayed(
         self, dt: float | Tensor, given: Sequence[Tensor | None], accepted: Tensor | None = None
@@ -320,6 +367,10 @@ class RecordedGradients:
         solved = solvable if accepted is None else solvable & accepted.all()
         if not bool(solved):  # the one thing that the host waits for
             return None
+        return self._by_inputs(found)
+
+    def _by_inputs(self, found: Gradients) -> list[Tensor | None]:
+        """Return the gradients by the inputs, of those by the inputs that require one."""
         by_needed = iter(found)
         return [next(by_needed) if need else None for need in self._needs]
 
@@ -333,7 +384,8 @@ class RecordedGradients:
         """Return the gradients, and whether all matrices could be factored."""
         recipe, count = self._recipe, len(self._needs)
         inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
-        q, *gradients = self._static[count:]
+        q, *given = self._static[count:]
+        gradients = [None if left_out else gradient for left_out, gradient in zip(self._left_out, given, strict=True)]
         state, rest = inputs[: recipe.n_state], inputs[recipe.n_state + 1 :]  # the rows that run stand between
         if not self._kind.all_forces:
             load, *rest = rest
