@@ -368,3 +368,24 @@ def test_how_far_contacts_are_looked_for_is_each_robots_own():
     assert torch.equal(found[0], torch.cat(found[1:]))
     # they do not move, so it is the mean of equal radii, to rounding
     torch.testing.assert_close(found[0], radii[:, 0], rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize(("spacing", "friction"), [(8e-3, None), (1e-2, 0.3)])
+def test_sheets_that_lie_flat_on_each_other(spacing, friction):
+    """Solve for contacts of which most are redundant: what they press with together is what stops the sheets."""
+    mesh, builder = meshes.rectangle(0.04, 0.04, spacing), RobotBuilder()
+    for k in range(2):
+        shift = np.array([3e-3 * k, 2e-3 * k, 5.5e-4 + 1.05e-3 * k])
+        builder.add_shell(mesh.nodes + shift, mesh.triangles, 1e-3, Material(1e6, 1000.0, 0.3), bending="midedge")
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    floor, law = HalfSpace((0.0, 0.0, 0.0), (0.0, 0.0, 1.0)), Complementarity()
+    rubs = None if friction is None else Friction(friction)
+    builder.add_contact(Obstacle(floor, law, rubs, name="floor"))
+    builder.add_contact(SelfContact(law, rubs))
+    model = builder.finalize(compile=False)
+    state, info = ImplicitEuler(5e-3).step(model, model.initial_state(), throw=True)
+    assert int(info.contact["active"]) > 50
+    assert float(info.contact["penetration"]) < 1e-8  # m, the law's tolerance
+    mass = model.body.mass[: 3 * state.n_nodes : 3]
+    stopping = float(mass @ (state.node_velocities[0, :, 2] / 5e-3 + 9.81))
+    assert abs(float(info.contact["force/floor"][0, 2]) - stopping) < 1e-8 * stopping  # the step's relative tolerance

@@ -189,9 +189,10 @@ def test_row_alone_is_row_in_batch(method):
             here[here][None],
             method=method,
         )
-        # other sizes, other order of sums: rounding (1e-16) times the condition of W (1e4), but the same steps
+        # other sizes, other order of sums: rounding (1e-16) times the condition of W (1e4); it also decides whether one
+        # more step is worth taking
         torch.testing.assert_close(together.impulses[row, kept], alone.impulses[0], rtol=0, atol=1e-10)
-        assert together.iterations[row] == alone.iterations[0]
+        assert abs(together.iterations[row] - alone.iterations[0]) <= 1
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -15,8 +15,8 @@ from torch import Tensor
 from torchdismech.contact.constraints import REDUNDANT, ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.held import held_contacts, misdirected, on_cone
-from torchdismech.solve.complementarity import solve_contact
+from torchdismech.integrate.search.held import EXACT, held_contacts, misdirected, on_cone
+from torchdismech.solve.complementarity import LCP_METHODS, solve_contact, solve_lcp
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search
 
@@ -27,6 +27,7 @@ NEAR_PART = 0.1  # of the distance that a step looks at: contacts that come near
 # Of the largest entry of a matrix: what holds a part where contacts alone do. The loads of a pile of rods are found at
 # 1e-7 to 1e-5; below, gaps without loads are so large that differences of them are lost.
 SUPPORT = 1e-7
+MANY = 64  # contacts of a robot with friction, beyond which it pays to find out first which of them stay apart
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
 
 
@@ -218,38 +219,94 @@ class _Delassus:
         self.choose(near | (before[:, 0] > 0))
         if not self.size:
             return torch.zeros_like(before), torch.ones_like(self.rows)
-        matrix = self.matrix()
+        # where nothing rubs gaps say all, a third of the numbers
+        rubs = constraints.method not in LCP_METHODS or bool((constraints.friction > 0).any())
+        axes = 3 if rubs else 1
+        matrix = self.matrix(axes)
         active = self.placed(self.compliance[self.chosen, 0] != 0)
         # a negative answer: loads that pull their contacts in, as A is indefinite; there is nothing to be had from it
         definite = ~self.placed(self.compliance[self.chosen].amin(1) < 0).any(1)
         active = active & definite.unsqueeze(1)
         symmetric = 0.5 * (matrix + matrix.mT)
-        present = self.placed(before[self.chosen]).flatten(1)
+        present = self.placed(before[self.chosen, :axes]).flatten(1)
         # what is not symmetric (drag, friction elsewhere) acts through the present loads; exact where they are right
         rest = ((matrix - symmetric) @ present.unsqueeze(2)).squeeze(2)
-        b = self.placed(torch.cat([gap.unsqueeze(1), slide], dim=1)[self.chosen]).flatten(1) + rest
-        mu = self.placed(constraints.friction[self.chosen].detach())
-        guess = None if constraints.method == "gauss_seidel" else present
-        solution = solve_contact(symmetric, b, mu, active, method=constraints.method, tolerance=ACCURACY, guess=guess)
-        closed = (solution.sticking | solution.sliding).unsqueeze(2)  # open ones may have a rounding of a load
+        motion = torch.cat([gap.unsqueeze(1), slide], dim=1)[self.chosen, :axes]
+        b = self.placed(motion).flatten(1) + rest
+        found, solved = self._rubbing(symmetric, b, active, present) if rubs else self._pressing(symmetric, b, active)
         loads = torch.zeros_like(before)
-        found = torch.where(closed, solution.impulses.unflatten(1, (-1, 3)), 0.0)
-        loads[self.chosen] = found[self.robot, self.place]
-        return loads, definite & ((solution.status == Status.CONVERGED) | ~active.any(1))
+        loads[self.chosen, :axes] = found.unflatten(1, (-1, axes))[self.robot, self.place]
+        return loads, definite & (solved | ~active.any(1))
 
-    def matrix(self, transpose: bool = False) -> Tensor:
-        """Return W (B, 3 C, 3 C) over the chosen contacts at their places; with `transpose` that of A transposed."""
-        matrix = self.equations.base.new_zeros(len(self.rows), self.size, 3, self.size, 3)
+    def _rubbing(self, matrix: Tensor, b: Tensor, active: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Return loads (B, 3 C) of contacts some of which rub, and the rows (B,) where they were found.
+
+        Where contacts are many, those that would stay apart without friction are left out at first.
+        """
+        if self.constraints.method not in LCP_METHODS or self.size <= MANY:
+            return self._with_friction(matrix, b, active, present)
+        likely = active & self._closes(matrix, b, active)
+        loads, solved = self._with_friction(matrix, b, likely, present)
+        gap = (b + (matrix @ loads.unsqueeze(2)).squeeze(2))[:, ::3]
+        solved = solved & ~(active & (gap < -self.enough.unsqueeze(1))).any(1)
+        if bool(solved.all()):
+            return loads, solved
+        others, found = self._with_friction(matrix, b, active & ~solved.unsqueeze(1), present)
+        return torch.where(solved.unsqueeze(1), loads, others), solved | found
+
+    def _closes(self, matrix: Tensor, b: Tensor, active: Tensor) -> Tensor:
+        """Return the contacts (B, C) that bear a load without friction."""
+        matrix, gap = matrix[:, ::3, ::3], b[:, ::3]
+        loads, _ = self._pressing(matrix, gap, active)
+        apart = gap + (matrix @ loads.unsqueeze(2)).squeeze(2)
+        return matrix.diagonal(dim1=1, dim2=2) * loads > apart  # a load that is no more than rounding is none
+
+    def _with_friction(self, matrix: Tensor, b: Tensor, active: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Return loads (B, 3 C) of active contacts (B, C) with friction, and the rows (B,) where they were found."""
+        method, mu = self.constraints.method, self.placed(self.constraints.friction[self.chosen].detach())
+        guess = None if method == "gauss_seidel" else present
+        solution = solve_contact(
+            matrix, b, mu, active, method=method, tolerance=ACCURACY, enough=self.enough, guess=guess
+        )
+        closed = (solution.sticking | solution.sliding).unsqueeze(2)  # open ones may have a rounding of a load
+        loads = torch.where(closed, solution.impulses.unflatten(1, (-1, 3)), 0.0).flatten(1)
+        return loads, solution.status == Status.CONVERGED
+
+    def _pressing(self, matrix: Tensor, gap: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Return loads (B, C) of contacts without friction, and the rows (B,) where they were found."""
+        pairs = active.unsqueeze(2) & active.unsqueeze(1)
+        matrix = torch.where(pairs, matrix, torch.diag_embed((~active).to(gap.dtype)))
+        gap = torch.where(active, gap, 0.0)
+        solution = solve_lcp(matrix, gap, self.constraints.method, ACCURACY, enough=self.enough)
+        return torch.where(active, solution.z, 0.0), solution.status == Status.CONVERGED
+
+    @property
+    def enough(self) -> Tensor:
+        """How exactly (B,) gaps and slides are found at least [m]."""
+        return EXACT * self.constraints.tolerance
+
+    def matrix(self, axes: int = 3, transpose: bool = False) -> Tensor:
+        """Return W (B, axes C, axes C) over the chosen contacts at their places; with `transpose` that of A transposed.
+
+        Parameters
+        ----------
+        axes : 3 for gaps and slides, 1 for gaps alone.
+        """
+        like, unknowns = self.equations.base, self.equations.model.unknowns
+        arms, dofs = self.arms[self.chosen, :axes], self.constraints.dofs[self.chosen]
+        matrix = like.new_zeros(len(self.rows), self.size, axes, self.size, axes)
+        axis = torch.arange(axes, device=like.device).view(-1, 1)
         for k in range(self.size):
-            here = self.chosen[self.place == k]
-            for axis in range(3):
-                unit = torch.zeros_like(self.constraints.load)
-                unit[here, axis] = 1
-                answer = self.motions_of(self.factor.solve(self.forces_of(unit), transpose))[self.chosen]
-                matrix[self.robot, self.place, :, k, axis] = answer
+            here = (self.place == k).nonzero().flatten()  # no more than one of each robot
+            at = (axis, self.robot[here].view(-1, 1, 1), dofs[here].unsqueeze(1))
+            forces = like.new_zeros(axes, *like.shape).index_put(at, arms[here], accumulate=True)
+            steps = [self.factor.solve(unknowns.felt(force), transpose) for force in forces]
+            moved = torch.stack([unknowns.expand(step, torch.zeros_like(like)) for step in steps])
+            reached = moved[:, self.robot.unsqueeze(1), dofs].permute(1, 2, 0)  # (A, 12, axes)
+            matrix[self.robot, self.place, :, k] = arms @ reached
         matrix = matrix.flatten(3).flatten(1, 2)
-        compliance = matrix.diagonal(dim1=1, dim2=2).unflatten(1, (self.size, 3))
-        self.compliance[self.chosen] = compliance[self.robot, self.place]
+        compliance = matrix.diagonal(dim1=1, dim2=2).unflatten(1, (self.size, axes))
+        self.compliance[self.chosen, :axes] = compliance[self.robot, self.place]
         return matrix
 
     def violation(self, q: Tensor, held: Tensor) -> Tensor:

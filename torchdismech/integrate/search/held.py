@@ -31,7 +31,7 @@ from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.linear.shifted import LEAST_SHIFT
 from torchdismech.solve.search import Iterate
 
-__all__ = ["HeldContacts", "held_contacts", "misdirected", "on_cone", "stiffened"]
+__all__ = ["EXACT", "HeldContacts", "held_contacts", "misdirected", "on_cone", "stiffened"]
 
 MAX_CONTACTS = 8  # contacts of a robot below which W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of the largest entry on A's diagonal

@@ -3,11 +3,12 @@
 from torchdismech.solve.complementarity.conditioned import Conditioning, solve_conditioned
 from torchdismech.solve.complementarity.contact import CONTACT_METHODS, ContactSolution, solve_contact
 from torchdismech.solve.complementarity.gradient import differentiable_impulses
-from torchdismech.solve.complementarity.lcp import LcpSolution, solve_lcp
+from torchdismech.solve.complementarity.lcp import LCP_METHODS, LcpSolution, solve_lcp
 from torchdismech.solve.complementarity.problem import independent_contacts
 
 __all__ = [
     "CONTACT_METHODS",
+    "LCP_METHODS",
     "Conditioning",
     "ContactSolution",
     "LcpSolution",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from torchdismech.solve.complementarity.problem import block_of, entries_of, first_places
+
 __all__ = ["ConeLaw", "polished"]
 
 PROXIMAL = 1e-9  # part of the step that a Newton step forgoes where redundant contacts leave its matrix singular
 SMALLEST_STEP = 2.0**-8  # of the Newton step, in its line search
+GAIN = 0.5  # part of the residual that a step leaves which is worth taking
 DECREASE = 1e-4  # part of the decrease to first order that a line search asks for
 
 
@@ -40,6 +44,18 @@ class ConeLaw:
             active=self.active[index],
             unit=self.unit[index],
             polygon=None if self.polygon is None else (self.polygon[0][index], self.polygon[1]),
+        )
+
+    def at(self, places: Tensor) -> ConeLaw:
+        """Return the law of the contacts at some places (B, K) of each row, where the others have no impulses."""
+        entries = entries_of(places)
+        return ConeLaw(
+            delassus=block_of(self.delassus, entries),
+            free=self.free.gather(1, entries),
+            mu=self.mu.gather(1, places),
+            active=self.active.gather(1, places),
+            unit=self.unit.gather(1, places.unsqueeze(2).expand(-1, -1, 2)),
+            polygon=None if self.polygon is None else (self.polygon[0].gather(1, places), self.polygon[1]),
         )
 
     def own(self) -> tuple[Tensor, Tensor]:
@@ -72,6 +88,11 @@ class ConeLaw:
         f = self.map(impulse)
         parts = torch.stack([f[..., 0].abs() * normal, torch.linalg.vector_norm(f[..., 1:], dim=2) * tangential], 2)
         return (parts * self.unit).flatten(1).amax(1)
+
+    def pressed(self, impulse: Tensor) -> Tensor:
+        """Return the contacts (B, C) whose impulse the map takes to lie in a cone that is not a point."""
+        normal, _ = self.own()
+        return self.active & (impulse[:, ::3] > self.velocity(impulse)[..., 0] / normal)
 
     def modes(self, impulse: Tensor) -> tuple[Tensor, Tensor]:
         """Return where contacts stick and where they slide, (B, C) bool each. Without friction they slide."""
@@ -125,7 +146,9 @@ def _on_polygon(x: Tensor, radius: Tensor, angle: Tensor, directions: int) -> Te
     return torch.where(((x * out).sum(-1) > depth)[..., None], on_face, x)
 
 
-def polished(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iterations: int) -> tuple[Tensor, Tensor]:
+def polished(
+    law: ConeLaw, impulse: Tensor, tolerance: Tensor, enough: Tensor, max_iterations: int
+) -> tuple[Tensor, Tensor]:
     """Return impulses (B, 3C) on the exact cone by damped Newton steps on the natural map, and the iterations (B,).
 
     The best iterate is returned: a row that does not converge is not worse than it came.
@@ -135,26 +158,43 @@ def polished(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iterations: i
     law : the problem, scaled.
     impulse : (B, 3C) first guess.
     tolerance : (B,) of `law.residual`.
+    enough : (B,) likewise, at least that: a row that is within it goes on as long as each step halves what is left.
     """
     best, least = impulse.clone(), law.residual(impulse)
     iterations = torch.zeros_like(least, dtype=torch.long)
     index = torch.arange(len(least), device=least.device)  # the rows that still run
+    residual, last = least, torch.full_like(least, torch.inf)
     for _ in range(max_iterations):
-        going = ((least[index] > tolerance[index]) & torch.isfinite(impulse).all(1)).nonzero().flatten()
+        worth = (least[index] > enough[index]) | (residual <= GAIN * last)
+        going = ((least[index] > tolerance[index]) & worth & torch.isfinite(impulse).all(1)).nonzero().flatten()
         if not len(going):
             break
         if len(going) < len(index):
-            law, impulse, index = law.rows(going), impulse[going], index[going]
-        matrix = law.matrix(impulse)
-        matrix.diagonal(dim1=1, dim2=2).add_(PROXIMAL)
-        step = torch.linalg.solve_ex(matrix, -law.map(impulse).flatten(1)[..., None])[0][..., 0]
-        impulse = _searched(law, impulse, step)
+            law, impulse, index, residual = law.rows(going), impulse[going], index[going], residual[going]
+        impulse = _searched(law, impulse, _newton_step(law, impulse))
         iterations[index] += 1
-        residual = law.residual(impulse)
+        last, residual = residual, law.residual(impulse)
         better = residual < least[index]  # False where it is NaN
         best[index] = torch.where(better[:, None], impulse, best[index])
         least[index] = torch.where(better, residual, least[index])
     return best, iterations
+
+
+def _newton_step(law: ConeLaw, impulse: Tensor) -> Tensor:
+    """Return a step (B, 3C) of Newton's method, in which contacts that are not pressed lose their impulses at once.
+
+    Contacts may be near by the hundred and bear nothing; the linear system is of those that are pressed alone.
+    """
+    pressed = law.pressed(impulse)
+    kept = torch.where(pressed.repeat_interleave(3, 1), impulse, 0.0)
+    places = first_places(pressed)
+    own = dataclasses.replace(law, active=pressed).at(places)
+    entries = entries_of(places)
+    found = kept.gather(1, entries)
+    matrix = own.matrix(found)
+    matrix.diagonal(dim1=1, dim2=2).add_(PROXIMAL)
+    step = torch.linalg.solve_ex(matrix, -own.map(found).flatten(1)[..., None])[0][..., 0]
+    return kept.scatter_add(1, entries, step) - impulse
 
 
 def _searched(law: ConeLaw, impulse: Tensor, step: Tensor) -> Tensor:

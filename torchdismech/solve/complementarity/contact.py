@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +16,8 @@ from torchdismech.solve.complementarity.lcp import check_options, status_of
 from torchdismech.solve.complementarity.problem import (
     ScaledContacts,
     admitted,
+    entries_of,
+    first_places,
     independent_contacts,
     scaled_contacts,
     without_padding,
@@ -119,6 +120,7 @@ def solve_contact(
     regularisation: float | None = None,
     rank_tolerance: float | None = None,
     tolerance: float = 1e-8,
+    enough: Tensor | None = None,
     max_iterations: int | None = None,
     guess: Tensor | None = None,
 ) -> ContactSolution:
@@ -149,6 +151,7 @@ def solve_contact(
         without it. The residual is always that of the problem as given.
     rank_tolerance : where given, contacts with redundant normals are dropped first, see `independent_contacts`.
     tolerance : of the residual, relative to the largest |b| of the row.
+    enough : (B,) residual at which a row counts as solved if the first start gets no nearer, in the units of b.
     max_iterations : from each start; by default 60, 200 (fischer_burmeister), 2000 sweeps (gauss_seidel).
     guess : (B, 3C) impulses that may be near, for example zeros or those of a problem that differs little: Newton's
         method on the exact cone first tries to go on from there. For the second-order cone, not for gauss_seidel.
@@ -171,30 +174,45 @@ def solve_contact(
     angle = _angle(free) if angle is None else angle
     pyramid = (angle, directions) if cone == "pyramid" else None
     law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), pyramid)
-    problem = scaled_contacts(*without_padding(delassus, free, mu, kept), kept)
     way = _Way(method, cone, directions, regularisation, tolerance, limit)
-    first = _Attempt(problem, way, STARTS[0], tolerance * free.abs().amax(1))
-    impulses, iterations = torch.zeros_like(free), torch.zeros_like(finite, dtype=torch.long)
-    if guess is not None:
-        impulses, iterations = first.resumed(guess)
-    impulses, used = _best(first, law, impulses, angle)
-    return ContactSolution.of(law, impulses, (active, kept, finite), first.goal, iterations + used, cone)
+    goal = tolerance * free.abs().amax(1)
+    enough = goal if enough is None else torch.maximum(goal, enough)
+    places = first_places(kept)  # what is not there is no unknown
+    entries = entries_of(places)
+    guess = None if guess is None else guess.gather(1, entries)
+    found, iterations = _solved(law.at(places), way, (goal, enough), angle.gather(1, places), guess)
+    impulses = torch.zeros_like(free).scatter(1, entries, found)
+    return ContactSolution.of(law, impulses, (active, kept, finite), enough, iterations, cone)
+
+
+def _solved(
+    law: ConeLaw, way: _Way, goals: tuple[Tensor, Tensor], angle: Tensor, guess: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return impulses (B, 3C) of a law and the iterations (B,); goals are `goal` and `enough` of `_Attempt`."""
+    problem = scaled_contacts(*without_padding(law.delassus, law.free, law.mu, law.active), law.active)
+    first = _Attempt(problem, way, STARTS[0], *goals)
+    if guess is None:
+        return _best(first, law, torch.zeros_like(law.free), angle)
+    found, resuming = first.resumed(guess)
+    found, iterations = _best(first, law, found, angle)
+    return found, resuming + iterations
 
 
 def _best(first: _Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     """Return the impulses (B, 3C) of least residual that all starts lead to, and the iterations (B,) of these.
 
-    A row is tried again, from the next start, until it is solved.
+    A row is tried again, from the next start, until it is near enough; the first start is to come to its goal.
     """
-    residual, goal = law.residual(impulses), first.goal
-    iterations = torch.zeros_like(goal, dtype=torch.long)
+    residual, enough = law.residual(impulses), first.enough
+    iterations = torch.zeros_like(enough, dtype=torch.long)
     for k, start in enumerate(STARTS if first.way.method == "interior_point" else STARTS[:1]):
-        rows = (residual > goal).nonzero().flatten()
+        rows = (residual > (enough if k else first.goal)).nonzero().flatten()
         if not len(rows):
             break
         if k and first.way.cone == "second_order":
-            angle = torch.where((residual > goal)[:, None], _angle(impulses), angle)
-        attempt = dataclasses.replace(first, problem=first.problem.rows(rows), start=start, goal=goal[rows])
+            angle = torch.where((residual > enough)[:, None], _angle(impulses), angle)
+        problem = first.problem.rows(rows)
+        attempt = _Attempt(problem, first.way, start, first.goal[rows], enough[rows])
         found, used = attempt.solved(angle[rows])
         iterations[rows] += used
         trial = impulses.index_copy(0, rows, found)
@@ -263,6 +281,7 @@ class _Attempt:
     way: _Way
     start: tuple[float, float, int]
     goal: Tensor  # (B,) of the residual on the problem as given
+    enough: Tensor  # (B,) at least that: where a row is solved that does not get nearer
 
     def solved(self, angle: Tensor) -> tuple[Tensor, Tensor]:
         """Return impulses (B, 3C) of the problem as given and the iterations (B,), from an angle (B, C)."""
@@ -273,7 +292,7 @@ class _Attempt:
             finer = self.start[2] if way.cone == "second_order" else 1
             p, iterations = self._on_pyramid(pyramid_directions(angle, finer * way.directions))
             if way.cone == "second_order":
-                p, polishing = polished(law, p, self.goal, POLISHING)
+                p, polishing = polished(law, p, self.goal, self.enough, POLISHING)
                 iterations = iterations + polishing
         p = torch.where(problem.active.repeat_interleave(3, 1), p, 0.0)
         return problem.magnitude[:, None] * problem.scale * p, iterations
@@ -284,7 +303,7 @@ class _Attempt:
         size = problem.magnitude[:, None] * problem.scale
         active = problem.active.repeat_interleave(3, 1)
         first = torch.where(active, guess / torch.where(size > 0, size, 1.0), 0.0)
-        p, iterations = polished(self._law(), first, self.goal, RESUMING)
+        p, iterations = polished(self._law(), first, self.goal, self.enough, RESUMING)
         return torch.where(active, size * p, 0.0), iterations
 
     def _law(self) -> ConeLaw:

@@ -12,6 +12,8 @@ __all__ = ["Factored", "LinearSystem", "crossed_over", "interior_point"]
 BOUNDARY = 0.995  # fraction of the way to the boundary that a step may take
 SHORT_STEP = 0.1  # after a shorter step the next one is centred more
 CENTRED = 0.5  # part of the mean product that a centred step aims at, at least
+GAIN = 0.5  # part of the error that a step leaves which is worth taking
+ROUNDING = 1e-14  # of the scaled problem: where there is nothing to be gained
 CROSSOVERS = 3  # steps on the equations of the active set that end the iteration
 FREE, HELD = 1e-10, 1e10  # what is added to the diagonal of unknowns that move, and of those held at zero
 
@@ -56,7 +58,9 @@ def interior_point(
     system : the map w = A z + q, scaled so that |q| is about 1.
     z, w : (B, m) positive first iterates.
     present : (B, m) bool; other unknowns do not exist: they do not move, and A must not couple them with the rest.
-    tolerance : of the residual of w = A z + q, and of z_i w_i or of the smaller of z_i and w_i.
+    tolerance : of the residual of w = A z + q, and of z_i w_i or of the smaller of z_i and w_i. Rows that are within it
+        go on as long as each step halves what is left: the nearer they get, the more surely it shows which of z_i and
+        w_i is zero, above all where A is singular.
 
     Returns
     -------
@@ -64,7 +68,7 @@ def interior_point(
     """
     best, least = z.clone(), torch.full_like(z[:, 0], torch.inf)
     iterations = torch.zeros_like(least, dtype=torch.long)
-    last_step = torch.ones_like(least)
+    last_step, last_error = torch.ones_like(least), torch.full_like(least, torch.inf)
     index = torch.arange(len(z), device=z.device)  # the rows that still run; the others cost nothing any more
     for _ in range(max_iterations + 1):
         gap = torch.where(present, system.product(z) + system.q - w, 0.0)
@@ -73,12 +77,14 @@ def interior_point(
         better = error < least[index]  # False where it is NaN
         best[index] = torch.where(better[:, None], z, best[index])
         least[index] = torch.where(better, error, least[index])
-        going = ((error > tolerance) & torch.isfinite(error)).nonzero().flatten()
+        falls = (error <= GAIN * last_error) & (error > ROUNDING)
+        going = (((error > tolerance) | falls) & torch.isfinite(error)).nonzero().flatten()
         if not len(going):
             break
         if len(going) < len(index):
             system, index = system.rows(going), index[going]
-            z, w, gap, present, last_step = (x[going] for x in (z, w, gap, present, last_step))
+            z, w, gap, present, last_step, error = (x[going] for x in (z, w, gap, present, last_step, error))
+        last_error = error
         z, w, last_step = _stepped(system, z, w, gap, present, last_step)
         iterations[index] += 1
     return best, iterations

@@ -37,7 +37,12 @@ class LcpSolution:
 
 
 def solve_lcp(
-    matrix: Tensor, q: Tensor, method: str = "interior_point", tolerance: float = 1e-8, max_iterations: int = 60
+    matrix: Tensor,
+    q: Tensor,
+    method: str = "interior_point",
+    tolerance: float = 1e-8,
+    max_iterations: int = 60,
+    enough: Tensor | None = None,
 ) -> LcpSolution:
     """Find z >= 0 with w = A z + q >= 0 and z_i w_i = 0, for each row of a batch.
 
@@ -52,6 +57,7 @@ def solve_lcp(
         with Levenberg-Marquardt damping).
     tolerance : of the residual, relative to the largest |q_i| of the row.
     max_iterations : from each start.
+    enough : (B,) residual at which a row counts as solved if the first start gets no nearer, in the units of q.
 
     Raises
     ------
@@ -73,12 +79,13 @@ def solve_lcp(
     unit = torch.eye(q.shape[1], dtype=q.dtype, device=q.device)
     matrix = torch.where(finite[:, None, None], matrix, unit)
     q = torch.where(finite[:, None], q, 0.0)
-    size = q.abs().amax(1)
+    goal = tolerance * q.abs().amax(1)
+    goal = goal if enough is None else torch.maximum(goal, enough)
     z = torch.zeros_like(q)
     residual = _residual(matrix, q, z)
     iterations = torch.zeros_like(finite, dtype=torch.long)
     for start in STARTS if method == "interior_point" else STARTS[:1]:
-        rows = (residual > tolerance * size).nonzero().flatten()
+        rows = (residual > goal).nonzero().flatten()
         if not len(rows):
             break
         found, used = _scaled_solution(matrix[rows], q[rows], method, start, tolerance, max_iterations)
@@ -87,7 +94,7 @@ def solve_lcp(
         better = error < residual[rows]  # False where it is NaN
         z[rows] = torch.where(better[:, None], found, z[rows])
         residual[rows] = torch.where(better, error, residual[rows])
-    return LcpSolution(z, status_of(finite, residual, tolerance * size), iterations, _unless(finite, residual))
+    return LcpSolution(z, status_of(finite, residual, goal), iterations, _unless(finite, residual))
 
 
 def check_options(who: str, method: str, methods: tuple[str, ...], tolerance: float, max_iterations: int) -> None:

@@ -9,7 +9,16 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 
-__all__ = ["ScaledContacts", "admitted", "independent_contacts", "scaled_contacts", "without_padding"]
+__all__ = [
+    "ScaledContacts",
+    "admitted",
+    "block_of",
+    "entries_of",
+    "first_places",
+    "independent_contacts",
+    "scaled_contacts",
+    "without_padding",
+]
 
 EQUILIBRATIONS = 6  # Ruiz iterations; each halves the exponents of the row norms
 ASYMMETRY = 1e-6  # of W, relative to its largest entry, that is still taken for rounding
@@ -83,6 +92,26 @@ def without_padding(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) 
     every = active.repeat_interleave(3, 1)
     delassus = torch.where(every[:, :, None] & every[:, None], delassus, torch.diag_embed((~every).to(delassus.dtype)))
     return delassus, torch.where(every, free, 0.0), torch.where(active, mu, 0.0)
+
+
+def first_places(which: Tensor) -> Tensor:
+    """Return the places (B, K) of the contacts of each row where `which` (B, C) holds, K at least 1.
+
+    Rows of fewer than others have some more behind them, where it does not hold.
+    """
+    most = max(int(which.sum(1).max()), 1)
+    return torch.argsort((~which).to(torch.uint8), dim=1, stable=True)[:, :most]
+
+
+def entries_of(places: Tensor) -> Tensor:
+    """Return the numbers (B, 3K) of what contacts at some places (B, K) have of (B, 3C)."""
+    return (3 * places.unsqueeze(2) + torch.arange(3, device=places.device)).flatten(1)
+
+
+def block_of(matrix: Tensor, entries: Tensor) -> Tensor:
+    """Return the rows and columns (B, n, n) of matrices (B, 3C, 3C) at some entries (B, n)."""
+    rows = matrix.gather(1, entries.unsqueeze(2).expand(-1, -1, matrix.shape[2]))
+    return rows.gather(2, entries.unsqueeze(1).expand(-1, entries.shape[1], -1))
 
 
 def scaled_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> ScaledContacts:
