@@ -21,7 +21,7 @@ from tests.integrate.recordings import (
     trained,
 )
 from tests.solve.stand_in import replayable
-from torchdismech import ImplicitEuler, InputError, Status, contact, forces
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Status, contact, forces, straight
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.declared import unseen
@@ -44,6 +44,8 @@ def replays(monkeypatch):
     monkeypatch.setattr(recorded_gradient, "recorded", kept)
     monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
     monkeypatch.setattr(recorded_gradient, "differentiated", contextlib.nullcontext)  # gradients by torch alone
+    one = recorded_gradient.RecordedGradients
+    monkeypatch.setattr(one, "without_zeros", lambda step, *given: step)  # of a kind a GPU has one graph
     return graphs
 
 
@@ -180,6 +182,109 @@ class Listing(Wind):
     def __init__(self):
         super().__init__()
         self.history = []
+
+
+class Reading(Wind):
+    """A force that says `records` and reads numbers, which no recording can hold."""
+
+    records = True
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3), of half the size where robots are fast."""
+        found = super().nodal_force(state, control)
+        return found * (0.5 if float(state.velocity.detach().abs().max()) > 1e3 else 1.0)
+
+
+class TestOnACPU:
+    """Tapes of forces of users that say `records`: what steps and gradients are without."""
+
+    @pytest.fixture(autouse=True)
+    def _from_the_first_on(self, monkeypatch):
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
+        monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
+
+    @staticmethod
+    def trained_twice(model):
+        """Return steps and gradients, also by weights that an optimiser changes in place, and by a setting's change."""
+        wind, found = model.forces[1], []
+        weights = list(wind.network.parameters())
+        for _ in range(2):
+            found += moved(model, weights)
+            with torch.no_grad():
+                for weight in weights:
+                    weight.mul_(1.1)
+        wind.scale = 3e-3
+        return found + moved(model, weights)
+
+    def test_they_are_the_same(self):
+        """Give the same states to the bit, and gradients that loops find but for rounding."""
+        recorded, eager = (rods_on_cpu(3, force()) for force in (Wind, Silent))
+        found, expected = self.trained_twice(recorded), self.trained_twice(eager)
+        assert all(kind.recording is not None for kind in recorded.recordings) and not eager.recordings
+        assert any(step is not None for kind in recorded.recordings for _, step in kind.gradients.values())
+        assert_same(found, expected, within=WITHIN)
+
+    @pytest.mark.parametrize("obstacle", ["rough floor", "capsule"])
+    def test_beside_contact(self, obstacle):
+        """Hold a learned force beside contact with friction."""
+        found, expected = [], []
+        for force, states in ((Wind, found), (Silent, expected)):
+            builder = RobotBuilder()
+            builder.add_rod(straight((0, 0, 0), (0.2, 0, 0.05), 9), Circle(2e-3), Material(1e6, 1000.0))
+            builder.add_force(forces.Gravity((0, 0, -9.81)))
+            builder.add_force(force())
+            builder.add_contact(LOADS[obstacle]())
+            model = builder.finalize(compile=False)
+            states += moved(model)
+            assert bool(model.recordings) == (force is Wind)
+        assert_same(found, expected, within=WITHIN)
+
+    def test_beside_contact_of_a_robot_s_own_parts(self):
+        """Record what is recorded of such steps, the learned force with it."""
+        runs = []
+        for force in (Wind, Silent):
+            model = crossing(force())
+            state, _ = ImplicitEuler(5e-3).step(model, model.initial_state(batch=3))
+            for _ in range(STEPS):
+                state, info = ImplicitEuler(5e-3).step(model, state)
+            runs.append([*state.fields(), info.status, info.iterations])
+            assert bool(model.recordings) == (force is Wind)
+        assert all(map(torch.equal, *runs))
+
+    def test_what_cannot_be_recorded_is_said(self):
+        """Go on without a recording, and name the force and what it does."""
+        model, plain = rods_on_cpu(3, Reading()), rods_on_cpu(3, Silent())
+        start = model.initial_state(batch=3)
+        with pytest.warns(RuntimeWarning, match="Reading: says `records`, but no recording holds it, .*reads numbers"):
+            state, _ = ImplicitEuler(5e-3).step(model, start)
+        expected, _ = ImplicitEuler(5e-3).step(plain, start)
+        assert torch.equal(state.q, expected.q)
+
+    def test_a_force_that_changes_itself_is_refused(self):
+        """Say so, instead of recording each step anew."""
+
+        class Counting(Wind):
+            records = True
+
+            def nodal_force(self, state, control):
+                self.calls += 1
+                return super().nodal_force(state, control)
+
+        model = rods_on_cpu(3, Counting())
+        with pytest.raises(InputError, match="Counting: says `records`, but tensors, attributes or modules change"):
+            ImplicitEuler(5e-3).step(model, model.initial_state(batch=3))
+
+
+def crossing(force):
+    """Return two rods one over the other, near enough to touch, that a force acts on."""
+    builder = RobotBuilder()
+    for points in (straight((-0.1, 0, 0.0), (0.1, 0, 0.0), 7), straight((0, -0.1, 0.0045), (0, 0.1, 0.0045), 7)):
+        index = builder.add_rod(points, Circle(2e-3), Material(1e6, 1000.0))
+        builder.clamp(nodes=[int(index[0]), int(index[-1])])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_force(force)
+    builder.add_contact(contact.SelfContact(contact.Penalty(100.0, 5e-4)))
+    return builder.finalize(compile=False)
 
 
 class TestOnAGPU:

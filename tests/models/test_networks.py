@@ -1,5 +1,7 @@
 """Networks inside the step: nothing untrained; right derivatives, symmetries and gradients trained."""
 
+import sys
+
 import pytest
 import torch
 
@@ -14,6 +16,8 @@ from torchdismech import (
     helix,
     unroll,
 )
+from torchdismech.integrate.recorded import gradients as recorded_gradient
+from torchdismech.integrate.recorded import recording
 from torchdismech.testing import check_energy, check_force, check_symmetry
 
 HELIX = helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 8)
@@ -123,6 +127,30 @@ def test_broken_symmetries_show():
     assert failed == {"turns with the robot about gravity", "moves with the robot", "other numbers"} | {
         "edges the other way round"  # nodes get other numbers there, too
     }
+
+
+@pytest.mark.parametrize("name", FORCES)
+def test_steps_with_a_force_are_recorded(name, monkeypatch):
+    """Lead a CPU to the same bits by a recording, and to the same gradients by the weights but for rounding."""
+    found = []
+    for steps_before in (sys.maxsize, 0):
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", steps_before)
+        monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
+        torch.manual_seed(0)
+        force = shaken(FORCES[name](), 0.03)
+        model = robot(force)
+        state = moving(model)
+        for _ in range(3):
+            state, _ = ImplicitEuler(2e-4).step(model, state, throw=True)
+        gradients = torch.autograd.grad(state.q.square().sum(), list(force.parameters()))
+        assert all((kind.recording is not None) == (steps_before == 0) for kind in model.recordings)
+        assert any(kept for kind in model.recordings for _, kept in kind.gradients.values()) == (steps_before == 0)
+        found.append((state.q.detach(), gradients))
+    (q, gradients), (recorded_q, recorded_gradients) = found
+    assert torch.equal(q, recorded_q)
+    for ours, theirs in zip(recorded_gradients, gradients, strict=True):
+        # sums of some thousand terms in another order
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12 * float(theirs.abs().max()))
 
 
 @pytest.mark.parametrize("name", ENERGIES)

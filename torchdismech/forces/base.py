@@ -41,12 +41,13 @@ class Force(nn.Module):
     drag : whether the force is a function of velocity alone, none where nothing moves: equilibria do not feel it.
     compiles : whether `forward` and `derivatives`, which have to be in closed form, may be part of a compiled step:
         they are nothing but operations on tensors of the state and of the force, and look at no number.
-    records : whether a CUDA graph may hold a force of one's own that changes within a step. Its Python then runs once
+    records : whether a recording of steps (a tape on a CPU, a CUDA graph on a GPU) may hold a force of one's own that
+        changes within a step; one robot then takes a fifth of the time. Its Python runs in the first steps of a run
         and is replayed from then on, until something changes that a look at the force shows: numbers, strings, tuples
         and functions in its attributes, `training`, hooks, modules, buffers that are others. Numbers of parameters may
         change at any time. `forward` and `derivatives` then read nothing else that changes (lists, globals, files),
-        and wait for no number of a tensor. A subclass says so itself, as it may read more. Without, a GPU's steps go
-        call by call. See `integrate.recorded.declared`.
+        and wait for no number of a tensor. A subclass says so itself, as it may read more. Without, steps go call
+        by call. See `integrate.recorded.declared`.
     by_stencils : whether a conservative force is a sum over stencils, as elastic terms are. Steps then evaluate its
         `term` (an `ElasticTerm`) with `term_constants` along with these, not `forward`: see `magnetics.Magnetic`.
     """

@@ -163,8 +163,7 @@ def gradients_at_root(
         after = equations.state_after(equations.full(root))
         outputs = list(zip(after.fields(), gradients, strict=True))
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
-    assert by_root is not None
-    by_root = _weighted(by_root, weight)
+    by_root = torch.zeros_like(x) if by_root is None else _weighted(by_root, weight)
     # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
     inspected = model.has_user_hooks and solved is None
     x = x.detach().requires_grad_(inspected and equations.constraints is None)

@@ -289,11 +289,9 @@ class _StepsOfPart:
         found = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
         if found is None:
             if self._recorded is not None:  # it has written to what it gave of the step after
-                given = self._recorded.given_gradients()
-            else:
-                given = [torch.zeros_like(t) if g is None else g for t, g in zip(state, gradients, strict=True)]
+                gradients = [*self._recorded.given_gradients()]
             every = torch.ones(len(q), dtype=torch.bool)
-            found = solved_gradients(recipe, [*needed, *self._values], q, every, True, given)
+            found = solved_gradients(recipe, [*needed, *self._values], q, every, True, gradients)
         return found
 
     def _of_fields(self, by_state: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -104,19 +104,20 @@ class _Gradient(torch.autograd.Function):
         outputs = tuple([tensor.clone() if tensor.data_ptr() in given else tensor for tensor in after])
         ctx.recipe = recipe
         ctx.save_for_backward(*tensors, outputs[0], accepted)
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(outputs[recipe.time_index])
         return outputs
 
     @staticmethod
-    def backward(ctx, *gradients: Tensor):  # noqa: D102
+    def backward(ctx, *gradients: Tensor | None):  # noqa: D102
         refuse_other_gradients(gradients)
         recipe: StepRecipe = ctx.recipe
         with recipe.model.lock:
             return None, None, None, *_Gradient._by_tensors(ctx, recipe, gradients)
 
     @staticmethod
-    def _by_tensors(ctx, recipe: StepRecipe, gradients: Sequence[Tensor]) -> list[Tensor | None]:
-        """Return the gradients by all that the step depends on."""
+    def _by_tensors(ctx, recipe: StepRecipe, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return the gradients by all that the step depends on, from those by the state after it, None for zero."""
         *tensors, q, accepted = ctx.saved_tensors
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
@@ -130,26 +131,36 @@ class _Gradient(torch.autograd.Function):
             if found is None and (all_here or not on_cpu or bool(part.of(accepted).any())):
                 own = recipe.of_part(solved, fitting)
                 own_needed: Needed = [(part.of(t, k), need) for (t, need), k in zip(needed, recipe.axes(), strict=True)]
-                given = part.of(q), part.counting(accepted), all_here, [part.counting(g) for g in gradients]
+                by_state = [None if gradient is None else part.counting(gradient) for gradient in gradients]
+                given = part.of(q), part.counting(accepted), all_here, by_state
                 found = solved_gradients(own, own_needed, *given)
                 fitting = own.fitting
-                recorded = None if part.whole else RecordedParts.of(recipe, fitting, needed, q, gradients)
+                recorded = (
+                    None if part.whole else RecordedParts.of(recipe, fitting, needed, q, _whole(gradients, tensors))
+                )
             sums.add(part, found)
         by_tensors = sums.found()
         if not every:  # rows that were not solved are the state before
             for k, gradient in enumerate(gradients):
-                by_tensors[k] = _with_rows(by_tensors[k], gradient, ~accepted)
+                if gradient is not None:
+                    by_tensors[k] = _with_rows(by_tensors[k], gradient, ~accepted)
         return by_tensors
 
 
+def _whole(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
+    """Return gradients by the first of some tensors, zeros for None."""
+    return [torch.zeros_like(t) if g is None else g for g, t in zip(gradients, like, strict=False)]
+
+
 def solved_gradients(
-    recipe: StepRecipe, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor]
+    recipe: StepRecipe, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor | None]
 ) -> Gradients:
     """Return the gradients by the inputs that need one, zero where rows were not solved; None is zero.
 
     Parameters
     ----------
     every_row : whether all rows are known to be solved.
+    gradients : by the fields of the state after the step; None is zero, too.
     """
     # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
     every = recipe.n_state if recipe.model.compilation.active else 0
@@ -194,7 +205,7 @@ def _gradients(
     if accepted.device.type != "cpu" or not bool(accepted.all()):  # a GPU is not waited for
         row = torch.arange(len(accepted), device=accepted.device)
         donor = torch.where(accepted, row, accepted.to(torch.uint8).argmax())
-        gradients = [where_rows(accepted, g, 0.0) for g in gradients]
+        gradients = [None if g is None else where_rows(accepted, g, 0.0) for g in gradients]
         q = q[donor]
         with torch.enable_grad():
             values = recipe.places.with_tensors(leaves[recipe.n_own :]).taken(donor)

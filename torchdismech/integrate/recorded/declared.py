@@ -1,7 +1,7 @@
 """Forces of users that say `records`: what recordings may hold of them, and what of them is looked at in each step.
 
-A CUDA graph replays launches; the Python of a user's force does not run again. So a force that changes within a step is
-recorded only if its class promises that nothing can change without the following check noticing:
+A recording replays operations; the Python of a user's force does not run again. So a force that changes within a step
+is recorded only if its class promises that nothing can change without the following check noticing:
 
 - the values of its parameters: these are inputs of a recording, as an optimiser may change them at any time;
 - the addresses of its buffers;

@@ -45,7 +45,7 @@ def recorded_gradients(
     leaves: Sequence[Tensor],
     q: Tensor,
     accepted: Tensor | None,
-    gradients: Sequence[Tensor],
+    gradients: Sequence[Tensor | None],
     wanted: Sequence[Tensor],
 ) -> Gradients | None:
     """Return the gradients by the tensors in `wanted` of a step that solved all robots; None where no recording serves.
@@ -57,7 +57,7 @@ def recorded_gradients(
     leaves : of state, control and model; the latter stand in the model.
     q : (B, n) at the root.
     accepted : (B,) robots that were solved; None: all were.
-    gradients : by the fields of the state after the step.
+    gradients : by the fields of the state after the step; None is zero.
     """
     kind: StepKind | None = recipe.recorded_as
     if kind is None or kind.recording is None or kind.gradients_refused or watched():
@@ -78,7 +78,10 @@ def recorded_gradients(
             load = recipe.n_state + 1
             refuse_unregistered(recipe.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
     step = _recording(kind, recipe, inputs, q, gradients)
-    found = None if step is None else step.replayed(recipe.dt, [*inputs, q, *gradients], accepted)
+    if step is None:
+        return None
+    step = step.without_zeros(inputs, q, gradients)
+    found = step.replayed(recipe.dt, [*inputs, q, *step.gradients_read(gradients)], accepted)
     return None if found is None else _passed_on(inputs, found, wanted)
 
 
@@ -229,7 +232,7 @@ def _inputs(recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, b
 
 
 def _recording(
-    kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor]
+    kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
 ) -> RecordedGradients | None:
     """Return the recording for inputs of which the same ones require gradients; None before there is one."""
     which = tuple(tensor.requires_grad for tensor in inputs)
@@ -237,7 +240,8 @@ def _recording(
     kept[0] += 1
     if kept[0] == (PASSES_BEFORE_RECORDING if q.is_cpu or recipe.model.has_user_hooks else 1):
         try:
-            kept[1] = RecordedGradients(kind, recipe, inputs, q, gradients)
+            whole = [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, gradients, strict=False)]
+            kept[1] = RecordedGradients(kind, recipe, inputs, q, whole)
         except Unrecordable:
             if q.is_cuda:
                 raise  # what is recorded there is known to be recordable, but for users' forces that promise it
@@ -336,8 +340,14 @@ class RecordedGradients:
         A step reads of some fields of the state before it nothing that has a gradient: no acceleration, mostly, and of
         the reference twist only on which branch it is. Within a run the gradients by these fields are therefore zero.
         """
-        if not any(self._unreached) or any(
-            gradient is not None for gradient, unreached in zip(gradients, self._unreached, strict=True) if unreached
+        if (
+            not q.is_cpu
+            or not any(self._unreached)
+            or any(
+                gradient is not None
+                for gradient, unreached in zip(gradients, self._unreached, strict=True)
+                if unreached
+            )
         ):
             return self
         if self._without_zeros is None:

@@ -92,10 +92,12 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
         try:
             whole = unrecorded(problem.model) is None
             kind.recording = RecordedStep(kind, problem) if whole else RecordedEvaluations(kind, problem)
-        except Unrecordable:
+        except Unrecordable as error:
             if problem.state.q.is_cuda:
                 raise  # what is recorded there is known to be recordable, but for users' forces that promise it
             kind.refused = True  # some operation of it reads numbers
+            if kind.of_users:
+                _warn_of_promise(problem.model, error)
             return None
         except torch.OutOfMemoryError:
             if _compiled_on_a_gpu(problem.model, problem.state.q):
@@ -122,13 +124,23 @@ def warn_of_memory(what: str) -> None:
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
     """Refuse forces that say `records` and are found changed by their own evaluation: no later step would fit."""
     if kind.of_users and not kind.fits(problem):
-        names = ", ".join(
-            dict.fromkeys(type(force).__name__ for force in varying(problem.model) if declares_records(force))
-        )
         raise InputError(
-            f"{names}: says `records`, but tensors, attributes or modules change when it is evaluated; leave `records` "
-            "out, or make it a function of the state"
+            f"{_names_of_declared(problem.model)}: says `records`, but tensors, attributes or modules change when it "
+            "is evaluated; leave `records` out, or make it a function of the state"
         )
+
+
+def _warn_of_promise(model: Model, error: Unrecordable) -> None:
+    """Warn of forces that say `records` and cannot be recorded."""
+    warn(
+        f"{_names_of_declared(model)}: says `records`, but no recording holds it, so steps go on without one, slower: "
+        f"{error}; leave `records` out, or make it of operations on tensors alone",
+        RuntimeWarning,
+    )
+
+
+def _names_of_declared(model: Model) -> str:
+    return ", ".join(dict.fromkeys(type(force).__name__ for force in varying(model) if declares_records(force)))
 
 
 def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
@@ -179,14 +191,14 @@ def has_own_terms(model: Model) -> bool:
 
 
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
-    """Return whether steps of robots with q (B, n) are eager on a CPU, by the library's own code, and not too large."""
+    """Return whether steps of robots with q (B, n) are eager on a CPU, of code that is recorded, and not too large."""
     eager = q.device.type == "cpu" and q.numel() <= MAX_NUMBERS and not model.compilation.runs_compiled(q.shape[0], q)
     return eager and _all_own(model)
 
 
 def _all_own(model: Model) -> bool:
-    """Return whether all that varies within a step is the library's own code."""
-    return all(is_own(module) for owner in (*model.terms, *varying(model)) for module in owner.modules())
+    """Return whether all that varies within a step is the library's own code, or says that recordings may hold it."""
+    return has_own_terms(model) and all(unseen(force, modules_below([force])) is None for force in varying(model))
 
 
 def unrecorded(model: Model) -> str | None:
