@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable
+from collections.abc import Container, Hashable, Sequence
 from itertools import chain
 from operator import attrgetter, call, is_, itemgetter
 from typing import Any
@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from torchdismech.values import Place, Values, every_module
 
-__all__ = ["HOOKS", "Snapshot", "own_tensors"]
+__all__ = ["HOOKS", "Snapshot", "labels", "own_tensors", "sources"]
 
 # of the attributes that every module has, those that say what it holds; the others are its hooks
 HELD = ("training", "_parameters", "_buffers", "_modules")
@@ -71,8 +71,10 @@ class Snapshot:
         seen = {*map(id, self._tensors)}
         places = [(m, name, t) for m in read for own in own_tensors(m) for name, t in own.items() if id(t) in seen]
         self.trained = Values({(module, name): tensor for module, name, tensor in places if tensor.requires_grad})
-        self._constants = [tensor for _, _, tensor in places if not tensor.is_inference()]
-        self._names = [f"{type(module).__name__}.{name}" for module, name, t in places if not t.is_inference()]
+        where = {id(module): place for place, module in enumerate(modules)}
+        constants = [(where[id(module)], name, tensor) for module, name, tensor in places]
+        self._constants = [constant for constant in constants if not constant[2].is_inference()]
+        self._sources = [(where[id(module)], *source) for module in self.parametrized for source in sources(module)]
         self._root, self._numbers = ref(root), [(place, _numbers_of(module)) for place, module in enumerate(modules)]
 
     def shows(self, root: nn.Module) -> bool:
@@ -85,14 +87,21 @@ class Snapshot:
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
         return same and _places(self._tensors) == self._places and any(self._hooks) == self.hooked
 
-    def versions(self) -> list[int]:
-        """Return a number of each public tensor, another one when it has been changed in place."""
-        return [*map(VERSION, self._constants)]
+    def versions(self, sources: bool = False) -> list[int]:
+        """Return a number of each public tensor, another one when it has been changed in place.
+
+        Parameters
+        ----------
+        sources : behind them those of what parametrizations make tensors of, too, for steps that make these anew.
+        """
+        looked_at = (self._constants, self._sources) if sources else (self._constants,)
+        return [tensor._version for held in looked_at for _, _, tensor in held]
 
     def changed_since(self, versions: list[int]) -> list[str]:
         """Return the names of the tensors whose numbers were changed in place since `versions` were found."""
-        now = self.versions()
-        return [name for name, *both in zip(self._names, versions, now, strict=True) if both[0] != both[1]]
+        now = self.versions(sources=len(versions) > len(self._constants))
+        changed = [k for k, both in enumerate(zip(versions, now, strict=True)) if both[0] != both[1]]
+        return self._called([(*self._constants, *self._sources)[k][:2] for k in changed])
 
     def exchanged(self, given: Container[Place]) -> list[str]:
         """Return the names of the public tensors and numbers in whose places there are others now.
@@ -107,13 +116,22 @@ class Snapshot:
         if root is None or self.shows(root):
             return []
         modules = [root, *self.others]
-        return [
-            f"{type(modules[place]).__name__}.{name}"
+        places = [
+            (place, name)
             for place, before in self._numbers
             if before != (now := _numbers_of(modules[place]))
             for name in before
             if before[name] != now.get(name) and (modules[place], name) not in given
         ]
+        return self._called(places)
+
+    def _called(self, places: Sequence[tuple[int, str]]) -> list[str]:
+        """Return what messages call what stands in the modules of these numbers by these names."""
+        root = self._root()
+        if root is None or not places:
+            return []
+        modules, called = [root, *self.others], labels(root)  # one that was exchanged goes by its class
+        return [f"{called.get(modules[place]) or _class_of(modules[place])}.{name}" for place, name in places]
 
     def _objects_of(self, attributes: list[dict[str, Any]]) -> list[Any]:
         """Return what modules with these attributes hold: first these, among them the dictionaries of the rest.
@@ -173,8 +191,40 @@ def own_tensors(module: nn.Module) -> tuple[dict, dict]:
     return module._parameters, module._buffers
 
 
+def sources(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return what parametrizations make a module's tensors of, each named after what is made."""
+    return [
+        (f"{made} ({type(part).__name__}.{name})", tensor)
+        for made, parametrization in module.parametrizations.items()  # type: ignore[union-attr, operator]
+        for part in every_module(parametrization)
+        for own in own_tensors(part)
+        for name, tensor in own.items()
+        if tensor is not None and not tensor.is_inference()
+    ]
+
+
+def labels(root: nn.Module) -> dict[nn.Module, str]:
+    """Return what messages call a module and those in it, in the order of `every_module`.
+
+    It is the class, of what stands in a user's module that with the place there, as in "Drag.net.0".
+    """
+    found, anew = {root: _class_of(root)}, {root} if _of_library(root) else set()
+    for module in every_module(root):
+        for name, child in module._modules.items():
+            if child is None or child in found:
+                continue
+            found[child] = _class_of(child) if module in anew else f"{found[module]}.{name}"
+            if _of_library(child) or (module in anew and isinstance(child, (nn.ModuleList, nn.ModuleDict))):
+                anew.add(child)
+    return {module: found[module] for module in every_module(root)}
+
+
+def _class_of(module: nn.Module) -> str:
+    return parametrize.type_before_parametrizations(module).__name__
+
+
 def _of_library(module: nn.Module) -> bool:
     return parametrize.type_before_parametrizations(module).__module__.partition(".")[0] == "torchdismech"
 
 
-SHAPE, REQUIRES_GRADIENTS, VERSION = attrgetter("shape"), attrgetter("requires_grad"), attrgetter("_version")
+SHAPE, REQUIRES_GRADIENTS = attrgetter("shape"), attrgetter("requires_grad")

@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, State, forces, straight, trainable, unroll
+from torchdismech.rigid import RigidChain, Sdirk2
 
 
 def rod() -> tuple[Model, State]:
@@ -72,23 +74,127 @@ def test_constants_changed_before_the_backward_pass():
     torch.testing.assert_close(found, expected)
 
 
+class Pushing(nn.Module):
+    """A controller with a network."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 3))
+        nn.init.constant_(self.net[0].weight, 0.1)
+        nn.init.constant_(self.net[0].bias, 0.1)
+        self.double()
+
+    def forward(self, state, control, model):
+        """Return forces on the nodes."""
+        rest = torch.zeros_like(state.q[:, 3 * state.n_nodes :])
+        return Control(force=torch.cat([1e-3 * self.net(state.positions).flatten(1), rest], dim=1))
+
+
+def _of_a_rod(what: str, every: int | None):
+    """Return a loss of steps, the tensor it is differentiated by, and a function that changes what is asked for."""
+    model, state = rod()
+    state, controller = state.detach(), Pushing()
+    push = torch.full_like(state.q, 0.1).requires_grad_()
+    drag = model.forces[1]
+    drag.viscosity.requires_grad_()
+    trained = trainable.shifted(model, ["bend_twist.EI1"], unit=1e-3)
+    schedule = (lambda time, model: Control(force=1e-3 * push.exp())) if what == "schedule" else None
+    if what == "state":
+        state = state.replace(velocity=push)
+
+    def taken():
+        settings = {"checkpoint_every": every, "controller": controller if what == "controller" else None}
+        return unroll(model, state, ImplicitEuler(1e-2), 4, schedule, **settings).q.square().sum()
+
+    within = what == "own checkpoint" and every
+    loss = checkpoint(taken, use_reentrant=False) if within else taken()
+    by = {"schedule": push, "state": push, "controller": controller.net[0].weight, "exchanged": drag.viscosity}
+    change = {
+        "exchanged": lambda: setattr(drag, "viscosity", nn.Parameter(2 * drag.viscosity.detach())),
+        "constant": lambda: drag.viscosity.add_(1.0),
+    }
+    of = by.get(what, trained.shift)
+    return loss, of, change.get(what, lambda: of.add_(0.3))
+
+
+def _of_a_chain(what: str, every: int | None):
+    """Return the same of a chain."""
+    chain = RigidChain.cylinder(3, 0.3, 0.02, 1000.0, 1e6)
+    factor = trainable.scaled(chain, ["stiffness_z"])
+    state = chain.initial_state(q=torch.full((1, chain.n_dofs), 0.2, dtype=torch.float64)).detach()
+    loss = unroll(chain, state, Sdirk2(1e-2), 4, checkpoint_every=every).q.square().sum()
+    return loss, factor.log_factor, lambda: (factor.log_factor if what == "factor" else chain.mass).add_(0.3)
+
+
+@pytest.mark.parametrize(
+    ("case", "what", "named"),
+    [
+        (_of_a_rod, "shift", r"LinearElastic\.EI1 \(Shift\.shift\): changed in place"),
+        (_of_a_rod, "own checkpoint", r"LinearElastic\.EI1 \(Shift\.shift\): changed in place"),
+        (_of_a_rod, "constant", r"Viscous\.viscosity: changed in place"),
+        (_of_a_rod, "exchanged", r"Viscous\.viscosity: exchanged"),
+        (_of_a_rod, "controller", r"Pushing\.net\.0\.weight: changed in place"),
+        (_of_a_rod, "schedule", r"a tensor \(1, \d+\) that the state, the schedule, .*: changed in place"),
+        (_of_a_rod, "state", r"a tensor \(1, \d+\) that the state, the schedule, .*: changed in place"),
+        (_of_a_chain, "factor", r"RigidChain\.stiffness_z \(Factor\.log_factor\): changed in place"),
+        (_of_a_chain, "mass", r"RigidChain\.mass: changed in place"),
+    ],
+)
+def test_what_changes_before_steps_are_taken_again(case, what, named):
+    """Refuse gradients of steps that a checkpoint takes again from something else; unchanged they are as without."""
+    slopes = []
+    for every in (None, 3):
+        loss, by, _ = case(what, every)
+        slopes.append(torch.autograd.grad(loss, by)[0])
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-9, atol=0.0)  # of the same steps, to rounding
+    loss, by, change = case(what, 3)
+    with torch.no_grad():
+        change()
+    with pytest.raises(RuntimeError, match=f"^{named} between a step and its backward pass, which takes .* again"):
+        torch.autograd.grad(loss, by)
+
+
+def test_a_second_backward_pass_after_a_step_of_an_optimiser():
+    """Refuse it with checkpoints, as the steps are taken anew; what schedules were given before may change."""
+    raw = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    model, state = rod()
+    pull = 1e-3 * raw.exp()  # made before the steps: it is what it was
+    control = Control(force=pull.expand(state.q.shape))
+    run = unroll(model, state.detach(), ImplicitEuler(1e-2), 4, lambda time, model: control, checkpoint_every=2)
+    first = torch.autograd.grad(run.q.sum(), raw, retain_graph=True)
+    with torch.no_grad():
+        raw.add_(0.5)
+    assert torch.autograd.grad(run.q.sum(), raw, retain_graph=True) == first
+    with torch.no_grad():
+        model.forces[1].viscosity.mul_(2.0)
+    with pytest.raises(RuntimeError, match=r"Viscous\.viscosity: changed in place"):
+        torch.autograd.grad(run.q.sum(), raw)
+
+
 class Gusts(forces.LocalForce):
-    """A learned force with a buffer, a number, a switch and a count of its calls."""
+    """A learned force with a network, a buffer, a number, a switch and a count of its calls."""
 
     def __init__(self, size: float):
         super().__init__(reach=0)
         self.size = nn.Parameter(torch.tensor(size, dtype=torch.float64))
         self.register_buffer("gust", torch.ones((), dtype=torch.float64))
         self.share, self.blows, self.calls = 1.0, True, 0
+        self.net = nn.Linear(3, 3, dtype=torch.float64)
 
     def nodal_force(self, state, control):
         """Return a wave in space (B, N, 3)."""
         self.calls += 1
-        return float(self.blows) * self.share * self.size * self.gust * torch.sin(20 * state.positions + 1)
+        waves = torch.sin(20 * state.positions + 1) + self.net(state.positions)
+        return float(self.blows) * self.share * self.size * self.gust * waves
 
 
 def _set_in_place(model: Model, gusts: Gusts) -> None:
     gusts.gust.fill_(0.0)
+
+
+def _train(model: Model, gusts: Gusts) -> None:
+    with torch.no_grad():
+        gusts.net.weight.add_(0.1)
 
 
 def _set_anew(model: Model, gusts: Gusts) -> None:
@@ -113,6 +219,7 @@ def _exchange_a_constant(model: Model, gusts: Gusts) -> None:
 
 CHANGES = {
     "Gusts.gust: changed in place": _set_in_place,
+    "Gusts.net.weight: changed in place": _train,
     "Gusts.gust: exchanged": _set_anew,
     "Gusts.share: exchanged": _set_share,
     "Gusts.blows: exchanged": _switch_off,

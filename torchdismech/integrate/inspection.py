@@ -9,6 +9,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 from torchdismech.errors import InputError, Status
 from torchdismech.model import Model
@@ -25,6 +26,7 @@ __all__ = [
     "refuse_transforms",
     "refuse_wrong_matrix",
     "saved_elsewhere",
+    "within_checkpoint",
 ]
 
 ROBOTS_LOOKED_AT = 3  # robots whose hooks are looked at
@@ -80,6 +82,12 @@ def apart_from_checkpoints() -> AbstractContextManager[Any]:
 def saved_elsewhere() -> bool:
     """Return whether what autograd saves goes through hooks, as within `torch.utils.checkpoint`."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def within_checkpoint() -> bool:
+    """Return whether `torch.utils.checkpoint` keeps what autograd saves, and takes all once more for a gradient."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return hooks is not None and hooks[0].__module__ == checkpoint.__module__
 
 
 def refuse_transforms(model: Model, state: State, control: Control | None) -> None:

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
 from torchdismech.errors import InputError, SimulationError, Status, whole_number
 from torchdismech.model.reduced import ReducedModel
 from torchdismech.robot.state import BatchState, Control, State
+from torchdismech.runs.retaken import Retaken
 from torchdismech.runs.stepping import (
     Courses,
     Robots,
@@ -97,7 +98,8 @@ def unroll(
     schedule, controller, memory : as for `rollout`.
     checkpoint_every : steps from one state that is kept to the next; those in between are taken again in the backward
         pass: about a third more time for much less memory, least at the square root of `steps`. None keeps the states
-        of all steps (per robot and step about 22 numbers a node).
+        of all steps (per robot and step about 22 numbers a node). What steps are made of must not change before the
+        backward pass; it is refused by name (docs/gradients.md).
     progress : show a progress bar.
     throw : raise a `SimulationError` where a robot fails. By default a warning names the robots that did: they stay at
         their last good state, and what is differentiated of them is that state.
@@ -115,7 +117,8 @@ def unroll(
     parts: list[_Steps] = []
     take = partial(_taken, model, integrator, schedule, controller, observe)
     if checkpoint_every is not None and torch.is_grad_enabled():
-        take = partial(checkpoint, take, use_reentrant=False)
+        modules = [module for module in (model, controller) if isinstance(module, nn.Module)]
+        take = partial(_checkpointed, take, modules)
     together = checkpoint_every is None and controller is None and observe is None and is_ahead(schedule)
     courses, first = Courses(model, integrator, schedule), 0
     try:
@@ -155,6 +158,10 @@ class _Reached(Generic[S]):
     memory: Memory
     status: Tensor
 
+    def tensors(self) -> list[Tensor]:
+        """Return all that gradients may go through."""
+        return [*self.state.fields(), *self.memory.values()]
+
 
 def _taken(
     model: M,
@@ -182,6 +189,23 @@ def _taken(
     seen = {name: _stacked([values[name] for values in observed]) for name in observed[0]}
     steps = _Steps(_stacked(q), _stacked(velocity), _stacked(iterations), seen)
     return steps, _Reached(state, memory, status)
+
+
+def _checkpointed(
+    take: Callable[[int, _Reached[S]], tuple[_Steps, _Reached[S]]],
+    modules: Sequence[nn.Module],
+    count: int,
+    at: _Reached[S],
+) -> tuple[_Steps, _Reached[S]]:
+    """Return so many steps, of which autograd keeps nothing: the backward pass takes them again, from these modules."""
+    steps = Retaken(partial(take, count, at), _tensors_of_steps, at.tensors(), modules)
+    return checkpoint(steps, use_reentrant=False)
+
+
+def _tensors_of_steps(found: tuple[_Steps, _Reached[S]]) -> list[Tensor]:
+    """Return what gradients may go through, of some steps and of what they reached."""
+    steps, reached = found
+    return [steps.q, steps.velocity, *steps.observed.values(), *reached.tensors()]
 
 
 def _taken_together(courses: Courses[M, S], most: int, at: _Reached[S]) -> tuple[_Steps, _Reached[S]] | None:

@@ -47,6 +47,7 @@ class StepRecipe:
     candidates, recorded_as : of the one part that this is of; see `SolvedPart`.
     fitting : the kind of steps that the model is known to fit still.
     snapshot, versions : the model when the step was taken, and its constants then; see `Snapshot.versions`.
+    taken_again : whether a checkpoint takes the step again before it is differentiated, from what the model holds then.
     unchanged : whether the model is known to be still as it was seen.
     mechanics, load : in place of the model's, without the external forces that do not change within the step, and the
         sum (B, n) of these; None where they are found as ever.
@@ -69,6 +70,7 @@ class StepRecipe:
     fitting: StepKind | None = None
     snapshot: Snapshot | None = None
     versions: list[int] = field(default_factory=list)
+    taken_again: bool = False
     unchanged: bool = False
     mechanics: Mechanics | None = None
     load: Tensor | None = None

@@ -28,7 +28,7 @@ from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, grad
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.inspection import apart_from_checkpoints
+from torchdismech.integrate.inspection import apart_from_checkpoints, within_checkpoint
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedParts, recorded_gradients
 from torchdismech.robot.state import State
@@ -79,7 +79,8 @@ def taken_apart(
         _refuse_inference(tensors)
         recipe = StepRecipe.of(problem, values)
         if problem.snapshot is not None:
-            recipe.snapshot, recipe.versions = problem.snapshot, problem.snapshot.versions()
+            recipe.snapshot, recipe.taken_again = problem.snapshot, within_checkpoint()
+            recipe.versions = problem.snapshot.versions(sources=recipe.taken_again)
         # compiled code is for tensors that require gradients, or for tensors that do not
         given = recipe.problem([tensor.detach() for tensor in tensors])
         given = given.replace(snapshot=problem.snapshot, plane=problem.plane, divisible=problem.divisible)
@@ -118,11 +119,11 @@ class _Gradient(torch.autograd.Function):
     @staticmethod
     def _by_tensors(ctx, recipe: StepRecipe, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Return the gradients by all that the step depends on, from those by the state after it, None for zero."""
+        refuse_changed_model(recipe)  # by name, before torch looks at what it has saved
         *tensors, q, accepted = ctx.saved_tensors
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         every = on_cpu and bool(accepted.all())
-        refuse_changed_model(recipe)
         sums, fitting, recorded = Sums(needed, recipe.axes()), None, None
         for solved in recipe.parts:
             part = solved.part

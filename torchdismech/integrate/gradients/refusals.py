@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from weakref import WeakKeyDictionary
 
 import torch
@@ -11,12 +11,12 @@ from torch import Tensor
 from torchdismech.integrate.gradients.adjoint import StepRecipe
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
-from torchdismech.values import every_module
+from torchdismech.values import Place, every_module
 
-__all__ = ["refuse_changed_model", "refuse_other_gradients"]
+__all__ = ["changed_between", "refuse_changed_model", "refuse_other_gradients"]
 
 # the backward pass that looked last whether a model is as it was in a step, how it was, and what was found
-_looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot, bool, list[str]]] = WeakKeyDictionary()
+_looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot, bool, bool, list[str]]] = WeakKeyDictionary()
 
 
 def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
@@ -38,6 +38,21 @@ def refuse_changed_model(recipe: StepRecipe) -> None:
     _refuse_changed_constants(recipe)
     if not recipe.unchanged:
         _refuse_lost_places(recipe)
+
+
+def changed_between(names: Sequence[str], how: str, taken_again: bool = False) -> RuntimeError:
+    """Return the error that names what was "changed in place", or "exchanged", between a step and its backward pass.
+
+    `taken_again`: whether the backward pass takes the step again.
+    """
+    if taken_again:
+        does, instead = "takes the step again from what is there now", "take it without checkpoints"
+    else:
+        does, instead = "evaluates the step's equations again", "give each step its own by Control(values=...)"
+    return RuntimeError(
+        f"{', '.join(names)}: {how} between a step and its backward pass, which {does}; change it after the backward "
+        f"pass, or {instead}"
+    )
 
 
 def _is_batched(tensor: Tensor) -> bool:
@@ -66,18 +81,16 @@ def _refuse_changed_constants(recipe: StepRecipe) -> None:
         recipe.unchanged, changed = _found_in_this_pass(recipe, snapshot)
         how = "exchanged"
     if changed:
-        raise RuntimeError(
-            f"{', '.join(changed)}: {how} between a step and its backward pass, which evaluates the step's "
-            "equations again; change it after the backward pass, or give each step its own by Control(values=...)"
-        )
+        raise changed_between(changed, how, recipe.taken_again)
 
 
 def _found_in_this_pass(recipe: StepRecipe, snapshot: Snapshot) -> tuple[bool, list[str]]:
     """Return whether the model is as it was in a step, and what was exchanged; one look does for a backward pass."""
     now = torch._C._current_graph_task_id()
     before = _looked_at.get(recipe.model)
-    if before is None or before[:2] != (now, snapshot):
+    if before is None or before[:3] != (now, snapshot, recipe.taken_again):
         shown = snapshot.shows(recipe.model)
-        before = (now, snapshot, shown, [] if shown else snapshot.exchanged(recipe.places.tensors))
+        kept: Container[Place] = () if recipe.taken_again else recipe.places.tensors  # by autograd, as they were
+        before = (now, snapshot, recipe.taken_again, shown, [] if shown else snapshot.exchanged(kept))
         _looked_at[recipe.model] = before
-    return before[2:]
+    return before[3:]

@@ -1,0 +1,149 @@
+"""Steps that a backward pass takes again: what they are made of must be as it was when they were taken first.
+
+Autograd keeps nothing of these steps, so it cannot tell that a weight has changed since: gradients would be those of
+other steps, and no number would show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+from torch.nn.utils import parametrize
+
+from torchdismech.integrate.gradients.refusals import changed_between
+from torchdismech.snapshot import labels, own_tensors, sources
+from torchdismech.values import Place, every_module
+
+__all__ = ["Retaken"]
+
+Found = TypeVar("Found")
+
+
+class Retaken(Generic[Found]):
+    """Takes some steps, and takes them again only from what they were taken from.
+
+    Looked at are the public tensors of modules, whether others are in their places or they were changed in place; and
+    all else that requires gradients and that the steps read, such as what a schedule is made of. What the steps
+    themselves change, as some modules do, is left out.
+
+    Parameters
+    ----------
+    take : takes them, and returns what they led to.
+    outputs : the tensors in this which gradients may go through.
+    inputs : the tensors that the steps start from.
+    modules : that the steps read: the model, the controller.
+    """
+
+    def __init__(
+        self,
+        take: Callable[[], Found],
+        outputs: Callable[[Found], Sequence[Tensor]],
+        inputs: Sequence[Tensor],
+        modules: Sequence[nn.Module],
+    ):
+        self._take, self._outputs, self._modules = take, outputs, modules
+        self._held: tuple[_Held, _Held] | None = None  # before the steps and after them
+        self._read = [(tensor, _version(tensor)) for tensor in inputs]
+
+    def __call__(self) -> Found:
+        """Return what the steps led to.
+
+        Raises
+        ------
+        RuntimeError
+            They are taken again, and something that they are made of has changed.
+        """
+        if self._held is not None:
+            self._refuse_changed(*self._held)
+            return self._take()
+        before, began = _Held(self._modules), torch._C._autograd._get_sequence_nr()
+        found = self._take()
+        known = {*map(id, before.tensors)}
+        leaves = _leaves(self._outputs(found), began)
+        self._read += [(leaf, _version(leaf)) for leaf in leaves if id(leaf) not in known]
+        self._held = before, _Held(self._modules)
+        return found
+
+    def _refuse_changed(self, before: _Held, after: _Held) -> None:
+        """Refuse to go on from something else than the steps were taken from, by name."""
+        now, others = _Held(self._modules), [tensor for tensor, version in self._read if _version(tensor) != version]
+        if now.is_like(after) and not others:
+            return
+        at_first, at_last, present = before.by_place(), after.by_place(), now.by_place()
+        kept = {place: held for place, held in at_last.items() if at_first.get(place) == held}
+        changed = {place: held for place, held in kept.items() if present.get(place) != held}
+        exchanged = [place for place, held in changed.items() if present.get(place, (0, 0))[0] != held[0]]
+        if exchanged:
+            raise changed_between(self._called(exchanged), "exchanged", taken_again=True)
+        if changed or others:
+            names = [*self._called([*changed]), *dict.fromkeys(map(_shown, others))]
+            raise changed_between(names, "changed in place", taken_again=True)
+
+    def _called(self, places: Sequence[Place]) -> list[str]:
+        """Return what messages call the tensors in these places."""
+        called = {module: label for root in self._modules for module, label in labels(root).items()}
+        made = {
+            id(of): f"{called[m]}.{name}" for m in called if parametrize.is_parametrized(m) for name, of in sources(m)
+        }
+        return [
+            made.get(id(getattr(module, name, None))) or f"{called.get(module, type(module).__name__)}.{name}"
+            for module, name in places
+        ]
+
+
+class _Held:
+    """The tensors in modules, as they are now. Made of each few steps, so names are looked at where one has changed."""
+
+    def __init__(self, roots: Sequence[nn.Module]):
+        self.tensors: list[Tensor | None] = []
+        self._names: list[str] = []
+        self._owners: list[nn.Module] = []
+        for root in roots:
+            for module in every_module(root):
+                for own in own_tensors(module):
+                    if own:
+                        self.tensors += own.values()
+                        self._names += own
+                        self._owners += [module] * len(own)
+        self._versions = [0 if tensor is None else _version(tensor) for tensor in self.tensors]
+
+    def is_like(self, other: _Held) -> bool:
+        """Return whether the same tensors with the same numbers stand in the same places."""
+        same = self._versions == other._versions and self._names == other._names
+        return same and [*map(id, self.tensors)] == [*map(id, other.tensors)]
+
+    def by_place(self) -> dict[Place, tuple[int, int]]:
+        """Return the public ones of floating-point numbers by their places: which, and how often each was changed."""
+        every = zip(self._owners, self._names, self.tensors, self._versions, strict=True)
+        return {
+            (module, name): (id(tensor), version)
+            for module, name, tensor, version in every
+            if tensor is not None and name[0] != "_" and tensor.is_floating_point()
+        }
+
+
+def _version(tensor: Tensor) -> int:
+    """Return another number where a tensor has been changed in place; 0 of those of which torch does not count it."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _leaves(outputs: Sequence[Tensor], began: int) -> Iterator[Tensor]:
+    """Yield what gradients go to by nodes of autograd that were made since the node of number `began`."""
+    waiting = [tensor.grad_fn for tensor in outputs]
+    seen: set[Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen or node._sequence_nr() < began:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            yield leaf
+        waiting += [below for below, _ in node.next_functions]
+
+
+def _shown(tensor: Tensor) -> str:
+    return f"a tensor {tuple(tensor.shape)} that the state, the schedule, the controller or `observe` gives"
