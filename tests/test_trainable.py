@@ -134,6 +134,42 @@ def test_refused_requests_leave_the_model_as_it_was(names, shape, message):
     trainable.scaled(model, ["bend_twist.EI1"])
 
 
+@pytest.mark.parametrize("name", ["stretch.EA", "bend_twist.EI1", "bend_twist.viscous_EI1", "Viscous.viscosity"])
+@pytest.mark.parametrize("shape", [(7,), (2, 3), (0,), (0, 1), (2, 1, 4)])
+def test_shapes_that_do_not_go_with_one_number(name, shape):
+    """Refuse what no term of the robot can be evaluated with; it was found in the first step, deep in the library."""
+    model = rod()
+    with pytest.raises(InputError, match=rf"^{name}: a change of shape \({shape[0]},.*\) does not go with "):
+        trainable.scaled(model, [name], shape)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    trainable.scaled(model, [name], (2, 1))
+    assert model.batch == 2
+
+
+@pytest.mark.parametrize(
+    ("power", "message"),
+    [
+        (math.nan, "expected a finite number other than 0, got nan"),
+        (math.inf, "expected a finite number other than 0, got inf"),
+        (0, "expected .* other than 0, got 0.0; a power of 0 trains nothing"),
+        ("1", "expected a number, got '1'"),
+    ],
+)
+def test_powers_are_numbers(power, message):
+    """Refuse powers that make a constant NaN, or train nothing."""
+    model = rod()
+    with pytest.raises(InputError, match=f"^scaled: the power of mass: {message}"):
+        trainable.scaled(model, {"bend_twist.EI1": 1, "mass": power})
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("unit", [math.nan, math.inf, -1.0, "1", torch.ones((), requires_grad=True)])
+def test_units_are_numbers(unit):
+    """Refuse units that are no finite numbers above zero, or ask for a gradient, which was dropped."""
+    with pytest.raises(InputError, match="^shifted: unit: "):
+        trainable.shifted(rod(), ["mass"], unit)
+
+
 OF_POINTS = {  # numbers of three dimensions; the robots are the first, in a table over time the second
     "Tendons.offset": 1e-2 * torch.linspace(1.0, 2.0, 18, dtype=torch.float64).view(1, 6, 3),
     "PointForce.force": 1e-3 * torch.linspace(1.0, 2.0, 6, dtype=torch.float64).view(1, 2, 3),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 
+import numpy as np
 import torch
 
 __all__ = [
@@ -86,6 +87,13 @@ def real_number(given: object, where: str, what: str = "a number") -> float:
         return float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(refusal) from error
+
+
+def truth(given: object, where: str) -> bool:
+    """Return True or False; refuse all else, such as the text "no", which Python would take for True."""
+    if isinstance(given, bool | np.bool_):
+        return bool(given)
+    raise InputError(f"{where}: expected True or False, got {given!r:.80}")
 
 
 def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:

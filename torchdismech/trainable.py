@@ -11,6 +11,7 @@ The values at the time of the call stay as they are and are multiplied (or shift
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 from weakref import ReferenceType, WeakKeyDictionary, ref
@@ -21,12 +22,12 @@ from torch.nn.utils import parametrize
 
 from torchdismech.contact.obstacles.shapes import Shape
 from torchdismech.contact.response import Friction, Response
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number
 from torchdismech.model import Model
 from torchdismech.model.constants import constants as constants_of
 from torchdismech.model.constants import constants_in, named_forces
 from torchdismech.snapshot import Snapshot
-from torchdismech.values import Place
+from torchdismech.values import Place, Values
 
 __all__ = ["Factor", "Shift", "constants", "refuse_negative", "scaled", "shifted", "value"]
 
@@ -116,8 +117,8 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
     Raises
     ------
     InputError
-        A name is unknown, its tensor is trained already, is zero somewhere, or does not go with the shape. Then nothing
-        is trained.
+        A name is unknown, its tensor is trained already, is zero somewhere, or does not go with the shape; a power is
+        no finite number, or zero. Then nothing is trained.
     """
     factor = Factor(shape, model.dtype).to(model.device)
     places = _found(model, names)
@@ -126,20 +127,32 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
         value = getattr(module, attribute)
         if bool((value == 0).any()) and name != "mass":  # some angles have no inertia, whatever the masses are
             raise InputError(f"scaled: {name} is zero somewhere, which no factor changes; use shifted(...)")
-        power = names[name] if isinstance(names, Mapping) else 1.0
+        power = _power(names, name)
         changes[name] = factor if power == 1 else _Power(factor, power)
-    _attach(places, changes)
+    _attach(model, places, changes)
     return factor
 
 
 def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[int] = ()) -> Shift:
     """Give the named constants one trained shift, which is returned; `unit` is the size of a change that matters."""
-    if not unit > 0:
-        raise InputError(f"shifted: unit has to be above 0, got {unit}")
+    unit = real_number(unit, "shifted: unit", "a number above 0")
+    if not (math.isfinite(unit) and unit > 0):
+        raise InputError(f"shifted: unit: expected a finite number above 0, got {unit}")
     shift = Shift(unit, shape, model.dtype).to(model.device)
     places = _found(model, names)
-    _attach(places, dict.fromkeys(places, shift))
+    _attach(model, places, dict.fromkeys(places, shift))
     return shift
+
+
+def _power(names: Sequence[str] | Mapping[str, float], name: str) -> float:
+    """Return the power of the factor that a constant goes with."""
+    if not isinstance(names, Mapping):
+        return 1.0
+    power = real_number(names[name], f"scaled: the power of {name}")
+    if not math.isfinite(power) or power == 0:
+        said = "a power of 0 trains nothing: leave the name out" if power == 0 else "it would make the constant so, too"
+        raise InputError(f"scaled: the power of {name}: expected a finite number other than 0, got {power}; {said}")
+    return power
 
 
 def refuse_negative(model: AnyModel, snapshot: Snapshot | None = None) -> None:
@@ -239,7 +252,7 @@ def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[
     return {name: known[name] for name in names}
 
 
-def _attach(places: Mapping[str, Place], changes: Mapping[str, nn.Module]) -> None:
+def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, nn.Module]) -> None:
     """Let changes make the constants of these names; refuse all where one cannot be made."""
     for name, (module, attribute) in places.items():
         if parametrize.is_parametrized(module, attribute):
@@ -255,12 +268,40 @@ def _attach(places: Mapping[str, Place], changes: Mapping[str, nn.Module]) -> No
             raise InputError(
                 f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}"
             )
+        if shape and isinstance(model, Model):
+            _refuse_unevaluable(model, name, (module, attribute), changes[name])
     for name, (module, attribute) in places.items():
         parametrize.register_parametrization(module, attribute, changes[name], unsafe=True)
 
 
+def _refuse_unevaluable(model: Model, name: str, place: Place, change: nn.Module) -> None:
+    """Refuse a change after which the robot's forces cannot be evaluated, as where a term has other elements."""
+    values = Values({place: change(getattr(*place))})
+    with torch.no_grad(), model.lock:
+        try:
+            with values.in_place():
+                _evaluated_at_rest(model)
+        except (RuntimeError, InputError) as error:
+            _evaluated_at_rest(model)  # what fails without it, too, is another matter
+            counts = [term.stencil.count for term in model.terms if name.startswith(f"{term.name}.")]
+            each = f"({counts[0]},) for one of each element, (B, {counts[0]})" if counts else "one of each element"
+            raise InputError(
+                f"{name}: a change of shape {tuple(next(change.parameters()).shape)} does not go with this robot: "
+                f"expected (), {each} or (B, 1) for one of each of B robots ({error})"
+            ) from error
+
+
+def _evaluated_at_rest(model: Model) -> Tensor:
+    """Return the forces (B, n) on robots at rest; what dissipates is looked at, too."""
+    state = model.rest_state(model.batch or 1)
+    start = model.start_step(state, elapsed=1.0)
+    return model.mechanics.force(start, state.q, state.velocity, state.time)
+
+
 def _goes_with(shape: torch.Size, module: nn.Module, attribute: str, value: Tensor) -> bool:
     """Return whether a change of that shape leaves the module a value that it can take."""
+    if 0 in shape:
+        return False
     if isinstance(module, (Response, Friction)) or (isinstance(module, Shape) and value.numel() == 1):
         # one number, or one of each robot
         return not shape or (len(shape) == 2 and shape[1] == 1 and (value.numel() == 1 or _fits(shape, value.shape)))

@@ -425,6 +425,33 @@ class Directed(forces.LocalForce):
         return -state.node_velocities @ self.matrix.mT
 
 
+class Stiffer(elastic.Energy):
+    """An energy of bending that grows with the fourth power."""
+
+    def density(self, strain):
+        """Return psi (S, B)."""
+        return 1e-6 * strain[0] ** 4
+
+
+@pytest.mark.parametrize("whose", [Directed, Stiffer])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(("matrx",), "per_robot names 'matrx', which it does not have"), ("matrix", "per_robot is the text 'matrix'")],
+)
+def test_names_of_tensors_that_there_are_not(whose, names, message):
+    """Refuse a misspelt name in `per_robot`, which ended in an AttributeError about the model."""
+    part = Directed(torch.eye(3, dtype=torch.float64)[None]) if whose is Directed else Stiffer()
+    part.per_robot = names
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(1e6, 1000.0))
+    if whose is Directed:
+        builder.add_force(part)
+    else:
+        builder.add_energy("bend_twist", part)
+    with pytest.raises(InputError, match=f"^{whose.__name__}: {message}"):
+        builder.finalize()
+
+
 def test_tensors_of_three_dimensions_are_split():
     """Step robots in parts, each with its own matrix: as alone."""
     generator = torch.Generator().manual_seed(0)

@@ -64,6 +64,25 @@ def test_counts_are_whole_numbers(model, name):
     call(model, np.int64(least))
 
 
+SWITCHES = {
+    "rollout.throw": lambda model, given: run(model, throw=given),
+    "rollout.strains": lambda model, given: run(model, strains=given),
+    "unroll.throw": lambda model, given: run(model, unroll, throw=given),
+    "unroll.progress": lambda model, given: run(model, unroll, progress=given),
+    "step: throw": lambda model, given: ImplicitEuler(0.01).step(model, model.initial_state(), throw=given),
+    "line_search": lambda model, given: ImplicitEuler(0.01, line_search=given),
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_switches_are_true_or_false(model, name):
+    """Refuse text, of which Python takes "no" for True, and numbers; take NumPy's truths."""
+    for given in ("no", 1, None):
+        with pytest.raises(InputError, match=f"^{name}: expected True or False, got {given!r}$"):
+            SWITCHES[name](model, given)
+    SWITCHES[name](model, np.bool_(False))
+
+
 def test_edges_without_length(model):
     """Refuse nodes in one place that an edge joins, of all robots or of one; energies there were NaN."""
     heap = torch.zeros(2, 5, 3, dtype=torch.float64)

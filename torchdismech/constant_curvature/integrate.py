@@ -32,7 +32,7 @@ from torchdismech.constant_curvature.initial_overlap import warn_of_overlap
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity
-from torchdismech.errors import InputError, Status, real_number, refuse_unstepped
+from torchdismech.errors import InputError, Status, real_number, refuse_unstepped, truth
 from torchdismech.model.reduced import report_failures
 from torchdismech.robot.state import Control, control_of, running_robots
 from torchdismech.solve.complementarity import (
@@ -169,7 +169,7 @@ class ArmIntegrator:
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
         refuse_unstepped(self, model, PneumaticArm)
-        control = control_of(control)
+        control, throw = control_of(control), truth(throw, "step: throw")
         running = running_robots(state, running)
         model.check_batch(state, control)
         self._check_arm(model)

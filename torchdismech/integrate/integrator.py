@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.initial_overlap import warn_of_overlap
-from torchdismech.errors import InputError, SimulationError, real_number, refuse_unstepped, warn, whole_number
+from torchdismech.errors import InputError, SimulationError, real_number, refuse_unstepped, truth, warn, whole_number
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
@@ -87,7 +87,7 @@ class SteppingMethod(ABC):
         if not 0 <= self.relative_tolerance < 1:
             raise InputError(f"relative_tolerance: expected a number from 0 up to 1, got {relative_tolerance}")
         self.max_iterations = whole_number(max_iterations, "max_iterations")
-        self.line_search = bool(line_search)
+        self.line_search = truth(line_search, "line_search")
         self.chunk = check_chunk(chunk)
 
     # ---- for the caller ----------------------------------------------------------------------------------------
@@ -112,6 +112,7 @@ class SteppingMethod(ABC):
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
         refuse_unstepped(self, model, Model)
+        throw = truth(throw, "step: throw")
         with model.lock:
             refuse_transforms(model, state, control)
             return self._checked_step(model, state, control_of(control), running, throw)

@@ -235,14 +235,29 @@ def _odd(trial: _Trial) -> str | None:
 
 
 def refuse_misnamed(module: nn.Module) -> None:
-    """Refuse names in `per_robot` that are plain attributes."""
+    """Refuse names in `per_robot` that are plain attributes, or that a module does not have."""
     for part in every_module(module):
-        for name in getattr(part, "per_robot", ()):
+        names = getattr(part, "per_robot", ())
+        if isinstance(names, str):
+            raise InputError(
+                f"{type(part).__name__}: per_robot is the text {names!r}; write ({names!r},), a tuple of names"
+            )
+        for name in names:
+            if not hasattr(part, name):
+                raise InputError(
+                    f"{type(part).__name__}: per_robot names {name!r}, which it does not have; it has "
+                    f"{', '.join(_own_names(part)) or 'no tensors'}"
+                )
             if isinstance(vars(part).get(name), Tensor):
                 raise InputError(
                     f"{type(part).__name__}.{name}: named in per_robot, but it is neither a parameter nor a buffer; "
                     "set it by nn.Parameter or register_buffer"
                 )
+
+
+def _own_names(module: nn.Module) -> list[str]:
+    """Return what a module calls its own public tensors."""
+    return [name for own in (module._parameters, module._buffers) for name in own if not name.startswith("_")]
 
 
 def _hint_of_robots(module: nn.Module, trials: int) -> str:

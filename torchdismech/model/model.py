@@ -37,6 +37,7 @@ from torchdismech.model.checks import (
 )
 from torchdismech.model.clamps import rest_poses
 from torchdismech.model.faults import is_of_user
+from torchdismech.model.hooks import refuse_misnamed
 from torchdismech.model.initial import (
     as_tensor,
     number_of_robots,
@@ -253,6 +254,7 @@ class Model(nn.Module):
 
     def _try_hooks(self) -> None:
         """Refuse users' forces and energies that break their own claims, with modules in their present modes."""
+        refuse_misnamed(self)  # before it is asked how many robots its tensors are for
         try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], self.batch)
         self._tried_in = self._modes()
 

@@ -13,7 +13,7 @@ from torchdismech.elastic.inelastic import internal_at_rest
 from torchdismech.elastic.natural import natural_strains
 from torchdismech.forces import Force
 from torchdismech.model.faults import is_of_user
-from torchdismech.model.hooks import TRIALS, check_hooks, refuse_misnamed, settle_dependence, unchanged_random_numbers
+from torchdismech.model.hooks import TRIALS, check_hooks, settle_dependence, unchanged_random_numbers
 from torchdismech.model.initial import rest_state, trial_state
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
@@ -41,7 +41,6 @@ def try_hooks(
     # obstacles of the library stay out: their paths, and what touches at a trial state, tell nothing
     if all(f.closed_form or f.constant for f in forces) and not is_of_user(model):
         return
-    refuse_misnamed(model)
     state = trial_state(body, frames, min(robots or TRIALS, TRIALS))
     state = state.replace(internal=internal_at_rest(terms, state.q))
     with leading(model, robots, TRIALS):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, real_number, refuse_unstepped, whole_number
+from torchdismech.errors import InputError, Status, real_number, refuse_unstepped, truth, whole_number
 from torchdismech.model.reduced import report_failures
 from torchdismech.rigid.adjoint import differentiable
 from torchdismech.rigid.chain import RigidChain
@@ -115,7 +115,7 @@ class ChainIntegrator:
         throw : raise a `SimulationError` that names the failed robots instead of reporting them.
         """
         refuse_unstepped(self, model, RigidChain)
-        control = control_of(control)
+        control, throw = control_of(control), truth(throw, "step: throw")
         running = running_robots(state, running)
         model.check_batch(state, control)
         refuse_negative(model)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchdismech.contact.penetration import PenetrationWatch
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
-from torchdismech.errors import InputError, SimulationError, Status, whole_number
+from torchdismech.errors import InputError, SimulationError, Status, truth, whole_number
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
 from torchdismech.model.appearance import Appearance
@@ -104,6 +104,9 @@ def rollout(
         failed, and of steps that were taken in parts.
     """
     steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
+    switches = {"progress": progress, "throw": throw, "strains": strains, "reactions": reactions}
+    for name, given in switches.items():
+        truth(given, f"rollout.{name}")
     check_run("rollout", model, state, integrator, schedule, controller)
     running = running_robots(state, running)
     writer = Recorder() if writer is None else writer
