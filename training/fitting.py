@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,10 +18,10 @@ from training.files import made_folder, only_writer, write
 from training.optimization import checkpoint
 from training.optimization.certainty import certainty_of
 from training.optimization.loop import Trainer
-from training.reports.agreement import beside_references, elsewhere, unexplained, unlikely_times
+from training.reports.agreement import beside_references, elsewhere, louder_than_noise, unexplained, unlikely_times
 from training.reports.board import Board
 from training.reports.metrics import Errors, baselines
-from training.robots.systems import build, undetermined, unsettled
+from training.robots.systems import build, coarse, undetermined, unsettled
 from training.system import System
 
 __all__ = ["fit", "measured", "recordings_of"]
@@ -113,6 +114,7 @@ def _warnings(config: Config, system: System, recordings: data.Recordings, fitte
         unlikely_times(config, system, recordings),
         elsewhere(system, recordings),
         undetermined(config),
+        coarse(system),
         unsettled(config, fitted),
         None if config.data.held_out else "no recording is held out: errors are of what was trained on",
     ]
@@ -125,23 +127,30 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
     if board is not None:
         board.begin(config, messages, references)
     trainer.run(until, progress=board is not None)
-    errors, predicted = trainer.looks.held_out_errors()
     done = trainer.progress.stage == len(config.stages)
+    if board is not None:
+        what = ", and at what they tell of the constants" if done else ""
+        print(f"looking at whole recordings once more{what}", flush=True)
+    errors, predicted, _ = trainer.looks.errors()
     certainty = certainty_of(trainer) if done else None
+    doubts: list[str] = []
     if board is not None:
         total, split = trainer.progress.total, "held_out_final"
         board.evaluated(split, {"model": errors, **references}, total)
         board.hparams(config, split, errors, total)
         if done:
             doubts = unexplained(errors, references, predicted, held_out)
+            doubts = doubts or [told for told in [louder_than_noise(config, errors)] if told]
             print(*doubts, sep="\n", end="\n" * bool(doubts))
+            board.text("doubts", "\n".join(doubts) or "none", total)
             board.pictures(split, config, held_out, predicted, system, total)
         if certainty is not None:
             print(certainty.told())
             board.text("certainty", certainty.told(), total)
             write(trainer.folder / "certainty.json", json.dumps(certainty.facts(), indent=1))
-        facts = {"held_out": errors.mean, "batches": total, "seconds": trainer.progress.seconds}
+        facts: dict[str, Any] = {"held_out": errors.mean, "batches": total, "seconds": trainer.progress.seconds}
         facts |= {name: reference.mean for name, reference in references.items()}
+        facts |= {"loss_scale": config.loss.scale, "warnings": doubts}
         write(trainer.folder / "metrics.json", json.dumps(facts, indent=1))
     return errors
 

@@ -1,6 +1,7 @@
 """Whether recordings can be of the robot at all: what is refused before a fit, and warned of before and after it."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from torchdismech import InputError
 from training.config import Config
 from training.data import read
 from training.fitting import fit
-from training.reports.agreement import elsewhere, unlikely_times
+from training.reports.agreement import elsewhere, louder_than_noise, unlikely_times
+from training.reports.metrics import Errors
+from training.robots.systems import coarse
 
 FRAME = {"tensors": ["markers.position"], "kind": "shift", "unit": 0.1, "per": "element"}
 
@@ -36,6 +39,33 @@ def test_markers_that_begin_elsewhere_are_refused_or_warned_of(folder):
     assert told is not None and "0.5 m" in told
 
 
+def test_units_of_shifts_that_are_far_too_large_are_warned_of(folder):
+    """Name the constant, its size and a unit; a drag of 0.05 is not moved by steps of tenths."""
+    drag = {"tensors": ["Viscous.viscosity"], "kind": "shift", "unit": 10.0}
+    told = coarse(system_of(folder, constants={"drag": drag}))
+    assert told is not None and "constants.drag: its unit, 10, is large beside the constant, 0.05" in told
+    assert "a unit such as 0.005" in told
+    assert coarse(system_of(folder, constants={"drag": {**drag, "unit": 0.1}})) is None
+    curvature = {"tensors": ["bend_twist.natural_kappa1"], "kind": "shift", "unit": 10.0}
+    assert coarse(system_of(folder, constants={"rest": curvature})) is None  # it may have any sign
+
+
+@pytest.mark.parametrize(("scale", "warned"), [(1e-3, "2.5 times"), (2e-3, None), (None, "the default")])
+def test_residuals_beyond_the_noise_are_warned_of(folder, scale, warned):
+    """Say by how much, and what that may mean; twice the noise is none of it."""
+    given = {} if scale is None else {"loss": {"scale": scale}}
+    config = Config.model_validate(tables(folder, **given))
+    off = torch.full((3,), 2e-3)  # mean absolute: a standard deviation of 2.5 mm
+    errors = Errors(off, off, torch.ones(3, dtype=torch.bool), 0.01, 0.01)
+    told = louder_than_noise(config, errors)
+    if warned is None:
+        assert told is None
+        return
+    assert told is not None and "residuals are 2.51 mm" in told and warned in told and "left out of [constants]" in told
+    lost = Errors(off, off * torch.inf, torch.zeros(3, dtype=torch.bool), 0.01, 0.01)
+    assert louder_than_noise(config, lost) is None
+
+
 def test_times_in_milliseconds_are_warned_of(folder):
     """Name the times, how many steps a frame they take, and the unit that they look like."""
     config = Config.model_validate(tables(folder))
@@ -58,6 +88,8 @@ def test_fit_is_told_beside_markers_that_stay(folder, capsys):
     assert "of the robot's size: this is no fit" in said
     assert "predicts no better than markers that stay where they were first" in said
     assert "(of markers that stay where they were first " in said
+    assert "the noise of the markers" not in said  # there is worse to be said
+    assert len(json.loads((folder / "run" / "metrics.json").read_text())["warnings"]) == 2
 
 
 def test_rules_are_named_as_in_the_config(folder):

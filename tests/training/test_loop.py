@@ -19,6 +19,7 @@ from training.optimization.resuming import Progress
 from training.reports.board import Board
 from training.reports.evaluation import refuse_without_best
 from training.reports.metrics import Errors
+from training.reports.predictions import errors_of, predict_all
 
 
 def test_batch_that_is_not_finite_is_skipped_and_counted(tmp_path):
@@ -69,9 +70,38 @@ def test_held_out_recording_that_always_fails_leaves_a_best(tmp_path, monkeypatc
     fit.run()
     said = f"1 of 2 held-out recordings are not predicted to their end: {fit.held_out.names[0]};"
     assert capsys.readouterr().out.count(said) == 1
-    errors, _ = fit.looks.held_out_errors()  # of the best weights, which the stage ended with
+    errors, _, _ = fit.looks.errors()  # of the best weights, which the stage ended with
     assert fit.progress.best_failed == 1
     assert checkpoint.load(tmp_path, "best")[1]["error"] == fit.progress.best == float(errors.recordings[1])
+
+
+@pytest.mark.parametrize("held_out", [0.25, 0.0])
+def test_looks_are_of_whole_recordings_at_once(tmp_path, monkeypatch, held_out):
+    """Predict those held out and as many trained on together, each as alone; say so on the bar, which counts batches.
+
+    Where none is held out, they are the same ones.
+    """
+    fit = trainer(tmp_path, set(), ALONE, held_out=held_out, iterations=1)
+    looked_at, said, predict = [], [], fit.system.predict
+
+    def predicted(window, *given):
+        if window.frames == fit.held_out.frames:
+            looked_at.append(len(window.positions))
+            said.append(str(fit._bar))
+        return predict(window, *given)
+
+    monkeypatch.setattr(fit.system, "predict", predicted)
+    fit.run(progress=True)
+    count = len(fit.held_out)
+    assert looked_at == [count if held_out == 0.0 else 2 * count] * 2  # before the first batch, and after the last
+    assert all("looking at whole recordings" in line for line in said)
+    assert "looking" not in str(fit._bar)
+    errors, open_loop, trained = fit.looks.errors()
+    alone = predict_all(fit.system, fit.held_out)
+    assert torch.equal(open_loop.positions, alone.positions)
+    assert torch.equal(errors.recordings, errors_of(fit.system, fit.held_out, alone).recordings)
+    some = fit.fitted.subset(slice(0, 1) if held_out else slice(None))
+    assert torch.equal(trained.recordings, errors_of(fit.system, some, predict_all(fit.system, some)).recordings)
 
 
 def test_fewer_failed_recordings_are_better_than_a_smaller_error():

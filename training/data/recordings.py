@@ -208,6 +208,17 @@ class Recordings:
             begins=self.begins[chosen],
         )
 
+    def followed_by(self, others: Recordings) -> Recordings:
+        """Return these and others of the same robot, as long and with the same inputs, in one."""
+        return dataclasses.replace(
+            self,
+            positions=torch.cat([self.positions, others.positions]),
+            names=(*self.names, *others.names),
+            valid=torch.cat([self.valid, others.valid]),
+            inputs=torch.cat([self.inputs, others.inputs]),
+            begins=torch.cat([self.begins, others.begins]),
+        )
+
     def pieces(self, seconds: float) -> Recordings:
         """Return the recordings cut into equal pieces of so many seconds.
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from torchdismech.system.processes import Processes
 from training.config import Loss
@@ -44,14 +45,29 @@ class Looks:
         self.system, self.loss, self.processes, self.starts = system, loss, processes, starts
         self.fitted, self.held_out = fitted, held_out
 
-    def held_out_errors(self) -> tuple[Errors, OpenLoop]:
-        """Return open-loop errors and predictions of the held-out recordings, whose starts are fitted first."""
-        start, system = None, self.system
+    def errors(self) -> tuple[Errors, OpenLoop, Errors]:
+        """Return open-loop errors and predictions of the held-out recordings, and errors on as many trained on.
+
+        The starts of those held out are fitted first. All are predicted together: steps of a few robots take as long
+        as those of one.
+        """
+        if self.held_out is self.fitted:  # none is held out
+            start = None if self.starts is None else self.starts.fitted.detach()
+            trained, open_loop = self._predicted(self.fitted, start)
+            if self.starts is None:
+                return trained, open_loop, trained
+            self._find_starts(self.starts)
+            return *self._predicted(self.held_out, self.starts.held_out), trained
+        count, start = len(self.held_out), None
+        rows = torch.linspace(0, len(self.fitted) - 1, min(count, len(self.fitted))).long()
+        some = self.fitted.subset(rows)
         if self.starts is not None:
             self._find_starts(self.starts)
-            start = self.starts.held_out
-        open_loop = predict_all(system, self.held_out, self.processes, start)
-        return errors_of(system, self.held_out, open_loop), open_loop
+            start = torch.cat([self.starts.held_out, self.starts.fitted.detach()[rows.to(self.system.device)]])
+        open_loop = predict_all(self.system, self.held_out.followed_by(some), self.processes, start)
+        of_held_out, of_trained = open_loop.rows(slice(0, count)), open_loop.rows(slice(count, None))
+        errors = errors_of(self.system, self.held_out, of_held_out)
+        return errors, of_held_out, errors_of(self.system, some, of_trained)
 
     def _find_starts(self, starts: Starts) -> None:
         """Let the starts of the held-out recordings go on from where they were, with all else as it is."""
@@ -63,13 +79,10 @@ class Looks:
         with torch.no_grad():
             starts.held_out.copy_(self.processes.summed(found))
 
-    def trained_errors(self) -> Errors:
-        """Return open-loop errors on as many of the recordings trained on as are held out."""
-        rows = torch.linspace(0, len(self.fitted) - 1, min(len(self.held_out), len(self.fitted))).long()
-        some = self.fitted.subset(rows)
-        start = None if self.starts is None else self.starts.fitted.detach()[rows.to(self.system.device)]
-        open_loop = predict_all(self.system, some, self.processes, start)
-        return errors_of(self.system, some, open_loop)
+    def _predicted(self, recordings: Recordings, start: Tensor | None) -> tuple[Errors, OpenLoop]:
+        """Return open-loop errors and predictions of recordings, from fitted starts (K, S) where there are some."""
+        open_loop = predict_all(self.system, recordings, self.processes, start)
+        return errors_of(self.system, recordings, open_loop), open_loop
 
     def learned_share(self, open_loop: OpenLoop) -> float | None:
         """Return how large the learned forces are over the elastic ones half-way through the held-out recordings."""

@@ -104,7 +104,8 @@ class Trainer:
     def _run(self, until: int | None) -> None:
         if self._begins:
             self.save()
-            self._look()
+            with self._shown_as_look():
+                self._look()
         while self.progress.stage < len(self.config.stages):
             stage = self.config.stages[self.progress.stage]
             self._begin(stage)
@@ -154,7 +155,8 @@ class Trainer:
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
             if batch.status is not None:
                 refuse_hopeless(progress, batch.status)
-            self._look()
+            with self._shown_as_look():
+                self._look()
         if progress.total % self.config.logging.save_every == 0:
             self.save()
 
@@ -277,7 +279,7 @@ class Trainer:
 
     def _look(self) -> None:
         """Predict the held-out recordings, and keep the weights if they are the best so far."""
-        errors, open_loop = self.looks.held_out_errors()
+        errors, open_loop, trained = self.looks.errors()
         if not self.progress.total and errors.failed and self.processes.writes:
             tqdm.write(failures_told(errors, self.held_out.names))
         if is_better(errors, self.progress):
@@ -287,13 +289,22 @@ class Trainer:
                 self._save_weights("best", error=self.progress.best)
         elif self.progress.total:
             self.progress.looks_since += 1
-        trained = self.looks.trained_errors()
         if self.board is not None:
             share = self.looks.learned_share(open_loop)
             self.board.held_out(self.progress, errors, trained, share)
             total = self.progress.total
             self.board.hparams(self.config, "held_out", errors, total)
             self.board.pictures("held_out", self.config, self.held_out, open_loop, self.system, total)
+
+    @contextmanager
+    def _shown_as_look(self) -> Iterator[None]:
+        """Say on the bar that whole recordings are predicted meanwhile, and leave that out of its time for a batch."""
+        self._bar.set_description("looking at whole recordings")
+        try:
+            yield
+        finally:
+            self._bar.set_description(refresh=False)
+            self._bar.unpause()
 
     def _load_best(self) -> None:
         if self.processes.world > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -15,13 +16,15 @@ from training.reports.predictions import OpenLoop
 from training.robots.scenes import SceneSystem
 from training.system import System
 
-__all__ = ["beside_references", "elsewhere", "unexplained", "unlikely_times"]
+__all__ = ["beside_references", "elsewhere", "louder_than_noise", "unexplained", "unlikely_times"]
 
 FAR_MARKER = 0.2  # of the robot's size: farther off, markers are likely to be other ones, or in another frame
 IN_WORDS = {
     "stay": "markers that stay where they were first",
     "follow": "markers that follow the gripped ones",
 }
+NORMAL = math.sqrt(0.5 * math.pi)  # standard deviation over mean absolute error, of noise
+MOST_NOISE = 2.0  # that residuals are of the noise before something is said: its size is known roughly
 MOST_STEPS = 300  # of a scene from frame to frame, of times that nobody wonders at
 
 
@@ -84,6 +87,21 @@ def unexplained(
                 "nothing of the motion; look at the markers, at what drives the robot, and at what is trained"
             )
     return warnings
+
+
+def louder_than_noise(config: Config, errors: Errors) -> str | None:
+    """Return a warning where predictions are farther off than the noise of the markers explains, else None."""
+    noise, off = config.loss.scale, NORMAL * errors.mean
+    if not MOST_NOISE * noise < off < math.inf:
+        return None
+    given = "" if "scale" in config.loss.model_fields_set else ", the default: say what it is"
+    return (
+        f"warning: residuals are {1e3 * off:.3g} mm, {off / noise:.2g} times the noise of the markers (loss.scale = "
+        f"{noise:g} m{given}): the robot does not do what was recorded, and what is fitted bends to make up for it, by "
+        "more than the error bars say. A constant that is a wrong guess may be left out of [constants]; the model may "
+        "lack something (damping, friction, a load, a delay of the drives); or starts are off. Try more constants, or "
+        "learned [terms]"
+    )
 
 
 def beside_references(errors: Errors, references: Mapping[str, Errors]) -> str:

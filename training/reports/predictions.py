@@ -36,6 +36,10 @@ class OpenLoop:
         """What is drawn of the robot (K, T - given, N, 3)."""
         return self.positions if self.nodes is None else self.nodes
 
+    def rows(self, rows: slice) -> OpenLoop:
+        """Return the predictions of some of the recordings."""
+        return OpenLoop(self.positions[rows], self.good[rows], None if self.nodes is None else self.nodes[rows])
+
 
 @torch.no_grad()
 def predict_all(

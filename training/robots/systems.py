@@ -13,12 +13,14 @@ from training.config import Config, Robot
 from training.data import Recordings
 from training.options import checked
 from training.robots.free import FreeSystem
-from training.robots.physics import naming_terms
+from training.robots.physics import PhysicsSystem, naming_terms
 from training.robots.rods import RodSystem
 from training.robots.scenes import SceneSystem
 from training.system import System
 
-__all__ = ["build", "undetermined", "unsettled"]
+__all__ = ["build", "coarse", "undetermined", "unsettled"]
+
+MOST_UNIT = 10.0  # that a shift's unit is of its constant: steps of a few hundredths of it are steps of tenths of this
 
 
 def build(
@@ -74,6 +76,21 @@ def undetermined(config: Config) -> str | None:
             "mass and stiffness are both trained: positions only tell their ratio (stiffness, damping, drag "
             "and mass multiplied by one number move alike). Leave out one of them, or read the constants as ratios."
         )
+    return None
+
+
+def coarse(system: System) -> str | None:
+    """Return a warning where a shift's unit is large beside a constant that must not fall below zero, else None."""
+    for name, entry in system.entries.items() if isinstance(system, PhysicsSystem) else ():
+        module, attribute = entry.place
+        size = float(entry.value_of_trained.abs().max())
+        bounded = attribute in getattr(module, "not_negative", ())
+        if entry.constant_kind == "shift" and bounded and 0 < size < entry.unit / MOST_UNIT:
+            return (
+                f"constants.{name}: its unit, {entry.unit:g}, is large beside the constant, {size:g}, which must not "
+                "fall below zero: a step of an optimiser is a few hundredths of the unit. Take a unit such as "
+                f'{0.1 * size:.1g}, or kind = "factor", which keeps the sign'
+            )
     return None
 
 
