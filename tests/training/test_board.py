@@ -33,7 +33,8 @@ def test_tags_are_those_of_the_page(tmp_path):
         board.pictures(split, config, recordings, predicted, system, 0)
     for split in ("held_out_final", "eval"):
         board.evaluated(split, {"model": errors, **baselines}, 0)
-    board.text("certainty", "", 0)
+    for tag in ("certainty", "doubts"):
+        board.text(tag, "", 0)
     board.close()
     unsaid, unused = board_tags.unlike(board_tags.written(tmp_path / "run"))
     assert not unsaid and not unused
