@@ -77,6 +77,20 @@ def pushed_in_plane(node, axis):
     return ImplicitEuler(0.01).step(model, model.initial_state(), Control(force=force))
 
 
+def begun_in_plane(axis, node=2, speed=1.0):
+    """Return a planar rod's first state, one dof of which has a velocity, beside a node that moves along x."""
+    model = rod(planar=True)
+    velocity = torch.zeros(model.n_dofs, dtype=torch.float64)
+    velocity[3 * 3], velocity[3 * node + axis] = 1.0, speed
+    return model.initial_state(velocity=velocity)
+
+
+def thrown_in_plane(*velocities):
+    """Return a planar rod that is thrown."""
+    model = rod(planar=True)
+    return model.thrown(model.initial_state(), *velocities)
+
+
 def test_planar_robots_take_what_they_feel():
     """Push, turn and stiffen a planar rod within its plane, by EI2 where its directors are turned: no refusal."""
     sideways = np.tile([0.0, 1, 0], (4, 1))
@@ -90,6 +104,9 @@ def test_planar_robots_take_what_they_feel():
     pulled = magnetics.Gradient((0, 0, 0), [[0, 1, 0], [1, 0, 0], [0, 0, 0]])  # M along y is pulled along x
     rod(planar=True, loads=[magnetics.Magnetic((0, 1e4, 0), pulled)])
     pushed_in_plane(node=2, axis=2)
+    begun_in_plane(axis=2)
+    begun_in_plane(axis=1, speed=1e-16)  # what rounding leaves
+    assert thrown_in_plane((1, 0, 2), (0, 3, 0)).velocity.any()
 
 
 def stepped(**control):
@@ -245,6 +262,10 @@ REFUSED = {
     ),
     "force out of plane": (lambda: pushed_in_plane(node=2, axis=1), "Control.force: the robot is planar: it keeps to"),
     "moment about an edge in a plane": (lambda: pushed_in_plane(node=5, axis=1), "Control.force: the robot is planar"),
+    "velocity out of plane": (lambda: begun_in_plane(axis=1), "initial_state: velocity: the robot is planar: it keeps"),
+    "spin about an edge in a plane": (lambda: begun_in_plane(node=5, axis=1), "velocity: the robot is planar"),
+    "thrown out of plane": (lambda: thrown_in_plane((1.0, 1e-3, 0)), "thrown: the robot is planar: it keeps to"),
+    "thrown to turn out of its plane": (lambda: thrown_in_plane((0, 0, 0), (0, 0, 1)), "thrown: the robot is planar"),
     "no control": (
         lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state(), {"force": 0}),
         "control: expected a Control, got dict",

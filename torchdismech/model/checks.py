@@ -22,6 +22,7 @@ __all__ = [
     "refuse_other_parts",
     "refuse_other_values",
     "refuse_twist_in_plane",
+    "refuse_velocity_out_of_plane",
 ]
 
 
@@ -78,4 +79,19 @@ def refuse_force_out_of_plane(force: Tensor, body: Body) -> None:
         raise InputError(
             "Control.force: the robot is planar: it keeps to the x-z plane, and a force along y or a moment about "
             "an edge does nothing; leave it out, or build the robot with planar=False"
+        )
+
+
+@torch.no_grad()
+def refuse_velocity_out_of_plane(where: str, velocity: Tensor, body: Body) -> None:
+    """Refuse velocities (.., n) of nodes along y, and of edges about themselves, which a planar robot does not follow.
+
+    What rounding leaves of a velocity in the plane is taken.
+    """
+    nodes, angles = velocity[..., : body.first_held].tensor_split([3 * body.n_nodes], dim=-1)
+    along_y = nodes[..., 1::3].abs().amax(-1) > IN_PLANE * nodes.abs().amax(-1)
+    if bool((along_y | (angles != 0).any(-1)).any()):
+        raise InputError(
+            f"{where}: the robot is planar: it keeps to the x-z plane, and a velocity along y or of an edge about "
+            "itself moves nothing; leave it out, or build the robot with planar=False"
         )

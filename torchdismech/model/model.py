@@ -34,6 +34,7 @@ from torchdismech.model.checks import (
     refuse_other_parts,
     refuse_other_values,
     refuse_twist_in_plane,
+    refuse_velocity_out_of_plane,
 )
 from torchdismech.model.clamps import rest_poses
 from torchdismech.model.faults import is_of_user
@@ -349,7 +350,8 @@ class Model(nn.Module):
         """Return a state at rest in the rest shape, or at the given q and velocity, each (n,) or (B, n).
 
         Directors are those at rest, carried to q. The acceleration of the free dofs is what the forces give them there
-        (under `control`, if given). The batch defaults to what q or the model's own parameters ask for.
+        (under `control`, if given). The batch defaults to what q or the model's own parameters ask for. Planar robots
+        refuse velocities along y, and of edges about themselves.
 
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
@@ -358,6 +360,8 @@ class Model(nn.Module):
         moving = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.body.nodes)
         number = number_of_robots(batch, at, moving, self.batch)
         placed = placed_state(self.body, self.frames, number, at, moving)
+        if moving is not None and self.planar:
+            refuse_velocity_out_of_plane("initial_state: velocity", moving, self.body)
         return self.accelerated(placed.replace(internal=internal_at_rest(self.terms, placed.q)), control)
 
     def posture(self, positions: Tensor | Sequence) -> Tensor:
@@ -378,7 +382,7 @@ class Model(nn.Module):
     ) -> State:
         """Return a state whose nodes, or some of them, move as a rigid body, with the acceleration of that.
 
-        Frames turn along; clamped dofs are at rest.
+        Frames turn along; clamped dofs are at rest. Planar robots refuse to leave their plane.
 
         Parameters
         ----------
@@ -387,6 +391,8 @@ class Model(nn.Module):
         nodes : which, by indices or a bool mask (N,); None: all.
         """
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
+        if self.planar:
+            refuse_velocity_out_of_plane("thrown", moving, self.body)
         return self.accelerated(state.replace(velocity=self.unknowns.with_held(moving, 0.0)))
 
     def accelerated(self, state: State, control: Control | None = None) -> State:
