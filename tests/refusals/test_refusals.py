@@ -22,15 +22,19 @@ from torchdismech import (
     Rectangle,
     RobotBuilder,
     State,
+    arc,
     forces,
+    helix,
     magnetics,
+    meshes,
     rollout,
     straight,
     trainable,
     unroll,
 )
+from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.constant_curvature import PneumaticArm
-from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, Sphere
+from torchdismech.contact import Friction, HalfSpace, Mesh, Obstacle, Penalty, Sphere
 from torchdismech.elastic import LinearElastic, Maxwell, NeoHookean
 
 MATERIAL = Material(1e6, 1000.0)
@@ -352,6 +356,45 @@ def test_trained_tensors_are_refused_where_their_numbers_alone_are_kept(name):
     TRAINED[name](value)
     with pytest.raises(InputError, match=rf"^{name}: got a tensor that requires gradients; .*trainable\.scaled"):
         TRAINED[name](value.requires_grad_())
+
+
+def added(places):
+    """Return a builder with a rod through (k, 3) places."""
+    builder = RobotBuilder()
+    builder.add_rod(places, Circle(2e-3), MATERIAL)
+    return builder
+
+
+PLACES = torch.tensor([[0.0, 0.0, 0.1], [0.1, 0.0, 0.0], [0.0, 0.1, 0.0]], dtype=torch.float64)
+SOLID = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]), [[0, 2, 1], [0, 1, 3], [1, 2, 3], [2, 0, 3]]
+SHAPES = {
+    "rod": added,
+    "rod: of one number": lambda x: added([[0, 0, 0], [x[0, 2], 0, 0]]),
+    "rod: a network": lambda x: RobotBuilder().add_rods(list(x), [[0, 1]], Circle(2e-3), MATERIAL),
+    "shell": lambda x: RobotBuilder().add_shell(x, [[0, 1, 2]], 1e-3, MATERIAL),
+    "nodes": lambda x: RobotBuilder().add_nodes(x),
+    "directors": lambda x: rod(directors=(x[0] / 0.1).expand(4, 3)),
+    "clamp.direction": lambda x: added(PLACES).clamp([0], direction=x[0]),
+    "clamp.along": lambda x: added(PLACES).clamp([0], along=x[0]),
+    "clamp.normal": lambda x: added(PLACES).clamp([0], normal=x),
+    "clamp.box": lambda x: added(PLACES).clamp(box=x[0] + torch.tensor([[-1.0], [1.0]])),
+    "Mesh": lambda x: Mesh(torch.as_tensor(SOLID[0]) * x[0, 2], SOLID[1]),
+    "straight: end": lambda x: straight((0, 0, 0), x[0], 3),
+    "helix: start": lambda x: arc((0, 0, 0), x[1], (0, 0, 1), 1.0, 3),
+    "helix: height": lambda x: helix((0, 0, 0), (1, 0, 0), (0, 0, 1), 1.0, x[0, 2], 3),
+    "length": lambda x: meshes.rectangle(x[0, 2], 0.1, 0.05),
+    "radius": lambda x: meshes.disc(x[0, 2], 0.05),
+    "AtNodes: offset": lambda x: rod(loads=[Tendons([[AtNodes([0, 4], x[0])]], 1.0)]),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_trained_shapes_are_refused_where_robots_are_built_of_numbers(name):
+    """Name the place and say what to differentiate by, where NumPy told to detach; take the same tensor detached."""
+    SHAPES[name](PLACES)
+    place = name.replace(": of one number", "").replace(": a network", "")
+    with pytest.raises(InputError, match=rf"^{place}: got a tensor that requires gradients; .*docs/gradients\.md"):
+        SHAPES[name](PLACES.clone().requires_grad_())
 
 
 def test_what_is_not_refused():

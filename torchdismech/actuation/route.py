@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, any_of
-from torchdismech.geometry.checks import Indices, checked_indices
+from torchdismech.geometry.checks import Indices, checked_indices, refuse_trained_shape
 from torchdismech.robot.body import Body
 
 __all__ = ["AtNodes", "Carriers", "Fixed", "OnEdges", "RestFrames"]
@@ -125,6 +125,7 @@ class RestFrames:
     def offsets(self, part: AtNodes | OnEdges | Fixed, carriers: Sequence[Carriers]) -> Tensor:
         """Return the offsets (B or 1, k, 3) of a part of a route, in axes of the world [m]."""
         name, count = type(part).__name__, len(carriers)
+        refuse_trained_shape(part.offset, f"{name}: offset")
         given = torch.as_tensor(part.offset, dtype=torch.float64)
         if given.shape[-1:] != (3,) or given.dim() > 3 or (given.dim() > 1 and given.shape[-2] not in (1, count)):
             shapes = any_of("(3,)", f"({count}, 3)", "(B, 1, 3)", f"(B, {count}, 3)")

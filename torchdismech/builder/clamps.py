@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, warn
+from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.geometry.frames import transported, unit
 from torchdismech.geometry.topology import Held, Springs
 from torchdismech.robot.body import Body, Clamp
@@ -96,6 +97,7 @@ def _complement(vectors: np.ndarray) -> np.ndarray:
 
 
 def _unit_vector(name: str, given: object, other: str = "") -> np.ndarray:
+    refuse_trained_shape(given, f"clamp.{name}")
     try:
         vector = np.asarray(given, dtype=float)
     except (TypeError, ValueError):
@@ -109,6 +111,7 @@ def _unit_vector(name: str, given: object, other: str = "") -> np.ndarray:
 
 def _unit_vectors(name: str, given: object) -> np.ndarray:
     """Return a unit vector (3,), or one of each robot (B, 3)."""
+    refuse_trained_shape(given, f"clamp.{name}")
     try:
         rows = np.asarray(given, dtype=float)
     except (TypeError, ValueError):

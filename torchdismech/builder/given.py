@@ -12,6 +12,7 @@ from torchdismech.builder.elements import refuse_lost
 from torchdismech.elastic import ElasticTerm, Energy
 from torchdismech.errors import InputError, refuse_other_kind, shown, warn
 from torchdismech.forces import Force, Gravity
+from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.robot.materials import Material
 
 __all__ = [
@@ -77,6 +78,7 @@ def refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
 
 def corners_of(box: object) -> np.ndarray:
     """Return the corners (2, 3) of a box that nodes lie in."""
+    refuse_trained_shape(box, "clamp.box")
     try:
         corners = np.asarray(box, dtype=float)
     except (TypeError, ValueError):

@@ -58,7 +58,7 @@ from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.elastic.energy import OWN
 from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind, warn
 from torchdismech.forces import Force
-from torchdismech.geometry.checks import Indices, check_nodes, check_rods, checked_indices
+from torchdismech.geometry.checks import Indices, array_of, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.model import Model
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive
@@ -134,7 +134,7 @@ class RobotBuilder:
 
     def add_nodes(self, nodes) -> np.ndarray:
         """Add nodes (k, 3) before the rods and shells that use them, and return their indices (k,)."""
-        points = np.asarray(nodes, dtype=float)
+        points = array_of(nodes, "nodes", float)
         check_nodes(points, where="nodes")
         return self._join(points, where="nodes")
 
@@ -161,7 +161,7 @@ class RobotBuilder:
         contact_radius : [m]; by default the circle's radius, half the smaller side of a rectangle.
         name : what `SelfContact(between=...)` calls it; several rods and shells may have the same.
         """
-        points = np.asarray(nodes, dtype=float)
+        points = array_of(nodes, "rod", float)
         chain = np.arange(len(points))
         edges = np.stack([chain[:-1], chain[1:]], axis=1)
         return self.add_rods(points, edges, section, material, natural, stiffness, directors, contact_radius, name)
@@ -182,7 +182,7 @@ class RobotBuilder:
 
         A ring of k nodes has k edges, the last of them (k - 1, 0).
         """
-        points, pairs = np.asarray(nodes, dtype=float), np.asarray(edges)
+        points, pairs = array_of(nodes, "rod", float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
         if not len(pairs):
             raise InputError(f"rod: expected an edge or more, so two nodes or more, got {len(points)} nodes, 0 edges")
@@ -192,7 +192,7 @@ class RobotBuilder:
         if self.planar:
             refuse_stiffness_out_of_plane("stiffness.", stiffness or {}, turned=directors is not None)
         index = self._join(points, where="rod")
-        directors = None if directors is None else np.asarray(directors, dtype=float)
+        directors = None if directors is None else array_of(directors, "directors", float)
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
         own = {"EA", "EI1"} if self.planar else {"EA", "EI1", "EI2", "GJ"}

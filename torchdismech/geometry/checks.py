@@ -13,6 +13,7 @@ __all__ = [
     "LARGE",
     "SHORTEST_EDGE",
     "Indices",
+    "array_of",
     "check_every_node_used",
     "check_folds",
     "check_nodes",
@@ -21,6 +22,7 @@ __all__ = [
     "edge_problems",
     "missing_nodes",
     "namer",
+    "refuse_trained_shape",
 ]
 
 Indices = Sequence[int] | np.ndarray | Tensor  # of nodes, edges or triangles; or a mask of bool, one of each of them
@@ -69,6 +71,30 @@ def _as_array(given: Indices) -> np.ndarray:
         return np.asarray(given if as_it_is else list(given))  # NumPy makes no array of sets and generators
     except (TypeError, ValueError):
         return np.array([None])
+
+
+def array_of(given: object, where: str, dtype: type | None = None) -> np.ndarray:
+    """Return what a caller gave for a shape as an array of NumPy; refuse tensors that require gradients."""
+    refuse_trained_shape(given, where)
+    return np.asarray(given.cpu() if isinstance(given, Tensor) else given, dtype)
+
+
+def refuse_trained_shape(given: object, where: str) -> None:
+    """Refuse tensors that require gradients, in lists too, where robots and obstacles are built of numbers alone."""
+    if _requires_gradients(given):
+        raise InputError(
+            f"{where}: got a tensor that requires gradients; robots and obstacles are built of its numbers alone, so "
+            "gradients by it would be missing. Give it detached, and differentiate by what runs are given: where nodes "
+            "begin, initial_state(q=model.posture(nodes)); rest shapes, Control(rest_length=..., "
+            "natural_curvature=...); where clamps are, Control(pose=...); or by what the model holds, "
+            "trainable.shifted(model, names); see docs/gradients.md"
+        )
+
+
+def _requires_gradients(given: object) -> bool:
+    if isinstance(given, Tensor):
+        return given.requires_grad
+    return isinstance(given, list | tuple) and any(map(_requires_gradients, given))
 
 
 def check_nodes(nodes: np.ndarray, where: str) -> None:

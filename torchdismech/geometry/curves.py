@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from torchdismech.errors import InputError, whole_number
+from torchdismech.errors import InputError, real_number, whole_number
+from torchdismech.geometry.checks import array_of
 
 __all__ = ["arc", "helix", "polygon_writhe", "straight"]
 
@@ -15,7 +16,7 @@ CLOSING_DISTANCE = 1e4  # m: where the rod is closed
 def straight(start: ArrayLike, end: ArrayLike, nodes: int) -> np.ndarray:
     """Return `nodes` points (nodes, 3) evenly from `start` to `end`."""
     count = whole_number(nodes, "straight: nodes", least=2)
-    return np.linspace(np.asarray(start, dtype=float), np.asarray(end, dtype=float), count)
+    return np.linspace(array_of(start, "straight: start", float), array_of(end, "straight: end", float), count)
 
 
 def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, nodes: int) -> np.ndarray:
@@ -32,16 +33,17 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
     height : from the first point to the last, along the axis [m].
     """
     count = whole_number(nodes, "nodes", least=2)
-    direction = np.asarray(axis, dtype=float)
+    direction, middle = array_of(axis, "helix: axis", float), array_of(center, "helix: center", float)
     if not np.linalg.norm(direction) > 0:
         raise InputError(f"helix: expected an axis that is not zero, got {axis!r}")
     direction = direction / np.linalg.norm(direction)
-    arm = np.asarray(start, dtype=float) - np.asarray(center, dtype=float)
+    arm = array_of(start, "helix: start", float) - middle
     along = direction * (arm @ direction)
     radial = arm - along
-    turn = np.linspace(0.0, angle, count)[:, None]
+    turn = np.linspace(0.0, real_number(angle, "helix: angle"), count)[:, None]
+    rise = np.linspace(0.0, real_number(height, "helix: height"), count)[:, None]
     spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
-    return np.asarray(center, dtype=float) + along + spun + direction * np.linspace(0.0, height, count)[:, None]
+    return middle + along + spun + direction * rise
 
 
 def polygon_writhe(nodes: np.ndarray) -> float:

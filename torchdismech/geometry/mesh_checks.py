@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchdismech.errors import InputError
-from torchdismech.geometry.checks import SHORTEST_EDGE, check_nodes, missing_nodes, namer
+from torchdismech.geometry.checks import SHORTEST_EDGE, array_of, check_nodes, missing_nodes, namer
 from torchdismech.geometry.graphs import connected_parts
 
 __all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problems"]
@@ -118,7 +118,7 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
 
 
 def _checked_arrays(nodes: np.ndarray, triangles: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    nodes, triangles = np.asarray(nodes), np.asarray(triangles)
+    nodes, triangles = array_of(nodes, where), np.asarray(triangles)
     if not (np.issubdtype(nodes.dtype, np.floating) or np.issubdtype(nodes.dtype, np.integer)):
         raise InputError(f"{where}: expected real numbers as positions of the nodes, got an array of {nodes.dtype}")
     nodes = nodes.astype(np.float64)

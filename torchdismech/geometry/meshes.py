@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchdismech.errors import InputError, whole_number
+from torchdismech.errors import InputError, real_number, whole_number
 
 __all__ = ["Mesh", "disc", "hemisphere", "hexagon", "rectangle"]
 
@@ -65,7 +65,7 @@ def rectangle(
         Sizes that are not positive and finite, a spacing above the height of one row of triangles, an unknown pattern,
         a seed or an angle that the pattern does not use.
     """
-    _check_positive(length=length, width=width, spacing=spacing)
+    length, width, spacing = _lengths(length=length, width=width, spacing=spacing)
     largest = min(length, width) / ROW_HEIGHT
     if spacing > largest * (1 + 1e-9):  # rounding of a spacing that was computed from the width
         raise InputError(
@@ -74,6 +74,7 @@ def rectangle(
         )
     _check_pattern(pattern, RECTANGLE_PATTERNS)
     _check_seed(seed, pattern)
+    angle = real_number(angle, "angle")
     if not math.isfinite(angle):
         raise InputError(f"angle: expected a finite angle in rad, got {angle!r}")
     if angle != 0 and pattern != "rotated":
@@ -112,7 +113,7 @@ def disc(radius: float, spacing: float, pattern: str = "regular", seed: int = 0)
         Sizes that are not positive and finite, a spacing above the radius, an unknown pattern, a seed that the pattern
         does not use.
     """
-    _check_round(radius, spacing, pattern, seed)
+    radius, spacing = _checked_round(radius, spacing, pattern, seed)
     divisions = round(radius / spacing)
     if pattern == "regular":
         ring, sector, triangles = _rings(divisions)
@@ -141,7 +142,7 @@ def hexagon(side: float, divisions: int) -> Mesh:
     InputError
         A side that is not positive and finite, divisions that are no whole number from 1.
     """
-    _check_positive(side=side)
+    (side,) = _lengths(side=side)
     ring, sector, triangles = _rings(whole_number(divisions, "divisions"))
     corners = _cylindrical(np.array(1.0), np.arange(7) * (math.pi / 3), 0.0)
     which = np.floor(sector).astype(np.int64)
@@ -155,7 +156,7 @@ def hemisphere(radius: float, spacing: float, pattern: str = "regular", seed: in
 
     The triangles are wound counter-clockwise seen from outside. Parameters and errors are those of `disc`.
     """
-    _check_round(radius, spacing, pattern, seed)
+    radius, spacing = _checked_round(radius, spacing, pattern, seed)
     divisions = round(0.5 * math.pi * radius / spacing)
     if pattern == "regular":
         ring, sector, triangles = _rings(divisions)
@@ -173,10 +174,13 @@ def hemisphere(radius: float, spacing: float, pattern: str = "regular", seed: in
     return _relaxed(nodes[rim], inner, np.ones(len(inner), dtype=bool), _seen_from_below, on_sphere, spacing)
 
 
-def _check_positive(**lengths: float) -> None:
-    for name, value in lengths.items():
+def _lengths(**given: float) -> list[float]:
+    """Return lengths as numbers; refuse those that are not positive and finite."""
+    lengths = [real_number(value, name, "a length in m") for name, value in given.items()]
+    for name, value in zip(given, lengths, strict=True):
         if not (math.isfinite(value) and value > 0):
             raise InputError(f"{name}: expected a positive finite length in m, got {value!r}")
+    return lengths
 
 
 def _check_pattern(pattern: str, known: tuple[str, ...]) -> None:
@@ -190,12 +194,14 @@ def _check_seed(seed: int, pattern: str) -> None:
         raise InputError(f"seed: only pattern 'random' uses random numbers, got seed {seed} with pattern {pattern!r}")
 
 
-def _check_round(radius: float, spacing: float, pattern: str, seed: int) -> None:
-    _check_positive(radius=radius, spacing=spacing)
+def _checked_round(radius: float, spacing: float, pattern: str, seed: int) -> list[float]:
+    """Return radius and spacing of a round mesh as numbers; refuse what does not go together."""
+    radius, spacing = _lengths(radius=radius, spacing=spacing)
     if spacing > radius:
         raise InputError(f"spacing: expected at most the radius {radius:g}, got {spacing:g}: take a smaller spacing")
     _check_pattern(pattern, ROUND_PATTERNS)
     _check_seed(seed, pattern)
+    return [radius, spacing]
 
 
 def _squares(length: float, width: float, spacing: float, alternate: bool) -> Mesh:

@@ -12,6 +12,7 @@ from torchdismech.contact.obstacles.nearest import NearestTriangle
 from torchdismech.contact.obstacles.shapes import Shape, polar, rounding, square
 from torchdismech.contact.obstacles.walls import through_walls
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
 
@@ -154,6 +155,7 @@ def _row(matrices: Tensor, index: Tensor) -> Tensor:
 
 def _checked(vertices, triangles, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the vertices and triangles of a closed surface that is wound outwards, refusing any other."""
+    refuse_trained_shape(vertices, where)
     try:
         given = np.asarray(vertices), np.asarray(triangles)
     except ValueError as error:
