@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.forces.surface_loads import BALLOON, SIDES, gradient, moving, nodal, per_robot, shell
+from tests.forces.surface_loads import BALLOON, MATERIAL, SIDES, gradient, moving, nodal, per_robot, shell
 from tests.reference.loading import load, tensor
 from tests.shells import patch, robot
+from torchdismech import RobotBuilder
 from torchdismech.forces.surface import Drag, Pressure
+from torchdismech.geometry.meshes import Mesh, disc
+from torchdismech.testing import check_force
 
 
 class TestDrag:
@@ -71,6 +74,15 @@ class TestDrag:
         assert (matrix - differences).abs().max() <= 1e-6 * differences.abs().max()
 
 
+def matrix_of(force, model, state):
+    """Return the derivative (B, n, n) of a pressure by all dofs."""
+    (block,), ((by_q, _),) = force.blocks(), force.derivatives(state, None)
+    matrix = torch.zeros(state.batch, model.n_dofs, model.n_dofs, dtype=torch.float64)
+    for k, (rows, cols) in enumerate(zip(block.rows, block.cols, strict=True)):
+        matrix[:, rows[:, None], cols] += by_q[:, k]
+    return matrix
+
+
 class TestPressure:
     """Open and closed surfaces."""
 
@@ -90,11 +102,47 @@ class TestPressure:
         scale = load.abs().max()
         assert load.sum(1).abs().max() < 1e-14 * 10 * scale  # sums of 24 terms
         assert torch.linalg.cross(x, load).sum(1).abs().max() < 1e-14 * 10 * scale
-        (block,), ((by_q, _),) = force.blocks(), force.derivatives(state, None)
-        matrix = torch.zeros(2, model.n_dofs, model.n_dofs, dtype=torch.float64)
-        for s in range(len(SIDES)):
-            matrix[:, block.rows[s][:, None], block.cols[s]] += by_q[:, s]
+        matrix = matrix_of(force, model, state)
         assert (matrix - matrix.mT).abs().max() < 1e-14 * matrix.abs().max()
+
+    @pytest.mark.parametrize(
+        ("surface", "held", "chosen", "expected"),
+        [
+            ("balloon", {}, None, True),
+            ("disc", {"nodes": "rim"}, None, True),
+            ("disc", {"nodes": "rim", "axes": "x"}, None, False),
+            ("disc", {"nodes": "rim", "normal": (0, 0, 1)}, None, False),
+            ("disc", {"nodes": "half of the rim"}, None, False),
+            ("disc", {"nodes": "rim"}, "all but one in the middle", False),
+            ("disc", {}, None, False),
+        ],
+    )
+    def test_potential(self, surface, held, chosen, expected):
+        """Have one on closed surfaces and where clamps hold the rim: its gradient and matrix on what is free.
+
+        On others the matrix is not symmetric.
+        """
+        mesh = disc(0.1, 0.05) if surface == "disc" else Mesh(BALLOON, SIDES)
+        force = Pressure(
+            per_robot(80.0, -30.0), triangles=None if chosen is None else np.arange(1, len(mesh.triangles))
+        )
+        builder = RobotBuilder()
+        builder.add_shell(mesh.nodes + (3.0, 0, 1), mesh.triangles, 1e-3, MATERIAL, "hinge")  # far from the origin
+        if held:
+            rim = np.linalg.norm(mesh.nodes, axis=1) > 0.099
+            nodes = rim if held["nodes"] == "rim" else rim & (mesh.nodes[:, 0] < 0)
+            builder.clamp(**{**held, "nodes": nodes})
+        builder.add_force(force)
+        model = builder.finalize()
+        assert force.conservative == expected and model.layout.pattern.symmetric == expected
+        state = moving(model, model.initial_state(2))
+        matrix = matrix_of(force, model, state)[:, model.free][:, :, model.free]
+        assert ((matrix - matrix.mT).abs().max() < 1e-12 * matrix.abs().max()) == expected
+        slopes = gradient(lambda at: force.potential(at, None), state)
+        moves = model.free[: 3 * state.n_nodes].reshape(-1, 3)
+        far = 3.0**2  # m^2, of which volumes far from the origin are differences
+        assert torch.allclose(nodal(force, state)[:, moves], -slopes[:, moves], rtol=0, atol=1e-14 * far) == expected
+        check_force(force, model, state).raise_if_failed()
 
     def test_surfaces_inside_out_are_warned_of(self):
         """Name a balloon that is wound inside out, beside one that is not; say nothing of that one, nor of a patch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -73,6 +74,12 @@ class Force(nn.Module):
         if hasattr(self, "body"):
             raise InputError(f"{type(self).__name__}: belongs to another model already; make a new one for each model")
         self.body = body
+
+    def learn_free(self, free: np.ndarray) -> None:
+        """Learn which dofs (n,) of the robot are free, after `bind`: a force may have a potential in some robots alone.
+
+        Nothing is to be done for those that have one in all robots, or in none.
+        """
 
     @property
     def symmetric(self) -> bool:

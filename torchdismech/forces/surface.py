@@ -15,7 +15,7 @@ from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
 from torchdismech.robot.body import Body
-from torchdismech.robot.state import State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["AFTER", "NEXT", "Drag", "Pressure", "SurfaceForce", "area_vector"]
 
@@ -146,8 +146,9 @@ class Pressure(_OnTriangles):
     Positive pressure pushes along the outside-pointing normals: it is the pressure inside minus that outside. On a
     closed surface (a balloon, wound counter-clockwise seen from the outside) the force is the gradient of p V, V the
     enclosed volume: no total force, no total torque. On an open surface it is that of a jump of pressure across the
-    shell; its derivative is then not symmetric, as work done at the rim depends on the path. The pressure is given; it
-    does not fall when the volume grows.
+    shell. Where clamps hold all nodes of its rim it is the gradient of p V, too, V the volume above the rim; else its
+    derivative is not symmetric, as work done at the rim depends on the path. `conservative` says which, once a model
+    is built. The pressure is given; it does not fall when the volume grows.
 
     Parameters
     ----------
@@ -179,6 +180,19 @@ class Pressure(_OnTriangles):
                 f"Pressure: acts on a closed surface whose normals point inside, that of triangle {turned[0]}: above 0 "
                 "it pushes inwards there; turn the surface's triangles, triangles[:, ::-1], for a pressure inside"
             )
+
+    def learn_free(self, free: np.ndarray) -> None:
+        """Find out whether the force has a potential: where the surface is closed, or its rim is held."""
+        rim = self.body.surface.rim(self._chosen.cpu().numpy())
+        self.conservative = not free[3 * rim[:, None] + np.arange(3)].any()
+        self._apex = int(rim[0] if len(rim) else self._triangles[0, 0])
+
+    def potential(self, state: State, control: Control) -> Tensor:
+        """Return -p V (B,) [J], V the volume between the surface and a node of its rim, or of a closed surface."""
+        x = state.positions - state.positions[:, self._apex, None]
+        first, second, third = x[:, self._triangles].unbind(2)
+        volume = (first * torch.linalg.cross(second, third)).sum((1, 2)) / 6
+        return -self._present(state).squeeze(1) * volume
 
     def blocks(self) -> list[Block]:
         """Return the triangles' nine dofs against themselves."""

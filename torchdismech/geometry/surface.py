@@ -47,6 +47,11 @@ class Surface:
         hinge_of_edge[self.hinge_edges] = np.arange(len(self.hinge_edges))
         return hinge_of_edge[self.sides]
 
+    def rim(self, chosen: np.ndarray) -> np.ndarray:
+        """Return the nodes (k,) on the edges that bound one alone of some triangles, by their indices (m,)."""
+        count = np.bincount(self.sides[chosen].reshape(-1), minlength=len(self.edges))
+        return np.unique(self.edges[count == 1])
+
     def inside_out(self, nodes: np.ndarray) -> np.ndarray:
         """Return the triangles of closed parts of the surface whose normals point inside.
 

@@ -125,6 +125,7 @@ class Model(nn.Module):
         self.unknowns = Unknowns(body, free, slides)
         for force in forces:
             force.bind(body)
+            force.learn_free(free)
         self.self_contacts = SelfContacts(self_contacts, body)
         summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
         number_internal(terms)

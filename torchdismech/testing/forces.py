@@ -26,7 +26,8 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
     Checks: shape; finite; derivatives by position and velocity against differences over ALL dofs, so that a dependence
     outside the declared blocks shows; symmetry as claimed; each robot as if it were alone, beside robots that are not
     like it: those that are alike, as at the start of a run, are moved apart a little for that. Derivatives that come
-    from autograd are not looked at where clamps hold a tangent: no step asks for them there.
+    from autograd are not looked at where clamps hold a tangent: no step asks for them there. Symmetry and potentials
+    are claims about what is free to move.
     """
     for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
         refuse_other_kind(f"check_force(force, model, state): {name}", given, kind, f"a {kind.__name__}")
@@ -35,6 +36,7 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
     control = control_of(control)
     if not hasattr(force, "body"):
         force.bind(model.body)
+        force.learn_free(model.free.cpu().numpy())
         settle_dependence(force, model.batch, state, control)
     value = force(state, control).detach()
     wrong = value.shape != state.q.shape
@@ -51,11 +53,13 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
             matrix, differences = (found[:, looked_at, looked_at] for found in (matrix, differences))
             report.checks.append(comparison(f"derivative by {name}", matrix, differences))
             if force.symmetric:
-                report.checks.append(comparison(f"... symmetric, as claimed ({name})", matrix, matrix.mT, 1e-9))
+                moves = model.free[looked_at]
+                felt = matrix[:, moves][:, :, moves]
+                report.checks.append(comparison(f"... symmetric, as claimed ({name})", felt, felt.mT, 1e-9))
     if force.conservative:
-        report.checks.append(
-            comparison("minus the gradient of its potential", value, -_potential_slopes(force, state, control))
-        )
+        slopes = _potential_slopes(force, state, control)
+        found, expected = (x[:, model.free] for x in (value, -slopes))
+        report.checks.append(comparison("minus the gradient of its potential", found, expected))
     report.checks.append(alone_check(force, force, state, control))
     return report
 
