@@ -163,30 +163,31 @@ class Status(enum.IntEnum):
     @property
     def explanation(self) -> str:
         """One sentence on what happened and what to try."""
-        return _EXPLANATIONS[self]
+        return _EXPLANATIONS[self].format(smaller=SMALLER)
 
 
 SMALLER = "take a smaller dt or set max_substeps (Static: more load_steps)"
+MORE_LOAD_STEPS = "take more load_steps"  # where an equilibrium was looked for: there is no dt
 _EXPLANATIONS = {
     Status.CONVERGED: "the residual reached the tolerance",
     Status.MAX_ITERATIONS: (
         "the residual was above the tolerance after max_iterations Newton iterations: allow more "
-        f"iterations, or {SMALLER}"
+        "iterations, or {smaller}"
     ),
     Status.LINE_SEARCH_FAILED: (
-        f"no step along the Newton direction reduced the residual: {SMALLER}; "
+        "no step along the Newton direction reduced the residual: {smaller}; "
         "if the residual is tiny already, the tolerance is below what rounding allows"
     ),
-    Status.NOT_FINITE: "a position, force or stiffness became infinite or NaN: check the inputs, take a smaller dt",
+    Status.NOT_FINITE: "a position, force or stiffness became infinite or NaN: check the inputs, {smaller}",
     Status.FOLDED_EDGE: (
         "an edge turned by 180 degrees within the step, or two edges of a spring folded back onto each other: "
-        f"the frames are undefined there; {SMALLER}"
+        "the frames are undefined there; {smaller}"
     ),
     Status.PASSED_THROUGH: (
-        f"bodies passed through each other within the step, or may have: {SMALLER}; where that is set, take a stiffer "
+        "bodies passed through each other within the step, or may have: {smaller}; where that is set, take a stiffer "
         "Penalty, or Barrier"
     ),
-    Status.CONTACT_UNSOLVED: f"the complementarity problem of the contacts was not solved: {SMALLER}",
+    Status.CONTACT_UNSOLVED: "the complementarity problem of the contacts was not solved: {smaller}",
     Status.COLLAPSED: "a section of an arm was shortened to no length: push less, or take a smaller dt",
     Status.UNSTABLE: (
         "the equilibrium found is no minimum of the potential energy: it is a saddle, which the smallest push ends, or "
@@ -219,12 +220,18 @@ class SimulationError(RuntimeError):
         self.where = where
 
     @classmethod
-    def from_status(cls, status: torch.Tensor, where: str, cause: str | None = None) -> SimulationError:
-        """Name the failed rows and the reasons, and what caused the failure where that is known."""
+    def from_status(
+        cls, status: torch.Tensor, where: str, cause: str | None = None, at_rest: bool = False
+    ) -> SimulationError:
+        """Name the failed rows and the reasons, and what caused the failure where that is known.
+
+        `at_rest`: an equilibrium was looked for, so that there are load steps to be made smaller, and no dt.
+        """
         lines = []
         for code in Status:
             rows = (status == int(code)).nonzero().flatten().tolist()
             if code is Status.CONVERGED or not rows:
                 continue
-            lines.append(f"robot {listed(rows)}: {code.name.lower()} ({code.explanation})")
+            explanation = _EXPLANATIONS[code].format(smaller=MORE_LOAD_STEPS if at_rest else SMALLER)
+            lines.append(f"robot {listed(rows)}: {code.name.lower()} ({explanation})")
         return cls(f"{where}: " + "; ".join([*lines, *([cause] if cause else [])]), status, where)

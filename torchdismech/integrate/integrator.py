@@ -280,7 +280,8 @@ class SteppingMethod(ABC):
             taken = [control, *later[: len(problem.following)]]
             cause = cause_of_failure(model, state, after, taken, acting, info, self._step_length)
         if throw and not bool(info.converged.all()):
-            raise SimulationError.from_status(info.status, self._occasion(state), cause)
+            at_rest = not self.scheme.inertial
+            raise SimulationError.from_status(info.status, self._occasion(state), cause, at_rest)
         if cause is not None:
             warn(f"{self._occasion(state)}: {cause}", RuntimeWarning)
         return after, info

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,7 +29,18 @@ from torchdismech.robot.state import Control, State
 __all__ = ["Static", "ramped"]
 
 UNSTABLE = ("leave", "report", "fail")
+MOST_PARTS = 16  # of a share of the load that fails as a whole
+PATIENCE = 2  # times the iterations of a search: a robot that took so many in vain is not tried in more parts
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
+
+
+class _Reached(NamedTuple):
+    """Equilibria: states, how they were found, which are minima (B,) if that is known, and why ways down are not."""
+
+    state: State
+    info: StepInfo
+    stable: Tensor | None
+    reasons: list[str]
 
 
 class Static(SteppingMethod):
@@ -52,14 +64,16 @@ class Static(SteppingMethod):
 
     Parameters
     ----------
-    load_steps : number of shares.
+    load_steps : number of shares. Robots that fail in one take it in 2, 4, 8 or 16 parts (`StepInfo.substeps`); not
+        where there is contact: those settle, in short steps from rest to rest.
     unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above; those for
         whom there is no way down (a part is free to move without any force) are reported. "report": they stay there,
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
         they had. For these two, where the search down the potential ends without an equilibrium, as it may beyond a
-        bifurcation, Newton's method searches anew from where the share began, for any balance, a saddle, too.
-        Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a
-        potential such as drag, friction, pressure; an iterative linear solver) "leave" and "report" leave
+        bifurcation, Newton's method searches anew from where the share began, for any balance, a saddle, too; for
+        "leave" it does so for minima alone.
+        Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a potential such as
+        drag, friction, pressure on a surface with a free rim; an iterative linear solver) "leave" and "report" leave
         `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
         stay closed in a push, and those that touch without any may open.
     Others as for `SteppingMethod`.
@@ -138,30 +152,63 @@ class Static(SteppingMethod):
         `unknown` is given the reasons why ways down from the last of them are not known.
         """
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
-        at, going = problem.state, problem.running
-        info: StepInfo | None = None
-        stable: Tensor | None = None
-        reasons: list[str] = []
-        for k in range(1, self.load_steps + 1):
-            factor = k / self.load_steps
-            part = problem.replace(state=at, control=ramped(problem, factor), running=going, load_factor=factor)
-            at, found = settled_step(part)
-            if self.unstable == "leave":
-                at, found, stable, reasons = without_saddles(part, at, found)
-            else:
-                at, found = self._balanced(part, at, found)
-            if info is not None:
-                found = dataclasses.replace(found, iterations=found.iterations + info.iterations)
-                found = found.merged(info, problem.running & ~going)
-            info = found
-            going = going & info.converged
-        assert info is not None
-        unknown += [reason for reason in reasons if reason not in unknown]
+        going, reached = problem.running, self._share(problem, problem.state, problem.running, 0)
+        for k in range(1, self.load_steps):
+            going = going & reached.info.converged
+            found = self._share(problem, reached.state, going, k)
+            info = dataclasses.replace(
+                found.info.merged(reached.info, problem.running & ~going),
+                iterations=reached.info.iterations + torch.where(going, found.info.iterations, 0),
+                substeps=torch.maximum(reached.info.substeps, found.info.substeps),
+            )
+            reached = found._replace(info=info)
+        going, at, info, stable = going & reached.info.converged, reached.state, reached.info, reached.stable
+        unknown += [reason for reason in reached.reasons if reason not in unknown]
         if self.unstable != "leave":
             stable = stability(problem.replace(state=at, running=going))
         if self.unstable == "fail":
             going, info = self._failed(going, info, stable)
         return problem.state.merged(at, going), dataclasses.replace(info, stable=stable)
+
+    def _share(self, problem: StepProblem, at: State, running: Tensor, k: int) -> _Reached:
+        """Return the equilibria after share k of the load; robots that fail take it in 2, 4, ... parts.
+
+        Those that may touch something have settled in vain by then.
+        """
+        reached, parts = self._loaded(problem, at, running, (k + 1) / self.load_steps), 2
+        while parts <= MOST_PARTS and problem.model.contact.none:
+            failed = running & ~reached.info.converged & (reached.info.iterations < PATIENCE * self.max_iterations)
+            if not bool(failed.any()):
+                break
+            reached = self._in_parts(problem, at, failed, k, parts, reached)
+            parts *= 2
+        return reached
+
+    def _in_parts(
+        self, problem: StepProblem, at: State, rows: Tensor, k: int, parts: int, before: _Reached
+    ) -> _Reached:
+        """Take share k of the load in equal parts and return what was reached `before`, with `rows` that make it."""
+        running, iterations, there = rows, before.info.iterations, at
+        for part in range(1, parts + 1):
+            last = self._loaded(problem, there, running, (k + part / parts) / self.load_steps)
+            iterations = iterations + torch.where(running, last.info.iterations, 0)
+            running, there = running & last.info.converged, last.state
+            if not bool(running.any()):
+                break
+        tried = torch.where(rows, parts, before.info.substeps)
+        info = dataclasses.replace(before.info.merged(last.info, running), iterations=iterations, substeps=tried)
+        stable = before.stable
+        if stable is not None and last.stable is not None:
+            stable = torch.where(running, last.stable, stable)
+        return _Reached(before.state.merged(there, running), info, stable, [*before.reasons, *last.reasons])
+
+    def _loaded(self, problem: StepProblem, at: State, running: Tensor, factor: float) -> _Reached:
+        """Return the equilibria that a search comes to from states when this part of the load acts."""
+        part = problem.replace(state=at, control=ramped(problem, factor), running=running, load_factor=factor)
+        after, found = settled_step(part)
+        if self.unstable == "leave":
+            return _Reached(*without_saddles(part, *self._balanced_at_minima(part, after, found)))
+        return _Reached(*self._balanced(part, after, found), None, [])
 
     def _balanced(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
         """Return equilibria and how they were found, after another search where none was: for a saddle, too.
@@ -179,12 +226,25 @@ class Static(SteppingMethod):
         balanced = failed & found.converged
         return at.merged(after, balanced), dataclasses.replace(info.merged(found, balanced), iterations=iterations)
 
+    def _balanced_at_minima(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
+        """Return what `_balanced` does, but of robots for whom another search found a minimum alone.
+
+        Where a matrix is indefinite without a force that way, as that of a flat sheet under pressure in its plane, the
+        search down the potential may be slow, and plain Newton steps quick.
+        """
+        there, found = self._balanced(problem, at, info)
+        anew = problem.running & found.converged & ~info.converged
+        minima = stability(problem.replace(state=there)) if bool(anew.any()) else None
+        taken = torch.zeros_like(anew) if minima is None else anew & minima
+        return at.merged(there, taken), dataclasses.replace(info.merged(found, taken), iterations=found.iterations)
+
     def _failed(self, going: Tensor, info: StepInfo, stable: Tensor | None) -> tuple[Tensor, StepInfo]:
         """Return which robots (B,) are at a minimum and how it went, those failed that are not."""
         if stable is None:
             raise InputError(
                 'unstable="fail": nothing tells whether equilibria are stable under loads without a potential (drag, '
-                'friction, pressure) or by an iterative linear solver; take "leave" or "report"'
+                'friction, pressure on a surface with a free rim) or by an iterative linear solver; take "leave" or '
+                '"report"'
             )
         status = torch.where(going & ~stable, int(Status.UNSTABLE), info.status)
         return going & stable, dataclasses.replace(info, status=status)

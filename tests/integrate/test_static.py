@@ -1,0 +1,76 @@
+"""Equilibria that a search does not come to at once: membranes under pressure, growth, loads in parts."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdismech import (
+    Control,
+    Material,
+    RobotBuilder,
+    SimulationError,
+    Static,
+    forces,
+    meshes,
+)
+
+
+def membrane(pressures, open_rim=False):
+    """Return thin discs, held at their rim or three fifths of it, that are pressed [Pa]."""
+    mesh, builder = meshes.disc(0.05, 0.0125), RobotBuilder()
+    builder.add_shell(mesh.nodes, mesh.triangles, 1e-4, Material(1e7, 1000.0, 0.3))
+    rim = np.linalg.norm(mesh.nodes, axis=1) > 0.0499
+    builder.clamp(nodes=rim & (mesh.nodes[:, 0] < 0.02) if open_rim else rim, twist=False)
+    builder.add_force(forces.Pressure(torch.tensor(pressures, dtype=torch.float64)[:, None]))
+    return builder.finalize(compile=False)
+
+
+def test_pressed_membranes_are_found_at_once():
+    """Come to Hencky's deflection in one load step, where the flat disc's first Newton step is metres long."""
+    pressures = [100.0, 200.0, 500.0, 1000.0, 2000.0]
+    model = membrane(pressures)
+    state, info = Static().step(model, model.initial_state(), throw=True)
+    assert info.iterations.max() <= 12 and bool(info.stable.all()) and (info.substeps == 1).all()
+    ratio = state.positions[:, :, 2].amax(1) / 0.05 / (torch.tensor(pressures) * 0.05 / (1e7 * 1e-4)) ** (1 / 3)
+    assert ((ratio - 0.653).abs() < 0.04).all()  # edges of a quarter of the radius, and some bending
+
+
+def grown(growth, **options):
+    """Return a sheet that nothing keeps from growing, its equilibrium, and how that was found."""
+    mesh, builder = meshes.rectangle(0.1, 0.02, 0.01), RobotBuilder()
+    builder.add_shell(mesh.nodes, mesh.triangles, 1e-3, Material(1e7, 1000.0, 0.3))
+    x, y = mesh.nodes[:, 0], mesh.nodes[:, 1]
+    for node, axes in ((0, "xyz"), (int(np.argmax(x - y)), "yz"), (int(np.argmax(y - x)), "z")):
+        builder.clamp(nodes=[node], axes=axes)
+    model = builder.finalize(compile=False)
+    strain = (growth**2 - 1) / 2
+    natural = torch.tensor([strain, strain, 0], dtype=torch.float64).expand(1, len(model.triangles), 3)
+    return model, *Static(**options).step(model, model.initial_state(), Control(natural_membrane_strain=natural))
+
+
+@pytest.mark.parametrize("growth", [1.05, 1.2])
+def test_sheets_grow_by_default(growth):
+    """Find the grown sheet, without stress, where a search down the potential takes hundreds of steps."""
+    model, state, info = grown(growth, max_iterations=20)
+    assert info.converged.all() and info.stable.all()
+    torch.testing.assert_close(state.positions[0], growth * model.nodes, rtol=0, atol=1e-8)
+
+
+def test_loads_that_fail_are_taken_in_parts():
+    """Take the load of a robot that fails in parts, as if it were alone; the other one takes it as a whole."""
+    pressures = [1e-3, 200.0]  # on discs whose rim is held in part, so that their load has no potential
+    (after, info), (alone, by_itself) = (
+        Static().step(model, model.initial_state(), throw=True)
+        for model in (membrane(given, open_rim=True) for given in (pressures, pressures[1:]))
+    )
+    assert info.stable is None and info.substeps[0] == 1 and info.substeps[1] > 1
+    assert by_itself.substeps[0] == info.substeps[1]
+    torch.testing.assert_close(after.q[1:], alone.q, rtol=0, atol=1e-8)  # by the tolerance
+
+
+def test_equilibria_are_not_advised_to_take_a_smaller_dt():
+    """Name load steps, which `Static` has, in the message of what fails."""
+    model = membrane([2000.0])
+    with pytest.raises(SimulationError, match="more iterations, or take more load_steps") as said:
+        Static(max_iterations=1).step(model, model.initial_state(), throw=True)
+    assert "dt" not in str(said.value) and "substeps" not in str(said.value)
