@@ -96,3 +96,12 @@ def test_what_does_not_settle_fails(tmp_path):
     simulation = SIMULATIONS["static"] + "\nmax_iterations = 1"
     path.write_text(SCENE.replace("SIMULATION", simulation).replace("-1.0]", "-300.0]"))
     assert "max_iterations" in called(path, status=3)
+
+
+def test_rigid_motions_do_not_grow(tmp_path):
+    """Print the growth rate 0 of what is free to move, without a sign."""
+    path = tmp_path / "free.toml"
+    text = scenes.rod(4, youngs=1e7).replace("[robot]", "[robot]\nplanar = true")
+    path.write_text(text + "[simulation]\ndt = 0.01\nduration = 0.1\n")
+    rows = [line.split() for line in called(path, "--count", 3).splitlines()[1:4]]
+    assert [row[4] for row in rows] == ["0", "0", "0"]

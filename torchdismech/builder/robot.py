@@ -77,6 +77,9 @@ class RobotBuilder:
     of one call in one place are refused, as a ring has an edge back to its first node (see `add_rods`); of shells,
     which may be slit there, they are warned of.
 
+    A builder with forces is finalized once, as a force belongs to one model: to build again with more parts, or in
+    another dtype, run the same lines from the start (`Model.to` has other dtypes of the same robot).
+
     Parameters
     ----------
     planar : keep to the x-z plane: y and all twist angles are fixed; for robots without shells.

@@ -72,7 +72,7 @@ def is_table_of_modes(path: Path) -> bool:
 
 def _rows(model: Model, found: Modes, form: str) -> Iterator[list[str]]:
     """Yield a row for each mode of each robot, numbers in a form."""
-    numbers = torch.stack([found.frequency, found.damping_ratio, found.growth_rate], dim=-1).tolist()
+    numbers = (torch.stack([found.frequency, found.damping_ratio, found.growth_rate], dim=-1) + 0.0).tolist()  # no -0
     for robot, of_modes in enumerate(numbers):
         for mode, values in enumerate(of_modes):
             where = _largest_motion(model, found.shape[robot, mode])

@@ -157,7 +157,8 @@ def _writer(path: Path, fps: int, size: tuple[int, int]) -> Any:
     if any(side < 16 or side % 2 or side > 8192 for side in size):
         raise InputError(f"--size: expected even numbers of pixels from 16 to 8192, got {size[0]}x{size[1]}")
     if fps < 1 or (ending == ".gif" and fps > FASTEST_GIF):
-        raise InputError(f"--fps: expected 1 to {FASTEST_GIF if ending == '.gif' else 'some hundred'}, got {fps}")
+        limits = f"1 to {FASTEST_GIF}" if ending == ".gif" else "a whole number from 1 up"
+        raise InputError(f"--fps: expected {limits}, got {fps}")
     try:
         import PIL  # noqa: F401
 
