@@ -30,7 +30,6 @@ __all__ = ["Static", "ramped"]
 
 UNSTABLE = ("leave", "report", "fail")
 MOST_PARTS = 16  # of a share of the load that fails as a whole
-PATIENCE = 2  # times the iterations of a search: a robot that took so many in vain is not tried in more parts
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
 
 
@@ -65,7 +64,7 @@ class Static(SteppingMethod):
     Parameters
     ----------
     load_steps : number of shares. Robots that fail in one take it in 2, 4, 8 or 16 parts (`StepInfo.substeps`); not
-        where there is contact: those settle, in short steps from rest to rest.
+        where there is contact: those settle, in short steps from rest to rest; nor those that spent `max_iterations`.
     unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above; those for
         whom there is no way down (a part is free to move without any force) are reported. "report": they stay there,
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
@@ -173,11 +172,12 @@ class Static(SteppingMethod):
     def _share(self, problem: StepProblem, at: State, running: Tensor, k: int) -> _Reached:
         """Return the equilibria after share k of the load; robots that fail take it in 2, 4, ... parts.
 
-        Those that may touch something have settled in vain by then.
+        Those that may touch something have settled in vain by then, and those that spent `max_iterations` in vain may
+        have no equilibrium.
         """
         reached, parts = self._loaded(problem, at, running, (k + 1) / self.load_steps), 2
         while parts <= MOST_PARTS and problem.model.contact.none:
-            failed = running & ~reached.info.converged & (reached.info.iterations < PATIENCE * self.max_iterations)
+            failed = running & ~reached.info.converged & (reached.info.iterations < self.max_iterations)
             if not bool(failed.any()):
                 break
             reached = self._in_parts(problem, at, failed, k, parts, reached)
