@@ -157,6 +157,8 @@ def thrown_step() -> float:
 class Push(forces.LocalForce):
     """A learned force: a perceptron on the velocities of nodes."""
 
+    records = True
+
     def __init__(self) -> None:
         super().__init__(reach=0)
         torch.manual_seed(0)

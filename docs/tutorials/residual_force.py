@@ -60,12 +60,15 @@ recorded = recorded + 2e-4 * torch.randn_like(recorded)  # markers are seen to 0
 # It maps the velocity of a node to a force on it. Two choices make it learn well: it starts as exactly nothing (its
 # last layer is zero), so the model is never worse than the physics alone; and it gives a scalar times the velocity,
 # so that it turns with the robot. `explicit=True` would hold the force over a step: cheap, and stable while it is
-# soft. Here it is implicit, as is anything that says nothing.
+# soft. Here it is implicit, as is anything that says nothing. `records = True` promises that of what it reads nothing
+# changes but the state and its parameters; then steps are recorded and replayed, which takes a third less time here.
 
 
 # %%
 class Residual(forces.LocalForce):
     """A force along each node's velocity, by how fast it is."""
+
+    records = True
 
     def __init__(self):
         super().__init__(reach=0)
