@@ -34,6 +34,7 @@ class ConvexEnergy(Energy):
     even : psi(-s) = psi(s).
     """
 
+    records = True
     size: Tensor
 
     def __init__(

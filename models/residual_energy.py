@@ -31,6 +31,7 @@ class ResidualEnergy(Energy):
     features : (S, F) numbers of each spring that it may depend on, e.g. its place along the body; None for none.
     """
 
+    records = True
     features: Tensor | None
     size: Tensor
 

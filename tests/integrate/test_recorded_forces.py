@@ -131,7 +131,7 @@ class TestUsersForces:
     @pytest.mark.parametrize("value", [torch.ones(3, dtype=torch.float64), [1.0], np.ones(3)])
     def test_what_could_change_unseen_ends_it(self, replays, value, monkeypatch):
         """Go on without a recording where a number becomes what no look at it would see change."""
-        monkeypatch.setattr(recording, "unrecorded", lambda model: unseen(model.forces[1], model.forces[1].modules()))
+        monkeypatch.setattr(recording, "unrecorded", lambda model: unseen(model.forces[1].modules()))
         monkeypatch.setattr(recording, "_unrecorded_evaluations", recording.unrecorded)
         wind = Wind()
         model = rods_on_cpu(3, wind, solver="dense")

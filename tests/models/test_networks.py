@@ -129,28 +129,61 @@ def test_broken_symmetries_show():
     }
 
 
-@pytest.mark.parametrize("name", FORCES)
-def test_steps_with_a_force_are_recorded(name, monkeypatch):
+LEARNED = {
+    **{f"force {name}": lambda make=make: {"force": make()} for name, make in FORCES.items()},
+    **{f"energy {name}": lambda make=make: {"energy": make()} for name, make in ENERGIES.items()},
+    "dissipation": lambda: {"dissipation": models.ConvexEnergy()},
+}
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_steps_are_recorded(name, monkeypatch):
     """Lead a CPU to the same bits by a recording, and to the same gradients by the weights but for rounding."""
     found = []
     for steps_before in (sys.maxsize, 0):
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", steps_before)
         monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
         torch.manual_seed(0)
-        force = shaken(FORCES[name](), 0.03)
-        model = robot(force)
-        state = moving(model)
-        for _ in range(3):
-            state, _ = ImplicitEuler(2e-4).step(model, state, throw=True)
-        gradients = torch.autograd.grad(state.q.square().sum(), list(force.parameters()))
-        assert all((kind.recording is not None) == (steps_before == 0) for kind in model.recordings)
+        ((role, module),) = LEARNED[name]().items()
+        model = robot(**{role: shaken(module, 0.03)})
+        state, gradients = moving(model), []
+        for _ in range(2):  # an optimiser changes the weights in place meanwhile
+            for _ in range(2):
+                state, _ = ImplicitEuler(2e-4).step(model, state, throw=True)
+            gradients += torch.autograd.grad(state.q.square().sum(), list(module.parameters()))
+            state = state.detach()
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    parameter.mul_(1.05)
+        assert model.recordings and all(
+            (kind.recording is not None) == (steps_before == 0) for kind in model.recordings
+        )
         assert any(kept for kind in model.recordings for _, kept in kind.gradients.values()) == (steps_before == 0)
-        found.append((state.q.detach(), gradients))
+        found.append((state.q, gradients))
     (q, gradients), (recorded_q, recorded_gradients) = found
     assert torch.equal(q, recorded_q)
     for ours, theirs in zip(recorded_gradients, gradients, strict=True):
         # sums of some thousand terms in another order
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12 * float(theirs.abs().max()))
+
+
+class Unsaid(models.ResidualEnergy):
+    """An energy whose class does not say `records` itself."""
+
+
+def test_an_energy_that_does_not_say_records_is_not_recorded():
+    """Go call by call; a setting that changes is followed by one that says so."""
+    said, unsaid = robot(energy=models.ResidualEnergy()), robot(energy=Unsaid())
+    with torch.no_grad():
+        for model in (said, unsaid):
+            unroll(model, model.initial_state(), ImplicitEuler(2e-3), 14)
+        assert said.recordings and not unsaid.recordings
+        energy = next(m for m in said.modules() if isinstance(m, models.ResidualEnergy))
+        shaken(energy, 0.1)
+        ends = [unroll(said, said.initial_state(), ImplicitEuler(2e-3), 2).q[-1]]
+        energy.scale = 0.05
+        ends += [unroll(said, said.initial_state(), ImplicitEuler(2e-3), steps).q[2] for steps in (2, 14)]
+    assert not torch.equal(*ends[:2]) and torch.equal(*ends[1:])
 
 
 @pytest.mark.parametrize("name", ENERGIES)

@@ -93,10 +93,11 @@ class Inelastic(nn.Module):
     the stresses, so that the matrix of a step stays symmetric. `updated` says what the internal variables are after it;
     they are 0 in initial states. A subclass writes `variables`, `density`, `updated` and `stored`; derivatives then
     come from autograd. One that knows them in closed form sets `closed_form` and overrides `derivatives`, which is
-    faster and compiles.
+    faster and compiles. `records` is as of `Energy`.
     """
 
     closed_form = False
+    records = False
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of parameters that a step refuses below zero
     positive: tuple[str, ...] = ()  # names of those that it refuses at zero, too, where a control sets them

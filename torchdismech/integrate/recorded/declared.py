@@ -1,14 +1,15 @@
-"""Forces of users that say `records`: what recordings may hold of them, and what of them is looked at in each step.
+"""What users write and say `records` of: what recordings may hold of it, and what of it is looked at in each step.
 
-A recording replays operations; the Python of a user's force does not run again. So a force that changes within a step
-is recorded only if its class promises that nothing can change without the following check noticing:
+A recording replays operations; the Python of a user's force or elastic law does not run again. So a force that changes
+within a step, or an elastic law, is recorded only if its class promises that nothing can change without the following
+check noticing:
 
 - the values of its parameters: these are inputs of a recording, as an optimiser may change them at any time;
 - the addresses of its buffers;
 - plain settings in its attributes, `training` among them;
 - the modules in it, and whether they have hooks.
 
-If one of the last three differs, the step is of another kind, with a recording of its own. A force that holds something
+If one of the last three differs, the step is of another kind, with a recording of its own. What holds something
 else in its attributes, such as a list, is refused, as that could change unnoticed.
 """
 
@@ -22,6 +23,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from torchdismech.elastic.energy import Energy
+from torchdismech.elastic.inelastic import Inelastic
 from torchdismech.forces.base import Force
 from torchdismech.fused.function import CONTAINERS
 from torchdismech.snapshot import HOOKS
@@ -34,9 +37,11 @@ CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
 INTERNALS = frozenset(vars(nn.Module()))
 
 
-def declares_records(force: Force) -> bool:
-    """Return whether the class of a force says that recordings may hold it. A subclass has to say so itself."""
-    return bool(vars(parametrize.type_before_parametrizations(force)).get("records", False))
+def declares_records(owner: nn.Module) -> bool:
+    """Return whether the class of a force or an elastic law says that recordings may hold it; a subclass for itself."""
+    if not isinstance(owner, (Force, Energy, Inelastic)):
+        return False
+    return bool(vars(parametrize.type_before_parametrizations(owner)).get("records", False))
 
 
 def is_foreign(module: nn.Module) -> bool:
@@ -45,16 +50,18 @@ def is_foreign(module: nn.Module) -> bool:
     return kind not in CONTAINERS and kind.__module__.partition(".")[0] != "torchdismech"
 
 
-def unseen(force: Force, modules: Iterable[nn.Module]) -> str | None:
-    """Return what in a force a recording would not see change; None where nothing is.
+def unseen(modules: Iterable[nn.Module]) -> str | None:
+    """Return what in a force or an elastic term a recording would not see change; None where nothing is.
 
     Parameters
     ----------
-    modules : the force and those in it.
+    modules : the force or the term, and those in it.
     """
     foreign = [module for module in modules if is_foreign(module)]
-    if foreign and not declares_records(force):
-        return f"{_name(foreign[0])}, which changes within a step and does not say `records` (see forces.Force)"
+    said = {id(module) for owner in foreign if declares_records(owner) for module in owner.modules()}
+    silent = [module for module in foreign if id(module) not in said]
+    if silent:
+        return f"{_name(silent[0])}, which changes within a step and does not say `records` (see forces.Force)"
     for module in foreign:
         if hooked(module):
             return f"hooks on {_name(module)}"

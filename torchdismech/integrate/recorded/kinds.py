@@ -43,7 +43,7 @@ class StepKind:
     all_forces : whether the equations read all external forces. Else those that do not change within a step are summed
         outside, and the sum is an input.
     movable_places : where tensors of the model stand that are inputs of a step.
-    of_users : modules of users' forces that say `records`; their parameters are inputs.
+    of_users : modules of users' forces and energies that say `records`; their parameters are inputs.
     unrecorded_steps : how many such steps were taken without a recording; a step of many iterations counts for several.
     recording : of them, once there is one.
     gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
@@ -55,8 +55,7 @@ class StepKind:
         self.wait, self.plane = wait, problem.plane
         self.all_forces = problem.model.device.type == "cpu" and all(_is_known(force) for force in problem.model.forces)
         self._modules = list(modules_below(self._roots(problem.model)))
-        declared = modules_below([force for force in varying(problem.model) if declares_records(force)])
-        self.of_users = [module for module in declared if is_foreign(module)]
+        self.of_users = [module for module in modules_below(declared(problem.model)) if is_foreign(module)]
         movable = [{*getattr(module, "per_robot", ())} for module in self._modules]
         for module, names in zip(self._modules, movable, strict=True):
             names |= {name for owner, name in problem.values.tensors if owner is module}
@@ -224,6 +223,16 @@ def _plain(owner: Any) -> list[tuple[str, Any]]:
 def varying(model: Model) -> list[Force]:
     """Return the external forces that change within a step."""
     return [force for force in model.forces if force.varies]
+
+
+def declared(model: Model) -> list[nn.Module]:
+    """Return the users' forces that change within a step, and on a CPU their elastic laws, which say `records`.
+
+    On a GPU elastic terms of users' are recorded as torch.compile makes them.
+    """
+    terms = model.terms if model.device.type == "cpu" else []
+    owners = [*varying(model), *(module for term in terms for module in term.modules())]
+    return [owner for owner in owners if declares_records(owner)]
 
 
 def calls_others(module: nn.Module) -> bool:

@@ -36,9 +36,9 @@ from torchdismech.contact import Mesh
 from torchdismech.errors import InputError, warn
 from torchdismech.fused import fits, is_own, watched
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.recorded.declared import declares_records, is_foreign, unseen
+from torchdismech.integrate.recorded.declared import is_foreign, unseen
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
-from torchdismech.integrate.recorded.kinds import StepKind, calls_others, modules_below, odd, varying
+from torchdismech.integrate.recorded.kinds import StepKind, calls_others, declared, modules_below, odd, varying
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.model import Model
 from torchdismech.native.graphs import Unrecordable
@@ -140,7 +140,7 @@ def _warn_of_promise(model: Model, error: Unrecordable) -> None:
 
 
 def _names_of_declared(model: Model) -> str:
-    return ", ".join(dict.fromkeys(type(force).__name__ for force in varying(model) if declares_records(force)))
+    return ", ".join(dict.fromkeys(type(owner).__name__ for owner in declared(model)))
 
 
 def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
@@ -198,7 +198,9 @@ def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
 
 def _all_own(model: Model) -> bool:
     """Return whether all that varies within a step is the library's own code, or says that recordings may hold it."""
-    return has_own_terms(model) and all(unseen(force, modules_below([force])) is None for force in varying(model))
+    owners = (*model.terms, *varying(model))
+    own = all(is_own(module) for owner in owners for module in owner.modules() if not is_foreign(module))
+    return own and all(unseen(modules_below([owner])) is None for owner in owners)
 
 
 def unrecorded(model: Model) -> str | None:
@@ -219,6 +221,8 @@ def _unrecorded_evaluations(model: Model) -> str | None:
     modules = (module for force in varying(model) for module in force.modules())
     if any(calls_others(module) for module in modules if not is_foreign(module)):
         return "forces that call a function of the user's"
+    if model.device.type == "cpu":
+        return None  # a tape keeps what autograd does like all else
     terms = model.mechanics.uncompiled_terms()
     return f"derivatives by autograd ({', '.join(terms)})" if terms else None
 
@@ -226,7 +230,7 @@ def _unrecorded_evaluations(model: Model) -> str | None:
 def _unrecorded_on_a_gpu(model: Model) -> str | None:
     """Return which force no CUDA graph can hold; None where one can hold all. A tape that meets one is given up."""
     for force in varying(model):
-        if why := unseen(force, modules_below([force])):
+        if why := unseen(modules_below([force])):
             return why
     meshes = [obstacle.name for obstacle in model.obstacles if isinstance(obstacle.shape, Mesh)]
     return f"the mesh of {meshes[0]!r}, whose search of the nearest triangle reads numbers" if meshes else None
