@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from torchdismech.solve.complementarity.problem import block_of, entries_of, first_places
+from torchdismech.solve.complementarity.problem import block_of, entries_of, first_places, rows_of
 
 __all__ = ["ConeLaw", "polished"]
 
@@ -103,27 +102,32 @@ class ConeLaw:
         held = (self.limited(pulled, self.mu * pressed.clamp(min=0.0)) == pulled).all(2) & (self.mu > 0)
         return touching & held, touching & ~held
 
-    def matrix(self, impulse: Tensor) -> Tensor:
-        """Return dF/dp (B, 3C, 3C), an element of the generalised Jacobian; identity where no contact exists."""
-        contacts = self.mu.shape[1]
-        p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.own()
-        v = self.velocity(impulse)
-        along = self.delassus.unflatten(1, (contacts, 3))
-        unit = torch.eye(3 * contacts, dtype=p.dtype, device=p.device).unflatten(0, (contacts, 3))
-        d_pressed = unit[:, 0] - along[:, :, 0] / normal[..., None]  # (B, C, 3C)
-        d_pulled = unit[:, 1:] - along[:, :, 1:] / tangential[..., None, None]
+    def matrix(self, impulse: Tensor, places: Tensor) -> Tensor:
+        """Return the rows (B, 3K, 3C) of dF/dp of contacts at some places (B, K), of the generalised Jacobian.
+
+        Those of the identity where no contact exists.
+        """
+        entries = entries_of(places)
+        normal, tangential = (own.gather(1, places) for own in self.own())
+        mu, active = self.mu.gather(1, places), self.active.gather(1, places)
+        p, v = (x.gather(1, entries).unflatten(1, (-1, 3)) for x in (impulse, self.velocity(impulse).flatten(1)))
+        along = rows_of(self.delassus, entries)
+        unit = torch.zeros_like(along).scatter_(2, entries.unsqueeze(2), 1.0).unflatten(1, (-1, 3))
+        along = along.unflatten(1, (-1, 3))
+        d_pressed = unit[:, :, 0] - along[:, :, 0] / normal[..., None]  # (B, K, 3C)
+        d_pulled = unit[:, :, 1:] - along[:, :, 1:] / tangential[..., None, None]
         pressed = p[..., 0] - v[..., 0] / normal
         pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
         length = torch.linalg.vector_norm(pulled, dim=2)
-        touching = self.active & (pressed > 0)
-        slides = touching & (length > self.mu * pressed)
+        touching = active & (pressed > 0)
+        slides = touching & (length > mu * pressed)
         d_pressed = torch.where(touching[..., None], d_pressed, 0.0)
         safe = torch.where(slides, length, 1.0)
         y = pulled / safe[..., None]
         turned = d_pulled - y[..., None] * (y[..., None, :] @ d_pulled)
-        sliding = (self.mu * pressed / safe)[..., None, None] * turned + y[..., None] * (
-            self.mu[..., None] * d_pressed
-        )[:, :, None]
+        sliding = (mu * pressed / safe)[..., None, None] * turned + y[..., None] * (mu[..., None] * d_pressed)[
+            :, :, None
+        ]
         projected = torch.where(slides[..., None, None], sliding, torch.where(touching[..., None, None], d_pulled, 0.0))
         return (unit - torch.cat([d_pressed[:, :, None], projected], 2)).flatten(1, 2)
 
@@ -186,15 +190,15 @@ def _newton_step(law: ConeLaw, impulse: Tensor) -> Tensor:
     Contacts may be near by the hundred and bear nothing; the linear system is of those that are pressed alone.
     """
     pressed = law.pressed(impulse)
-    kept = torch.where(pressed.repeat_interleave(3, 1), impulse, 0.0)
     places = first_places(pressed)
-    own = dataclasses.replace(law, active=pressed).at(places)
     entries = entries_of(places)
-    found = kept.gather(1, entries)
-    matrix = own.matrix(found)
+    lost = torch.where(pressed.repeat_interleave(3, 1), 0.0, -impulse)
+    rows = law.matrix(impulse, places)
+    right = -law.map(impulse).flatten(1).gather(1, entries) - (rows @ lost[..., None])[..., 0]
+    matrix = rows.gather(2, entries.unsqueeze(1).expand(-1, entries.shape[1], -1))
     matrix.diagonal(dim1=1, dim2=2).add_(PROXIMAL)
-    step = torch.linalg.solve_ex(matrix, -own.map(found).flatten(1)[..., None])[0][..., 0]
-    return kept.scatter_add(1, entries, step) - impulse
+    step = torch.linalg.solve_ex(matrix, right[..., None])[0][..., 0]
+    return lost.scatter_add(1, entries, step)
 
 
 def _searched(law: ConeLaw, impulse: Tensor, step: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ __all__ = [
     "entries_of",
     "first_places",
     "independent_contacts",
+    "rows_of",
     "scaled_contacts",
     "without_padding",
 ]
@@ -108,9 +109,14 @@ def entries_of(places: Tensor) -> Tensor:
     return (3 * places.unsqueeze(2) + torch.arange(3, device=places.device)).flatten(1)
 
 
+def rows_of(matrix: Tensor, entries: Tensor) -> Tensor:
+    """Return the rows (B, n, 3C) of matrices (B, 3C, 3C) at some entries (B, n)."""
+    return matrix.gather(1, entries.unsqueeze(2).expand(-1, -1, matrix.shape[2]))
+
+
 def block_of(matrix: Tensor, entries: Tensor) -> Tensor:
     """Return the rows and columns (B, n, n) of matrices (B, 3C, 3C) at some entries (B, n)."""
-    rows = matrix.gather(1, entries.unsqueeze(2).expand(-1, -1, matrix.shape[2]))
+    rows = rows_of(matrix, entries)
     return rows.gather(2, entries.unsqueeze(1).expand(-1, entries.shape[1], -1))
 
 
