@@ -125,9 +125,8 @@ class ConeLaw:
         safe = torch.where(slides, length, 1.0)
         y = pulled / safe[..., None]
         turned = d_pulled - y[..., None] * (y[..., None, :] @ d_pulled)
-        sliding = (mu * pressed / safe)[..., None, None] * turned + y[..., None] * (mu[..., None] * d_pressed)[
-            :, :, None
-        ]
+        grown = (mu[..., None] * d_pressed)[:, :, None]
+        sliding = (mu * pressed / safe)[..., None, None] * turned + y[..., None] * grown
         projected = torch.where(slides[..., None, None], sliding, torch.where(touching[..., None, None], d_pulled, 0.0))
         return (unit - torch.cat([d_pressed[:, :, None], projected], 2)).flatten(1, 2)
 
