@@ -25,7 +25,7 @@ from torchdismech.snapshot import Snapshot
 from torchdismech.solve.newton import matrix_values
 from torchdismech.values import Values
 
-__all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root"]
+__all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "with_zeros"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
@@ -187,6 +187,11 @@ def gradients_at_root(
         at = equations.start.state.replace(q=position, velocity=velocity, time=time).detach()
         refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root, accepted)
     return tuple(_difference(a, b) for a, b in zip(direct, through_root, strict=True))
+
+
+def with_zeros(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
+    """Return gradients by the first of some tensors, zeros for None."""
+    return [torch.zeros_like(t) if g is None else g for g, t in zip(gradients, like, strict=False)]
 
 
 def _weighted(tensor: Tensor, weight: Tensor | float) -> Tensor:

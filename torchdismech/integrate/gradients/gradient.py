@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torchdismech.fused import differentiated
 from torchdismech.integrate.chunks import Part, parts_of
 from torchdismech.integrate.forward import held_values, solved_in_parts
-from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, gradients_at_root
+from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, gradients_at_root, with_zeros
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
@@ -136,9 +136,8 @@ class _Gradient(torch.autograd.Function):
                 given = part.of(q), part.counting(accepted), all_here, by_state
                 found = solved_gradients(own, own_needed, *given)
                 fitting = own.fitting
-                recorded = (
-                    None if part.whole else RecordedParts.of(recipe, fitting, needed, q, _whole(gradients, tensors))
-                )
+                if not part.whole:
+                    recorded = RecordedParts.of(recipe, fitting, needed, q, with_zeros(gradients, tensors))
             sums.add(part, found)
         by_tensors = sums.found()
         if not every:  # rows that were not solved are the state before
@@ -146,11 +145,6 @@ class _Gradient(torch.autograd.Function):
                 if gradient is not None:
                     by_tensors[k] = _with_rows(by_tensors[k], gradient, ~accepted)
         return by_tensors
-
-
-def _whole(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
-    """Return gradients by the first of some tensors, zeros for None."""
-    return [torch.zeros_like(t) if g is None else g for g, t in zip(gradients, like, strict=False)]
 
 
 def solved_gradients(

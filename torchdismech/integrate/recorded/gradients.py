@@ -25,7 +25,7 @@ from torchdismech.fused import differentiated, watched
 from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.forward import SolvedPart
-from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, StepRecipe, gradients_at_root
+from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, StepRecipe, gradients_at_root, with_zeros
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import warn_of_memory
 from torchdismech.model.registration import refuse_unregistered
@@ -240,8 +240,7 @@ def _recording(
     kept[0] += 1
     if kept[0] == (PASSES_BEFORE_RECORDING if q.is_cpu or recipe.model.has_user_hooks else 1):
         try:
-            whole = [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, gradients, strict=False)]
-            kept[1] = RecordedGradients(kind, recipe, inputs, q, whole)
+            kept[1] = RecordedGradients(kind, recipe, inputs, q, with_zeros(gradients, inputs))
         except Unrecordable:
             if q.is_cuda:
                 raise  # what is recorded there is known to be recordable, but for users' forces that promise it
@@ -340,22 +339,13 @@ class RecordedGradients:
         A step reads of some fields of the state before it nothing that has a gradient: no acceleration, mostly, and of
         the reference twist only on which branch it is. Within a run the gradients by these fields are therefore zero.
         """
-        if (
-            not q.is_cpu
-            or not any(self._unreached)
-            or any(
-                gradient is not None
-                for gradient, unreached in zip(gradients, self._unreached, strict=True)
-                if unreached
-            )
-        ):
+        given = [g is not None for g, unreached in zip(gradients, self._unreached, strict=True) if unreached]
+        if not q.is_cpu or not given or any(given):
             return self
         if self._without_zeros is None:
             own = [t.detach().requires_grad_(need) for t, need in zip(inputs, self._needs, strict=True)]
-            others = [
-                None if unreached else torch.zeros_like(field) if gradient is None else gradient
-                for unreached, field, gradient in zip(self._unreached, inputs, gradients, strict=False)
-            ]
+            every = zip(with_zeros(gradients, inputs), self._unreached, strict=True)
+            others = [None if unreached else gradient for gradient, unreached in every]
             self._without_zeros = RecordedGradients(self._kind, self._recipe, own, q, others)
         return self._without_zeros
 
