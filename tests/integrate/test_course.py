@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tests.integrate.recordings import INTEGRATORS, LOADS, plates, rods_on_cpu, surface_loads
-from torchdismech import BDF2, Control, ImplicitEuler, forces, rollout, trainable, unroll
+from models import ResidualEnergy
+from tests.integrate.recordings import INTEGRATORS, LOADS, Wind, plates, rods_on_cpu, surface_loads
+from tests.rods import rod_through
+from torchdismech import BDF2, Circle, Control, ImplicitEuler, Material, forces, rollout, trainable, unroll
 from torchdismech.errors import FailureWarning
 from torchdismech.integrate.recorded.step import RecordedStep
 
@@ -79,6 +81,71 @@ def test_shells(load, courses):
     model = plates(surface_loads()[load](), "midedge")
     constant = trainable.scaled(model, ["midedge.stiffness"])
     assert_same(model, ImplicitEuler(2e-3), list(constant.parameters()), 2, courses)
+
+
+class Breeze(forces.Force):
+    """A force of a user's that is the same throughout a step, and says that recordings may hold it."""
+
+    constant = records = True
+
+    def __init__(self):
+        super().__init__()
+        self.strength = torch.nn.Parameter(torch.tensor(1e-4, dtype=torch.float64))
+
+    def forward(self, state, control):
+        """Return the force (B, n), which grows with time."""
+        return self.strength * (1 + state.time[:, None]) * torch.ones_like(state.q)
+
+
+def helix(*loads):
+    """Return the builder of a curved rod that loads act on."""
+    t = torch.linspace(0, 1, 9, dtype=torch.float64)
+    points = torch.stack([0.2 * t, 0.03 * torch.cos(6 * t), 0.03 * torch.sin(6 * t)], dim=1)
+    return rod_through(points.numpy(), Circle(2e-3), Material(1e6, 1000.0), list(loads), "end")
+
+
+class Mute(Breeze):
+    """A force that inherits from one that says `records`, and does not say so itself."""
+
+
+USERS = {"in the step": Wind, "explicit": functools.partial(Wind, explicit=True), "constant": Breeze}
+
+
+@pytest.mark.parametrize("method", ["euler", "bdf2"])
+@pytest.mark.parametrize("force", USERS)
+def test_users_forces_that_say_records(force, method, courses):
+    """Hold learned forces, and their gradients by weights, which are others in a second course."""
+    wind = USERS[force]()
+    model = rods_on_cpu(2, wind)
+    for _ in range(2):
+        assert_same(model, METHODS[method](), list(wind.parameters()), 2, courses)
+        courses.clear()
+        with torch.no_grad():
+            for weight in wind.parameters():
+                weight.mul_(1.1)
+    alone, _ = METHODS[method]().step(model, model.initial_state(batch=2))
+    after, went = METHODS[method]().steps(model, model.initial_state(batch=2), 1)
+    assert went.count == 1 and torch.equal(after.q, alone.q)
+
+
+def test_a_learned_energy(courses):
+    """Hold an energy that says `records`, and its gradients by weights."""
+    energy = ResidualEnergy(hidden=(4,))
+    with torch.no_grad():
+        energy.network[-1].weight.add_(0.1)  # the energy is zero before it has learned something
+    builder = helix(forces.Gravity((0, 0, -9.81)))
+    builder.add_energy("bend_twist", energy)
+    weights = [energy.network[0].weight, energy.network[-1].weight]
+    assert_same(builder.finalize(compile=False), ImplicitEuler(2e-3), weights, 2, courses)
+
+
+def test_users_forces_that_say_nothing_go_one_by_one(courses):
+    """Ask them in each step, also where others say that they need not be."""
+    for silent in (Mute(), Wind()):
+        model = helix(Wind(), silent).finalize(compile=False)
+        one_by_one(model, model.initial_state(batch=2), ImplicitEuler(2e-3))
+        unroll(model, model.initial_state(batch=2), ImplicitEuler(2e-3), 5)
+        assert bool(courses) == isinstance(silent, Wind)
 
 
 class Pull:

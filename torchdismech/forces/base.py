@@ -42,8 +42,9 @@ class Force(nn.Module):
     drag : whether the force is a function of velocity alone, none where nothing moves: equilibria do not feel it.
     compiles : whether `forward` and `derivatives`, which have to be in closed form, may be part of a compiled step:
         they are nothing but operations on tensors of the state and of the force, and look at no number.
-    records : whether a recording of steps (a tape on a CPU, a CUDA graph on a GPU) may hold a force of one's own that
-        changes within a step; one robot then takes a fifth of the time. Its Python runs in the first steps of a run
+    records : whether a recording of steps (a tape on a CPU, a CUDA graph on a GPU) may hold a force of one's own; one
+        robot then takes a fifth of the time, and less in runs, as nothing is asked of it between two steps. On a GPU
+        that is for forces that change within a step. Its Python runs in the first steps of a run
         and is replayed from then on, until something changes that a look at the force shows: numbers, strings, tuples
         and functions in its attributes, `training`, hooks, modules, buffers that are others. Numbers of parameters may
         change at any time. `forward` and `derivatives` then read nothing else that changes (lists, globals, files),

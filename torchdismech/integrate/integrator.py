@@ -28,6 +28,7 @@ from torchdismech.integrate.inspection import (
     saved_elsewhere,
 )
 from torchdismech.integrate.problem import StepProblem, Take
+from torchdismech.integrate.recorded.kinds import holds_hooks
 from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, attempts_at_step
@@ -270,9 +271,7 @@ class SteppingMethod(ABC):
         """Check the input and take the step. If controls of later steps are given, recorded steps take those, too."""
         snapshot = model.snapshot()
         problem = self._problem(model, state, control, running, snapshot)
-        if model.has_user_hooks:
-            with apart_from_checkpoints():
-                model.try_hooks_in_other_modes(snapshot)
+        self._try_hooks(model, snapshot)
         problem = problem.replace(following=self._following(problem, control, later))
         acting = problem.control.replace(values=control.values)
         with problem.values.in_place():
@@ -286,10 +285,17 @@ class SteppingMethod(ABC):
             warn(f"{self._occasion(state)}: {cause}", RuntimeWarning)
         return after, info
 
+    @staticmethod
+    def _try_hooks(model: Model, snapshot: Snapshot) -> None:
+        """Try what users wrote, if there is any, in modes of training in which it was not tried."""
+        if model.has_user_hooks:
+            with apart_from_checkpoints():
+                model.try_hooks_in_other_modes(snapshot)
+
     def _following(self, problem: StepProblem, control: Control, later: Sequence[Control]) -> Sequence[Control]:
         """Return the controls of later steps, as far as they may be taken along with the step of this control."""
         model = problem.model
-        if not later or model.has_user_hooks or problem.values or control.pose is not None:
+        if not later or problem.values or control.pose is not None or not holds_hooks(model):
             return ()  # each step is looked at, or has a target of its own
         alike = controls_alike(model, problem.state, control, later)
         return [problem.control if own is control else own for own in alike]
@@ -381,17 +387,21 @@ class Integrator(SteppingMethod):
         """Return where steps with these controls lead, as one function to autograd.
 
         None if the first step must be taken by itself: it is not recorded as a whole; the model has hooks of users'
-        own; the control sets poses or values, or needs a gradient; a robot fails; the state is on a GPU; the batch is
-        too large to keep several states.
+        own that do not say `records`; the control sets poses or values, or needs a gradient; a robot fails; the state
+        is on a GPU; the batch is too large to keep several states.
         """
         control = next(controls)
-        if model.has_user_hooks or control.pose is not None or control.values or not state.q.is_cpu:
+        if control.pose is not None or control.values or not state.q.is_cpu or not holds_hooks(model):
             return None
         if torch.is_grad_enabled() and saved_elsewhere():
             return None  # a checkpoint takes all once more, when courses may be other ones
         with model.lock:
             refuse_transforms(model, state, control)
-            problem = self._problem(model, state, control, snapshot=model.snapshot())
+            snapshot = model.snapshot()
+            problem = self._problem(model, state, control, snapshot=snapshot)
+            self._try_hooks(model, snapshot)
+            if torch.is_grad_enabled():
+                refuse_hidden_tensors(model, state, control, snapshot)
             problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
             problem = problem.with_plane()  # by which recordings are found
             most = most_in_a_course(problem.state)

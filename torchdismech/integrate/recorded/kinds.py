@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.recorded.declared import PLAIN, declares_records, hooked, is_foreign, settings
+from torchdismech.integrate.recorded.declared import PLAIN, declares_records, hooked, is_foreign, settings, unseen
 from torchdismech.magnetics.fields import Timed
 from torchdismech.model import Model
 from torchdismech.model.mechanics import StepStart
 from torchdismech.robot.state import Control
 from torchdismech.snapshot import Snapshot, own_tensors
-from torchdismech.values import Place, Values, tensor_at, tensors_of
+from torchdismech.values import Place, Values, every_module, tensor_at, tensors_of
 
-__all__ = ["StepKind", "calls_others", "modules_below", "odd", "varying"]
+__all__ = ["StepKind", "calls_others", "declared", "holds_hooks", "modules_below", "odd", "varying"]
 
 A_STEP = 3  # iterations of a step that counts for one: as many as smooth steps take
 
@@ -53,9 +53,11 @@ class StepKind:
 
     def __init__(self, problem: StepProblem, wait: int):
         self.wait, self.plane = wait, problem.plane
-        self.all_forces = problem.model.device.type == "cpu" and all(_is_known(force) for force in problem.model.forces)
+        self.all_forces = problem.model.device.type == "cpu" and all(map(_is_held, problem.model.forces))
         self._modules = list(modules_below(self._roots(problem.model)))
-        self.of_users = [module for module in modules_below(declared(problem.model)) if is_foreign(module)]
+        looked_at = {*map(id, self._modules)}
+        said = (module for module in modules_below(declared(problem.model)) if id(module) in looked_at)
+        self.of_users = [module for module in said if is_foreign(module)]
         movable = [{*getattr(module, "per_robot", ())} for module in self._modules]
         for module, names in zip(self._modules, movable, strict=True):
             names |= {name for owner, name in problem.values.tensors if owner is module}
@@ -226,13 +228,24 @@ def varying(model: Model) -> list[Force]:
 
 
 def declared(model: Model) -> list[nn.Module]:
-    """Return the users' forces that change within a step, and on a CPU their elastic laws, which say `records`.
+    """Return the users' forces, and on a CPU their elastic laws, which say `records`.
 
-    On a GPU elastic terms of users' are recorded as torch.compile makes them.
+    On a GPU forces that do not change within a step are not recorded, and elastic terms of users' are as torch.compile
+    makes them.
     """
-    terms = model.terms if model.device.type == "cpu" else []
-    owners = [*varying(model), *(module for term in terms for module in term.modules())]
+    on_cpu = model.device.type == "cpu"
+    terms = (module for term in model.terms for module in term.modules())
+    owners = [*model.forces, *terms] if on_cpu else varying(model)
     return [owner for owner in owners if declares_records(owner)]
+
+
+def holds_hooks(model: Model) -> bool:
+    """Return whether all that users wrote in a model says `records`: then none of it is called between two steps."""
+    if not model.has_user_hooks:
+        return True
+    said = {id(module) for owner in declared(model) for module in owner.modules()}
+    users = (m for m in every_module(model) if is_foreign(m) or getattr(m, "runs_users_code", False))
+    return all(id(module) in said for module in users)
 
 
 def calls_others(module: nn.Module) -> bool:
@@ -249,8 +262,10 @@ def _of_library(value: Any) -> bool:
     return str(getattr(value, "__module__", "")).partition(".")[0] == "torchdismech"
 
 
-def _is_known(force: Force) -> bool:
-    """Return whether a force is the library's own, with nothing of a user's in it."""
+def _is_held(force: Force) -> bool:
+    """Return whether recordings hold a force: one of the library's, with nothing of a user's in it, or that says so."""
+    if declares_records(force):
+        return unseen(modules_below([force])) is None
     return all(is_own(module) and not calls_others(module) for module in force.modules())
 
 
