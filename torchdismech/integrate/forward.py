@@ -22,7 +22,7 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of, recording_of
-from torchdismech.integrate.recorded.step import OnStep, RecordedStep
+from torchdismech.integrate.recorded.step import RecordedStep, StepKeeper
 from torchdismech.integrate.step import solved_step
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values, per_robot
@@ -53,7 +53,7 @@ class StateStore(Protocol):
         """How many steps are worth taking: as many as those robots took that took the fewest."""
         ...
 
-    def of_part(self, part: Part) -> OnStep:
+    def of_part(self, part: Part) -> StepKeeper:
         """Return what takes those of some robots."""
         ...
 

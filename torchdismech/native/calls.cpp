@@ -1,4 +1,5 @@
-// Calls of compiled functions, one after the other: a recorded step is one call from Python instead of many.
+// Calls of compiled functions, one after the other: a recorded step is one call from Python instead of many, and so are
+// many steps, as long as nothing in them is for Python.
 
 #include <cstdint>
 #include <cstring>
@@ -42,6 +43,82 @@ With with(std::size_t count, std::index_sequence<K...>) {
   return all[count];
 }
 
+int64_t made(const Call& one) {
+  return with(one.count, std::make_index_sequence<MOST + 1>())(one.function, one.arguments);
+}
+
+struct Calls {
+  int64_t count;
+  const Call* calls;
+};
+
+// Make calls in turn; whether each returned what is expected.
+bool all_made(const Calls& some) {
+  for (int64_t k = 0; k < some.count; ++k) {
+    const int64_t returned = made(some.calls[k]);
+    if (some.calls[k].expected >= 0 && returned != some.calls[k].expected) return false;
+  }
+  return true;
+}
+
+// A place in memory, and what is to stand there in each step.
+struct Varying {
+  int64_t* place;
+  const int64_t* values;
+};
+
+// Bytes that are all zero after a step that went well.
+struct Zeros {
+  const char* begin;
+  int64_t bytes;
+};
+
+bool holds(const Zeros& zeros) {
+  for (int64_t k = 0; k < zeros.bytes; ++k)
+    if (zeros.begin[k]) return false;
+  return true;
+}
+
+// A step: what it is given, its set-up, its rounds (none where `round` is empty), its end, and what is done with it. A
+// round writes the flags that `solve.newton.plain_round` returns.
+struct Steps {
+  Calls given, set_up, round, last_round, end, kept, handed_on;
+  const bool *flags, *last_flags;
+  int64_t checks;
+  const Zeros* checked;
+  int64_t varying;
+  const Varying* varied;
+};
+enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST };
+
+// What ended some steps: the order is that of `Ended` in steps.py.
+enum Ended { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED };
+
+// Take rounds until no row is to be moved.
+Ended searched(const Steps& steps) {
+  bool with_matrix = true, more = true;
+  while (more) {
+    if (!all_made(with_matrix ? steps.round : steps.last_round)) return UNEXPECTED;
+    const bool* flags = with_matrix ? steps.flags : steps.last_flags;
+    if (flags[BAD] || flags[LOST]) return SEARCH;
+    more = flags[MORE];
+    with_matrix = flags[FAR] || !with_matrix;  // a round that was to be the last and was not is taken once more
+  }
+  return ALL_TAKEN;
+}
+
+// Take a step; nothing is done with one that did not go well.
+Ended taken(const Steps& steps, int64_t number) {
+  for (int64_t k = 0; k < steps.varying; ++k) *steps.varied[k].place = steps.varied[k].values[number];
+  if (!all_made(steps.given) || !all_made(steps.set_up)) return UNEXPECTED;
+  if (steps.round.count)
+    if (const Ended ended = searched(steps)) return ended;
+  if (!all_made(steps.end)) return UNEXPECTED;
+  for (int64_t k = 0; k < steps.checks; ++k)
+    if (!holds(steps.checked[k])) return CHECK;
+  return all_made(steps.kept) && all_made(steps.handed_on) ? ALL_TAKEN : UNEXPECTED;
+}
+
 }  // namespace
 
 extern "C" {
@@ -58,10 +135,18 @@ int64_t all_hold(int64_t count, const bool* flags) {
 // what it returned in `result`; `count` where there is none.
 int64_t calls_in_turn(int64_t count, const Call* calls, int64_t* result, int64_t first) {
   for (int64_t k = first; k < count; ++k) {
-    const Call& one = calls[k];
-    *result = with(one.count, std::make_index_sequence<MOST + 1>())(one.function, one.arguments);
-    if (one.expected >= 0 && *result != one.expected) return k;
+    *result = made(calls[k]);
+    if (calls[k].expected >= 0 && *result != calls[k].expected) return k;
   }
+  return count;
+}
+
+// Take the steps from number `first` up to `count`, as long as each goes well. Returns the number of the one that did
+// not, and why in `ended`; `count` where there is none.
+int64_t steps_in_turn(const Steps* steps, int64_t first, int64_t count, int64_t* ended) {
+  *ended = ALL_TAKEN;
+  for (int64_t k = first; k < count; ++k)
+    if ((*ended = taken(*steps, k)) != ALL_TAKEN) return k;
   return count;
 }
 

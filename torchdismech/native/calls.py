@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.native.compiled import Unavailable, library
 from torchdismech.native.taping import taped
 
-__all__ = ["CompiledCall", "compiled_call", "in_turn", "unless_all"]
+__all__ = ["CallTable", "CompiledCall", "InTurn", "compiled_call", "unless_all"]
 
 
 @dataclass(frozen=True)
@@ -82,31 +82,45 @@ def _worked(work: Callable[..., Any], _: int, *given: Tensor) -> None:
     work(*given)
 
 
-def in_turn(calls: Sequence[CompiledCall]) -> Callable[[], None]:
-    """Return what makes these calls, one after the other.
+class CallTable:
+    """Calls as compiled code reads them.
+
+    Attributes
+    ----------
+    calls : one after the other.
+    address : of the table.
+    """
+
+    def __init__(self, calls: Sequence[CompiledCall]):
+        self.calls = list(calls)
+        self._arguments = [np.array(call.arguments, dtype=np.int64) for call in calls]
+        rows = [
+            (_address(call.function), len(given), given.ctypes.data, -1 if call.expected is None else call.expected)
+            for call, given in zip(calls, self._arguments, strict=True)
+        ]
+        self._table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        self.address: int = self._table.ctypes.data
+
+
+class InTurn:
+    """Calls, one after the other.
 
     Raises
     ------
     Unavailable : there is no compiled code.
     """
-    arguments = [np.array(call.arguments, dtype=np.int64) for call in calls]
-    table = np.array(
-        [
-            (_address(call.function), len(given), given.ctypes.data, -1 if call.expected is None else call.expected)
-            for call, given in zip(calls, arguments, strict=True)
-        ],
-        dtype=np.int64,
-    )
-    result = np.zeros(1, dtype=np.int64)
-    made = partial(library().code.calls_in_turn, len(table), table.ctypes.data, result.ctypes.data)
-    return partial(_make, made, list(calls), result, (table, arguments))
 
+    def __init__(self, calls: Sequence[CompiledCall]):
+        self.table, self._result = CallTable(calls), np.zeros(1, dtype=np.int64)
+        self._count = len(self.table.calls)
+        self._make = partial(library().code.calls_in_turn, self._count, self.table.address, self._result.ctypes.data)
 
-def _make(made: Callable[[int], int], calls: list[CompiledCall], result: np.ndarray, _kept: tuple) -> None:
-    first = 0
-    while (unexpected := made(first)) < len(calls):
-        calls[unexpected].unexpected(int(result[0]))
-        first = unexpected + 1
+    def __call__(self) -> None:
+        """Make the calls."""
+        first = 0
+        while (unexpected := self._make(first)) < self._count:
+            self.table.calls[unexpected].unexpected(int(self._result[0]))
+            first = unexpected + 1
 
 
 def _address(function: Callable) -> int:

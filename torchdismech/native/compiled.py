@@ -349,6 +349,7 @@ def _declare_chains(code: ctypes.CDLL) -> None:
 def _declare_tapes(code: ctypes.CDLL) -> None:
     """Say what tapes call."""
     code.calls_in_turn.argtypes, code.calls_in_turn.restype = [NUMBER, ARRAY, ARRAY, NUMBER], NUMBER
+    code.steps_in_turn.argtypes, code.steps_in_turn.restype = [ARRAY, NUMBER, NUMBER, ARRAY], NUMBER
     code.all_hold.argtypes, code.all_hold.restype = [NUMBER, ARRAY], NUMBER
     code.most_arguments.restype = NUMBER
     code.copies_in_turn.argtypes, code.copies_in_turn.restype = [NUMBER, ARRAY], None

@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torchdismech.native.calls import CompiledCall
 from torchdismech.native.compiled import library
 
-__all__ = ["Rows", "Untabled", "carried_out", "rows_of"]
+__all__ = ["Rows", "Untabled", "carried_out", "place_of", "rows_of"]
 
 # in the order of strided.cpp
 CODES = (
@@ -63,6 +63,8 @@ class Rows:
 
     def add(self, name: str, out: Tensor, *read: Tensor, along: int = 0, places: int = 0) -> None:
         """Add an operation that writes `out`; what it reads broadcasts to that."""
+        if any(tensor.dtype not in TYPES for tensor in (out, *read)):
+            raise Untabled(name)
         made, kind = TYPES[out.dtype], TYPES[read[-1].dtype if name == "where" else read[0].dtype]
         if out.numel():
             of_all = [_strides(x, out.shape) for x in (out, *read)]
@@ -121,6 +123,11 @@ def carried_out(rows: Sequence[Rows]) -> CompiledCall:
     table = np.array([number for part in rows for number in part.numbers], dtype=np.int64).reshape(-1, ROW)
     arguments = (len(table), table.ctypes.data)
     return CompiledCall(library().code.strided_operations, arguments, len(table), _refuse, (table,))
+
+
+def place_of(row: int, operand: int) -> int:
+    """Return where in a table the address of an operand of a row stands [bytes from its begin]."""
+    return 8 * (row * ROW + 5 + DIMS + operand * (1 + DIMS))
 
 
 def _refuse(done: int, table: np.ndarray) -> None:

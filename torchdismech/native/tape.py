@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchdismech.native.calls import CompiledCall, compiled_call, in_turn
+from torchdismech.native.calls import CallTable, CompiledCall, InTurn, compiled_call
 from torchdismech.native.compiled import Unavailable, library
 from torchdismech.native.pool import Pool
 from torchdismech.native.strided import Rows, Untabled, carried_out, rows_of
@@ -64,6 +64,14 @@ class Tape(Generic[T]):
     pool: Pool
     calls_torch: bool = True
     reads: frozenset[int] | None = None
+
+    @property
+    def table(self) -> CallTable | None:
+        """All that the tape does, as compiled code reads it; None where not all of it is calls of compiled code."""
+        if not self.operations:
+            return CallTable(())
+        first, *others = self.operations
+        return first.table if isinstance(first, InTurn) and not others else None
 
     def replay(self) -> T:
         """Run the operations; return the outputs. Gradients are not recorded."""
@@ -244,7 +252,7 @@ class _Recorder(TorchDispatchMode):
         calls_torch, needed = False, list(self._needed(outputs))
         for compiled, group in groupby(_calls(needed), lambda call: isinstance(call, CompiledCall)):
             calls: list[Any] = list(group)
-            found += [in_turn(calls)] if compiled else calls
+            found += [InTurn(calls)] if compiled else calls
             calls_torch |= not compiled
         return Tape(tuple(found), outputs, self.memory, self._pool, calls_torch, _read_by(needed, outputs))
 

@@ -25,7 +25,7 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedSteps
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of
-from torchdismech.integrate.recorded.step import OnStep, RecordedStep
+from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.robot.state import Control, State, tensor_fields
 
 __all__ = ["Course", "course_of", "goes_on"]
@@ -125,7 +125,7 @@ class _CourseStates:
 
     def __init__(self, state: State, steps: int):
         self.names = tensor_fields(state)
-        self._counts: dict[int, int] = {}  # of steps, by the numbers of parts
+        self.counts: dict[int, int] = {}  # of steps, by the numbers of parts
         self.fields = [field.new_empty(steps + 1, *field.shape) for field in state.fields()]
         self.infos: StepInfo | None = None
         self._steps, self._batch = steps, state.batch
@@ -134,23 +134,14 @@ class _CourseStates:
     @property
     def most(self) -> int:
         """How many steps are worth taking: as many as those robots took that took the fewest."""
-        return min(self._counts.values(), default=self._steps)
+        return min(self.counts.values(), default=self._steps)
 
-    def of_part(self, part: Part) -> OnStep:
-        """Return what keeps the states of some robots after a step of a number, from 0 on."""
-        own = [_steps_of(part, field)[1:] for field in self.fields]
-        self._counts[part.number] = 0
+    def of_part(self, part: Part) -> _PartStates:
+        """Return what keeps the states of some robots."""
+        self.counts[part.number] = 0
+        return _PartStates(self, part)
 
-        def keep(number: int, after: State, info: StepInfo) -> None:
-            if number == 0:
-                own.extend(_steps_of(part, tensor) for tensor in self._infos_like(info).tensors())
-            found = [part.found(tensor) for tensor in (*after.fields(), *info.tensors())]
-            torch._foreach_copy_([steps[number] for steps in own], found)
-            self._counts[part.number] = number + 1
-
-        return keep
-
-    def _infos_like(self, info: StepInfo) -> StepInfo:
+    def infos_like(self, info: StepInfo) -> StepInfo:
         """Return the infos, made for what the first step of some robots says."""
         if self.infos is None:
             shape = (self._steps, self._batch)
@@ -158,9 +149,32 @@ class _CourseStates:
         return self.infos
 
 
-def _steps_of(part: Part, tensor: Tensor) -> Sequence[Tensor]:
-    """Return what counts of some robots, step by step, of a tensor (T, B, ...) of all."""
-    return part.found(part.of(tensor, 1), 1).unbind(0)
+class _PartStates:
+    """Keeps the states of some robots of a course, and how their steps went."""
+
+    def __init__(self, states: _CourseStates, part: Part):
+        self._states, self._part = states, part
+        self._fields = [self._steps(field)[1:] for field in states.fields]
+
+    def keep(self, number: int, after: State, info: StepInfo) -> None:
+        """Keep those after a step, counted from 0."""
+        kept = self.keeps(after, info)
+        torch._foreach_copy_([places[number] for _, places in kept], [found for found, _ in kept])
+        self.count(number + 1)
+
+    def keeps(self, after: State, info: StepInfo) -> list[tuple[Tensor, Tensor]]:
+        """Return what is kept of a step, and where, for each step (T, ...)."""
+        infos = [self._steps(tensor) for tensor in self._states.infos_like(info).tensors()]
+        found = [self._part.found(tensor) for tensor in (*after.fields(), *info.tensors())]
+        return list(zip(found, [*self._fields, *infos], strict=True))
+
+    def count(self, steps: int) -> None:
+        """Learn how many steps are kept."""
+        self._states.counts[self._part.number] = steps
+
+    def _steps(self, tensor: Tensor) -> Tensor:
+        """Return what counts of these robots, of a tensor (T, B, ...) of all."""
+        return self._part.found(self._part.of(tensor, 1), 1)
 
 
 class _Course(torch.autograd.Function):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,9 +67,12 @@ class StaticProblem:
 
     def give_control(self, control: Control) -> None:
         """Write another control to the static buffers, one that sets the same fields."""
-        static = self.problem.control.tensors().values()
-        for own, given in zip(static, control.tensors().values(), strict=True):
+        for own, given in zip(self.control_tensors(), control.tensors().values(), strict=True):
             own.copy_(given)
+
+    def control_tensors(self) -> Iterable[Tensor]:
+        """Return the static buffers of the control."""
+        return self.problem.control.tensors().values()
 
     def _expanded(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs, those expanded whose buffers have other shapes."""

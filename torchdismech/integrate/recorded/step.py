@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -38,18 +38,34 @@ from torchdismech.integrate.step import (
     step_to,
 )
 from torchdismech.native.graphs import Recording, recorded
+from torchdismech.native.steps import EachStep, Ended, StepsInTurn, VaryingRows
+from torchdismech.native.strided import Untabled
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
 from torchdismech.solve.newton import Measure, Move, Progress, Trial, begun, plain_round, resumed, tried
 from torchdismech.solve.search import NewtonOptions, Root
 
-__all__ = ["OnStep", "RecordedStep"]
+__all__ = ["RecordedStep", "StepKeeper"]
 
-# takes the number of a step among several, the states after it, and how it went
-OnStep = Callable[[int, State, StepInfo], None]
-
+WORTH_A_TABLE = 4  # steps from which on writing a table of them takes less time than Python between them
 MAX_NUMBERS_OF_TRIALS = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
+
+
+class StepKeeper(Protocol):
+    """Keeps the states after each of some steps, and how these went."""
+
+    def keep(self, number: int, after: State, info: StepInfo) -> None:
+        """Keep those of a step, counted from 0, which the next one writes anew."""
+        ...
+
+    def keeps(self, after: State, info: StepInfo) -> Sequence[tuple[Tensor, Tensor]]:
+        """Return what is kept of a step, and where, for each step (T, ...)."""
+        ...
+
+    def count(self, steps: int) -> None:
+        """Learn how many steps are kept."""
+        ...
 
 
 @contextmanager
@@ -105,7 +121,7 @@ class RecordedStep:
         info: StepInfo,
         controls: Sequence[Control],
         divisible: bool,
-        keep: OnStep | None = None,
+        keeper: StepKeeper | None = None,
     ) -> tuple[State, StepInfo]:
         """Take the remaining steps of a list of controls, the first of which was taken already.
 
@@ -115,26 +131,70 @@ class RecordedStep:
         ----------
         after, info : of the first.
         divisible : see `StepProblem`; then they end before a step that some robot fails, which is for its parts.
-        keep : takes the states after each of the steps, which the next one writes anew, up to one that a robot fails.
+        keeper : keeps the states after each of the steps, up to one that a robot fails.
         """
-        unless_failed = divisible or keep is not None
+        unless_failed = divisible or keeper is not None
         if unless_failed and self._failed(info):
             return after, info
         went = self._no_steps(info)
-        if keep is not None:
-            keep(0, after, info)
+        if keeper is not None:
+            keeper.keep(0, after, info)
         self._hand_on(after, info)
-        for taken in range(1, len(controls)):
-            if controls[taken] is not controls[taken - 1]:
-                self._static.give_control(controls[taken])
-            self._setup.replay()
-            after, info = self.taken(divisible)
+        in_turn, number = self._in_turn(controls, keeper), 1
+        while number < len(controls):
+            ended = Ended.UNEXPECTED
+            if in_turn is not None:
+                number, ended = in_turn.taken(number, len(controls))
+                if keeper is not None:
+                    keeper.count(number)
+            after, info = self._taken_on(ended, controls, number, divisible)
+            if ended is Ended.ALL_TAKEN:
+                break
             if unless_failed and self._failed(info):
-                return self._problem.state, replaced(went, count=taken)
-            if keep is not None:
-                keep(taken, after, info)
+                return self._problem.state, replaced(went, count=number)
+            if keeper is not None:
+                keeper.keep(number, after, info)
             self._hand_on(after, info)
+            number += 1
         return after, replaced(went, count=len(controls))
+
+    def _taken_on(
+        self, ended: Ended, controls: Sequence[Control], number: int, divisible: bool
+    ) -> tuple[State, StepInfo]:
+        """Return the states after the step at which compiled code has ended, or after the last, and how it went."""
+        suspect = self._end.outputs[2]
+        if ended is Ended.UNEXPECTED:
+            if controls[number] is not controls[number - 1]:
+                self._static.give_control(controls[number])
+            self._setup.replay()
+            return self.taken(divisible)
+        if ended is Ended.SEARCH or (ended is Ended.CHECK and suspect is not None and bool(suspect)):
+            with self.values.in_place():
+                return self.finished(divisible)
+        assert self._ended is not None
+        return self._ended
+
+    def _in_turn(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepsInTurn | None:
+        """Return what takes steps with these controls without Python; None where something in them is for Python."""
+        if self._ended is None or len(controls) < WORTH_A_TABLE:
+            return None
+        tapes = (self._setup, self._round, self._last_round, self._end, self._handing_on)
+        tables = [tape.table for tape in tapes if isinstance(tape, Tape)]
+        parts = [table for table in tables if table is not None]
+        given, kept = VaryingRows(), VaryingRows()
+        try:
+            if any(control is not controls[0] for control in controls):
+                for own, each in zip(self._static.control_tensors(), _by_field(controls), strict=True):
+                    given.add("copy", own, EachStep.of(each))
+            for found, places in () if keeper is None else keeper.keeps(*self._ended):
+                kept.add("copy", EachStep.along(places), found)
+        except Untabled:
+            return None
+        if len(parts) < len(tapes):
+            return None
+        _, status, suspect, _ = self._end.outputs
+        flags = [self._round.outputs, self._last_round.outputs]
+        return StepsInTurn(parts, given, kept, flags, [status] if suspect is None else [suspect, status])
 
     def taken(self, divisible: bool) -> tuple[State, StepInfo]:
         """Return the states after the step that was set up, and how it went; what is not recorded runs as without.
@@ -354,6 +414,11 @@ class _RecordedTrials:
 
 def _tried(equations: StepEquations, measure: Measure, with_matrix: bool, *move: Tensor) -> Trial:
     return tried(equations, Move._make(move), measure, with_matrix, with_noise=False)
+
+
+def _by_field(controls: Sequence[Control]) -> list[tuple[Tensor, ...]]:
+    """Return the tensors of controls that set the same fields, field by field."""
+    return list(zip(*(control.tensors().values() for control in controls), strict=True))
 
 
 def _apart(at: Progress) -> Progress:

@@ -1,0 +1,134 @@
+"""Recorded steps one after the other by compiled code (`calls.cpp`), as long as nothing in them is for Python.
+
+Of one robot a step takes a third of a millisecond, and Python between the parts of it took as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from torchdismech.native.calls import CallTable
+from torchdismech.native.compiled import library
+from torchdismech.native.strided import Rows, Untabled, carried_out, place_of
+
+__all__ = ["NO_CALLS", "EachStep", "Ended", "StepsInTurn", "VaryingRows"]
+
+NO_CALLS = CallTable(())
+
+
+class Ended(IntEnum):
+    """What ended some steps, in the order of calls.cpp."""
+
+    ALL_TAKEN = 0
+    SEARCH = 1  # a round of the search was none that recordings take
+    CHECK = 2  # something that is zero after a step that went well was not
+    UNEXPECTED = 3  # a call did not return what is expected: the step is to be taken from its set-up on
+
+
+@dataclass(frozen=True)
+class EachStep:
+    """A tensor for each step.
+
+    Attributes
+    ----------
+    first : that of the first step; the others are like it.
+    addresses : (T,) of all.
+    """
+
+    first: Tensor
+    addresses: np.ndarray
+
+    @classmethod
+    def along(cls, tensor: Tensor, backward: bool = False) -> EachStep:
+        """Return the tensors along the first dimension (T, ...), from the last on if `backward`."""
+        numbers = np.arange(len(tensor))[:: -1 if backward else 1]
+        addresses = tensor.data_ptr() + numbers * (tensor.stride(0) * tensor.element_size())
+        return cls(tensor[-1 if backward else 0], addresses)
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> EachStep:
+        """Return some tensors.
+
+        Raises
+        ------
+        Untabled : they do not lie alike in memory.
+        """
+        first = tensors[0]
+        if any(t.shape != first.shape or t.stride() != first.stride() or t.dtype != first.dtype for t in tensors):
+            raise Untabled("tensors that lie differently")
+        return cls(first, np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64))
+
+
+class VaryingRows:
+    """Operations on tensors, of which some are others in each step."""
+
+    def __init__(self) -> None:
+        self._rows = Rows()
+        self._varying: list[tuple[int, int, EachStep]] = []
+
+    def add(self, name: str, *operands: Tensor | EachStep) -> None:
+        """Add an operation that writes the first operand and reads the others.
+
+        Raises
+        ------
+        Untabled : there is no row for it.
+        """
+        number = len(self._rows.numbers)
+        self._rows.add(name, *(own.first if isinstance(own, EachStep) else own for own in operands))
+        if len(self._rows.numbers) > number:  # there are numbers in it
+            self._varying += [(number, k, own) for k, own in enumerate(operands) if isinstance(own, EachStep)]
+
+    def table(self) -> tuple[CallTable, list[tuple[int, np.ndarray]]]:
+        """Return the calls that do it, and the places that vary, with what stands there in each step."""
+        if not self._rows.numbers:
+            return NO_CALLS, []
+        call = carried_out([self._rows])
+        (numbers,) = call.given
+        varying = [(numbers.ctypes.data + place_of(row, k), own.addresses) for row, k, own in self._varying]
+        return CallTable([call]), varying
+
+
+class StepsInTurn:
+    """Steps one after the other.
+
+    Parameters
+    ----------
+    parts : of a step, in turn: its set-up, a round with the next matrix and one without, its end, and what hands on
+        what it led to. Without rounds the set-up is all of it.
+    given, kept : what is done before and after each of them.
+    flags : of both kinds of rounds, as `solve.newton.plain_round` returns them.
+    checks : tensors that are all zero after a step that went well.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[CallTable],
+        given: VaryingRows,
+        kept: VaryingRows,
+        flags: Sequence[Tensor],
+        checks: Sequence[Tensor],
+    ):
+        set_up, with_matrix, without, end, handed_on = parts
+        before, varying = given.table()
+        after, more = kept.table()
+        varying += more
+        calls = (before, set_up, with_matrix, without, end, after, handed_on)
+        self._places = np.array([(place, values.ctypes.data) for place, values in varying], dtype=np.int64)
+        self._checks = np.array([(t.data_ptr(), t.numel() * t.element_size()) for t in checks], dtype=np.int64)
+        numbers = [number for own in calls for number in (len(own.calls), own.address)]
+        numbers += [flag.data_ptr() for flag in flags] if flags else [0, 0]
+        numbers += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
+        self._numbers, self._ended = np.array(numbers, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        self._held = (calls, flags, checks, varying)  # the table knows them by their addresses
+        self._take = partial(library().code.steps_in_turn, self._numbers.ctypes.data)
+
+    def taken(self, first: int, count: int) -> tuple[int, Ended]:
+        """Take the steps from number `first` up to `count`; return the number of the first that is left, and why."""
+        reached = self._take(first, count, self._ended.ctypes.data)
+        return reached, Ended(int(self._ended[0]))
