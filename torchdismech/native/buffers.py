@@ -45,6 +45,10 @@ class StaticBuffers:
             self._of_dtype.setdefault(self.tensors[place].dtype, []).append(place)
         self._copies = _Copies.to([self.tensors[place] for place in self.places])
 
+    def hold(self, tensor: Tensor) -> bool:
+        """Return whether a tensor lives in one of the buffers."""
+        return tensor.untyped_storage().data_ptr() in {own.untyped_storage().data_ptr() for own in self.tensors}
+
     def give(self, tensors: Sequence[Tensor | None]) -> None:
         """Write tensors to the buffers; None leaves what was given before."""
         if self._copies is not None:

@@ -82,17 +82,49 @@ def _worked(work: Callable[..., Any], _: int, *given: Tensor) -> None:
     work(*given)
 
 
+CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
+
+
+class _CalledBack:
+    """Work in Python, to be called by compiled code; `call` returns whether no error was raised.
+
+    Parameters
+    ----------
+    raised : takes errors, as compiled code could not pass them on.
+    """
+
+    def __init__(self, work: Callable[[], Any], raised: list[BaseException]):
+        self._work, self._raised = work, raised
+        self.call = CompiledCall(CALLBACK(self._done), (), 1)
+
+    def _done(self) -> int:
+        try:
+            self._work()
+        except BaseException as error:
+            self._raised.append(error)
+            return 0
+        return 1
+
+
 class CallTable:
     """Calls as compiled code reads them.
+
+    Parameters
+    ----------
+    work : calls of compiled code, and others.
 
     Attributes
     ----------
     calls : one after the other.
     address : of the table.
+    raised : errors of the others.
+    calls_back : whether there are others, which work on the numbers of tensors alone.
     """
 
-    def __init__(self, calls: Sequence[CompiledCall]):
-        self.calls = list(calls)
+    def __init__(self, work: Sequence[CompiledCall | Callable[[], Any]]):
+        self.raised: list[BaseException] = []
+        calls = [own if isinstance(own, CompiledCall) else _CalledBack(own, self.raised).call for own in work]
+        self.calls, self.calls_back = calls, not all(isinstance(own, CompiledCall) for own in work)
         self._arguments = [np.array(call.arguments, dtype=np.int64) for call in calls]
         rows = [
             (_address(call.function), len(given), given.ctypes.data, -1 if call.expected is None else call.expected)

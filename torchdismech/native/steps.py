@@ -11,6 +11,7 @@ from enum import IntEnum
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from torchdismech.native.calls import CallTable
@@ -104,6 +105,10 @@ class StepsInTurn:
     given, kept : what is done before and after each of them.
     flags : of both kinds of rounds, as `solve.newton.plain_round` returns them.
     checks : tensors that are all zero after a step that went well.
+
+    Raises
+    ------
+    Unavailable : there is no compiled code.
     """
 
     def __init__(
@@ -125,10 +130,18 @@ class StepsInTurn:
         numbers += [flag.data_ptr() for flag in flags] if flags else [0, 0]
         numbers += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
         self._numbers, self._ended = np.array(numbers, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        self._calls_back, self._raised = any(own.calls_back for own in calls), [own.raised for own in calls]
         self._held = (calls, flags, checks, varying)  # the table knows them by their addresses
         self._take = partial(library().code.steps_in_turn, self._numbers.ctypes.data)
 
     def taken(self, first: int, count: int) -> tuple[int, Ended]:
         """Take the steps from number `first` up to `count`; return the number of the first that is left, and why."""
-        reached = self._take(first, count, self._ended.ctypes.data)
+        if self._calls_back:  # operations of torch, on numbers alone
+            with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+                reached = self._take(first, count, self._ended.ctypes.data)
+            for raised in self._raised:
+                if raised:
+                    raise raised.pop()
+        else:
+            reached = self._take(first, count, self._ended.ctypes.data)
         return reached, Ended(int(self._ended[0]))

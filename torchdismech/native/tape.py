@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
@@ -65,13 +65,11 @@ class Tape(Generic[T]):
     calls_torch: bool = True
     reads: frozenset[int] | None = None
 
-    @property
-    def table(self) -> CallTable | None:
-        """All that the tape does, as compiled code reads it; None where not all of it is calls of compiled code."""
-        if not self.operations:
-            return CallTable(())
-        first, *others = self.operations
-        return first.table if isinstance(first, InTurn) and not others else None
+    @cached_property
+    def table(self) -> CallTable:
+        """All that the tape does, as compiled code reads it."""
+        every = ([*own.table.calls] if isinstance(own, InTurn) else [own] for own in self.operations)
+        return CallTable([call for some in every for call in some])
 
     def replay(self) -> T:
         """Run the operations; return the outputs. Gradients are not recorded."""

@@ -26,9 +26,17 @@ from torchdismech.integrate.recorded.gradients import RecordedSteps
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of
 from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.native.compiled import Unavailable
+from torchdismech.native.steps import EachStep, StepsInTurn
+from torchdismech.native.strided import Untabled
 from torchdismech.robot.state import Control, State, tensor_fields
 
 __all__ = ["Course", "course_of", "goes_on"]
+
+# Steps back of which the second is differentiated as those before it are: by a recording that leaves out what is zero.
+STEPS_BEFORE_A_TABLE = 2
+
+Added = Sequence[tuple[int, Tensor]]  # gradients (T, B, n) by fields of the states after the steps, by their places
 
 
 @dataclass(frozen=True)
@@ -257,7 +265,7 @@ class _StepsOfPart:
     ):
         part, each = solved.part, len(recipe.controls)
         self._form = recipe.of_part(solved, fitting)
-        self._states = [part.of(field, 1).unbind(0) for field in kept]
+        self._fields = [part.of(field, 1) for field in kept]
         own = [part.of(tensor) for tensor in controls]
         self._controls = [own[each * k : each * (k + 1)] for k in range(len(kept[0]) - 1)]
         self._values: Needed = [
@@ -280,11 +288,19 @@ class _StepsOfPart:
         by_steps : gradients (T, B, n) by "q" and "velocity" after each step; those that are left out are zero.
         gradients : by the fields of the state after the last; None is zero.
         """
-        recipe = self._form
+        recipe, number = self._form, len(self._controls)
         totals: list[Tensor | None] = [None for _, need in self._values if need]
         added = [(recipe.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
-        for number in reversed(range(len(self._controls))):
-            for place, of_steps in added:
+        in_turn = None
+        while number:
+            to_add: Added = added
+            if in_turn is None and len(self._controls) - number == STEPS_BEFORE_A_TABLE:
+                in_turn = self._in_turn(added, totals)
+                number, gradients, to_add = self._taken_back(in_turn, number, gradients, added)
+                if not number:
+                    break
+            number -= 1
+            for place, of_steps in to_add:
                 gradients[place] = _sum(gradients[place], of_steps[number])
             found = self._of_step(number, gradients)
             by_state, by_values = found[: recipe.n_state - 1], found[recipe.n_state - 1 :]
@@ -292,10 +308,43 @@ class _StepsOfPart:
             totals = [_added(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
         return gradients, totals
 
+    def _in_turn(self, added: Added, totals: Sequence[Tensor | None]) -> StepsInTurn | None:
+        """Return what takes steps back without Python; None where something in them is for Python."""
+        if self._recorded is None:
+            return None
+        q, controls = self._fields[self._form.fields.index("q")], self._controls[::-1]
+        try:
+            return self._recorded.in_turn(
+                [EachStep.along(field[:-1], backward=True) for field in self._fields],
+                [EachStep.of(own) for own in zip(*controls, strict=True)],
+                EachStep.along(q[1:], backward=True),
+                [(place, EachStep.along(of_steps, backward=True)) for place, of_steps in added],
+                totals,
+            )
+        except (Untabled, Unavailable):
+            return None
+
+    def _taken_back(
+        self, in_turn: StepsInTurn | None, number: int, gradients: list[Tensor | None], added: Added
+    ) -> tuple[int, list[Tensor | None], Added]:
+        """Take steps back from a number on as far as compiled code does.
+
+        Return how many are left, the gradients by the fields of the state after the first of these, and what is still
+        to be added to them. Without steps that are left, they are those by the state before all.
+        """
+        if in_turn is None or self._recorded is None:
+            return number, gradients, added
+        self._recorded.give(gradients)
+        steps = len(self._controls)
+        reached, _ = in_turn.taken(steps - number, steps)
+        if reached == steps:
+            return 0, self._of_fields(self._recorded.found()[: self._form.n_state - 1]), []
+        return steps - reached, [*self._recorded.given_gradients()], []
+
     def _of_step(self, number: int, gradients: list[Tensor | None]) -> Gradients:
         """Return the gradients of a step by the state before it, but its time, and by the values that need one."""
         recipe, control = self._form, self._controls[number]
-        state, q = [steps[number] for steps in self._states], self._states[recipe.fields.index("q")][number + 1]
+        state, q = [steps[number] for steps in self._fields], self._fields[recipe.fields.index("q")][number + 1]
         needed: Needed = [(tensor, k != recipe.time_index) for k, tensor in enumerate(state)]
         needed += [(tensor, False) for tensor in control]
         if self._recorded is None:

@@ -31,6 +31,8 @@ from torchdismech.integrate.recorded.recording import warn_of_memory
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
+from torchdismech.native.steps import NO_CALLS, EachStep, StepsInTurn, VaryingRows
+from torchdismech.native.tape import Tape
 from torchdismech.values import Values
 
 __all__ = ["RecordedParts", "RecordedSteps", "recorded_gradients"]
@@ -204,9 +206,46 @@ class RecordedSteps:
         return None if found is None else tuple(None if place is None else found[place] for place in self._places)
 
     def given_gradients(self) -> list[Tensor]:
-        """Return copies of the gradients that `of_step` was given last."""
+        """Return copies of the gradients that the last step was given."""
         assert self._last is not None
         return self._last.given_gradients()
+
+    def in_turn(
+        self,
+        state: Sequence[EachStep],
+        control: Sequence[EachStep],
+        q: EachStep,
+        by_steps: Sequence[tuple[int, EachStep]],
+        totals: Sequence[Tensor | None],
+    ) -> StepsInTurn | None:
+        """Return what differentiates further steps without Python; None where something in them is for Python.
+
+        Parameters
+        ----------
+        state, control, q : of the steps, as for `of_step`.
+        by_steps : gradients that are added to those that a step is given, by the places of the state's fields.
+        totals : to which the gradients by the model's tensors are added; None where nothing depends on one.
+
+        Raises
+        ------
+        Untabled, Unavailable : something in them is for Python.
+        """
+        if self._last is None:
+            return None
+        given = [*enumerate(state), *enumerate(control, len(state) + 1)]
+        of_values = self._places[len(self._places) - len(totals) :]
+        return self._last.in_turn(given, q, by_steps, list(zip(of_values, totals, strict=True)))
+
+    def give(self, gradients: Sequence[Tensor | None]) -> None:
+        """Give the next step gradients by the fields of the state after it; all else is given by `in_turn`."""
+        assert self._last is not None
+        self._last.give_gradients(gradients)
+
+    def found(self) -> Gradients:
+        """Return the gradients of the last step by what needs one, where the next step writes."""
+        assert self._last is not None
+        found = self._last.found()
+        return tuple(None if place is None else found[place] for place in self._places)
 
 
 def _recorded_for(
@@ -300,7 +339,7 @@ class RecordedGradients:
         self._recipe = dataclasses.replace(
             recipe, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
         )
-        self._solvable: Tensor | None = None
+        self._lost: Tensor | None = None
         self._give(recipe.dt, given)
         self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
         self._buffers.read_by(self._tape.reads)  # a step's residual and state are linear in much of the state before
@@ -330,6 +369,43 @@ class RecordedGradients:
             (torch.zeros_like(self._static[k]) if gradient is None else gradient) if k in read else None
             for k, gradient in enumerate(gradients, first)
         ]
+
+    def give_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        """Give a step gradients by the fields of the state after it, and all else as for the step before."""
+        self._buffers.give([*[None] * (len(self._needs) + 1), *self.gradients_read(gradients)])
+
+    def found(self) -> list[Tensor | None]:
+        """Return the gradients of the last step by the inputs, where the next step writes."""
+        return self._by_inputs(self._tape.outputs[0])
+
+    def in_turn(
+        self,
+        given: Sequence[tuple[int, EachStep]],
+        q: EachStep,
+        by_steps: Sequence[tuple[int, EachStep]],
+        totals: Sequence[tuple[int | None, Tensor | None]],
+    ) -> StepsInTurn | None:
+        """Return what `RecordedSteps.in_turn` does; inputs and totals with the places among the inputs."""
+        found, lost = self.found(), self._tape.outputs[1]
+        if not isinstance(self._tape, Tape) or any(own is not None and self._buffers.hold(own) for own in found):
+            return None
+        first, read = len(self._needs) + 1, self.reads
+        before, after = VaryingRows(), VaryingRows()
+        for place, each in [*given, (len(self._needs), q)]:
+            if place in read:
+                before.add("copy", self._static[place], each)
+        for field, each in by_steps:
+            own = self._static[first + field]
+            if first + field in read:  # what no step reaches is not handed on
+                before.add(*(("copy", own) if found[field] is None else ("add", own, own)), each)
+        for field, gradient in enumerate(found[: self._recipe.n_state]):
+            if first + field in read and gradient is not None:
+                after.add("copy", self._static[first + field], gradient)
+        for of_value, total in totals:
+            more = None if of_value is None else found[of_value]
+            if total is not None and more is not None:
+                after.add("add", total, total, more)
+        return StepsInTurn([self._tape.table, *[NO_CALLS] * 4], before, after, [], [lost])
 
     def without_zeros(
         self, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
@@ -363,9 +439,9 @@ class RecordedGradients:
             step before.
         """
         self._give(dt, given)
-        found, solvable = self._tape.replay()
-        solved = solvable if accepted is None else solvable & accepted.all()
-        if not bool(solved):  # the one thing that the host waits for
+        found, lost = self._tape.replay()
+        left = lost if accepted is None else lost | ~accepted.all()
+        if bool(left):  # the one thing that the host waits for
             return None
         return self._by_inputs(found)
 
@@ -381,7 +457,7 @@ class RecordedGradients:
         self._recipe.dt.fill_(dt)
 
     def _at_root(self) -> tuple[Gradients, Tensor]:
-        """Return the gradients, and whether all matrices could be factored."""
+        """Return the gradients, and whether some matrix could not be factored."""
         recipe, count = self._recipe, len(self._needs)
         inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
         q, *given = self._static[count:]
@@ -397,12 +473,12 @@ class RecordedGradients:
         by_loops = nullcontext() if not q.is_cpu and recipe.model.compilation.active else differentiated()
         with values.in_place(), by_loops:
             found = gradients_at_root(recipe, own, None, q, every, gradients, wanted, self._multipliers)
-        assert self._solvable is not None
-        return found, self._solvable
+        assert self._lost is not None
+        return found, self._lost
 
     def _multipliers(self, equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
         """Return the solution of the adjoint equations; whether there is one is kept."""
         with torch.no_grad():
             factor = equations.solver().factor(values, rows=rows)
-            self._solvable = factor.ok.all()
+            self._lost = ~factor.ok.all()
             return factor.solve(rhs, transpose=True), None, None

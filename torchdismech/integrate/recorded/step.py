@@ -37,6 +37,7 @@ from torchdismech.integrate.step import (
     step_info,
     step_to,
 )
+from torchdismech.native.compiled import Unavailable
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.native.steps import EachStep, Ended, StepsInTurn, VaryingRows
 from torchdismech.native.strided import Untabled
@@ -162,25 +163,32 @@ class RecordedStep:
         self, ended: Ended, controls: Sequence[Control], number: int, divisible: bool
     ) -> tuple[State, StepInfo]:
         """Return the states after the step at which compiled code has ended, or after the last, and how it went."""
-        suspect = self._end.outputs[2]
         if ended is Ended.UNEXPECTED:
             if controls[number] is not controls[number - 1]:
                 self._static.give_control(controls[number])
             self._setup.replay()
             return self.taken(divisible)
-        if ended is Ended.SEARCH or (ended is Ended.CHECK and suspect is not None and bool(suspect)):
+        if ended is Ended.SEARCH or (ended is Ended.CHECK and self._suspects()):
             with self.values.in_place():
                 return self.finished(divisible)
         assert self._ended is not None
         return self._ended
+
+    def _suspects(self) -> bool:
+        """Return whether something may have been passed through in the step that ended last."""
+        suspect = self._end.outputs[2]
+        return suspect is not None and bool(suspect)
 
     def _in_turn(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepsInTurn | None:
         """Return what takes steps with these controls without Python; None where something in them is for Python."""
         if self._ended is None or len(controls) < WORTH_A_TABLE:
             return None
         tapes = (self._setup, self._round, self._last_round, self._end, self._handing_on)
-        tables = [tape.table for tape in tapes if isinstance(tape, Tape)]
-        parts = [table for table in tables if table is not None]
+        parts = [tape.table for tape in tapes if isinstance(tape, Tape)]
+        if len(parts) < len(tapes):
+            return None
+        _, status, suspect, _ = self._end.outputs
+        flags, checks = [self._round.outputs, self._last_round.outputs], [status]
         given, kept = VaryingRows(), VaryingRows()
         try:
             if any(control is not controls[0] for control in controls):
@@ -188,13 +196,9 @@ class RecordedStep:
                     given.add("copy", own, EachStep.of(each))
             for found, places in () if keeper is None else keeper.keeps(*self._ended):
                 kept.add("copy", EachStep.along(places), found)
-        except Untabled:
+            return StepsInTurn(parts, given, kept, flags, checks if suspect is None else [suspect, status])
+        except (Untabled, Unavailable):
             return None
-        if len(parts) < len(tapes):
-            return None
-        _, status, suspect, _ = self._end.outputs
-        flags = [self._round.outputs, self._last_round.outputs]
-        return StepsInTurn(parts, given, kept, flags, [status] if suspect is None else [suspect, status])
 
     def taken(self, divisible: bool) -> tuple[State, StepInfo]:
         """Return the states after the step that was set up, and how it went; what is not recorded runs as without.

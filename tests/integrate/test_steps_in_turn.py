@@ -1,0 +1,161 @@
+"""Steps that compiled code takes in turn: what Python would take, wherever they are handed back to it."""
+
+import pytest
+import torch
+
+from tests.integrate.recordings import LOADS, Wind, plates, rods_on_cpu, surface_loads
+from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech.integrate.gradients import course
+from torchdismech.integrate.recorded import gradients, step
+from torchdismech.native.calls import CallTable, CompiledCall
+from torchdismech.native.compiled import library
+from torchdismech.native.steps import EachStep, Ended, StepsInTurn, VaryingRows
+from torchdismech.native.strided import Untabled
+
+STEPS = 24
+INTERRUPTED = (3, 4, 9, 20)  # steps that are for Python
+# of gradients that are summed over steps in another order
+ROUNDING = 1e-12
+
+
+class Interrupted(StepsInTurn):
+    """Steps of which some are handed back to Python: at a check, or as a call returns what is not expected."""
+
+    how, ended = Ended.CHECK, None
+
+    def __init__(self, parts, given, kept, flags, checks):
+        self._flags, self._flag = torch.zeros(STEPS, dtype=torch.bool), torch.zeros(1, dtype=torch.bool)
+        self._flags[[*INTERRUPTED]] = True
+        self._calm = ~self._flags
+        each = EachStep.along(self._flags if self.how is Ended.CHECK else self._calm)
+        given.add("copy", self._flag, each)
+        if self.how is Ended.UNEXPECTED:
+            call = CompiledCall(library().code.all_hold, (1, self._flag.data_ptr()), 1)
+            parts = [CallTable([call, *parts[0].calls]), *parts[1:]]
+        super().__init__(parts, given, kept, flags, [*checks, self._flag] if self.how is Ended.CHECK else checks)
+
+    def taken(self, first, count):
+        """Take steps, and keep why they ended."""
+        reached, why = super().taken(first, count)
+        self.ended.append(why)
+        return reached, why
+
+
+def run(model, weights, schedule=None, method=ImplicitEuler):
+    """Return where steps lead from a moving state, how they went, and gradients by its velocity and by weights."""
+    torch.manual_seed(0)
+    start = model.initial_state(batch=2).detach()
+    velocity = (0.05 * torch.rand_like(start.velocity)).requires_grad_()
+    taken = unroll(model, start.replace(velocity=velocity), method(2e-3), STEPS, schedule)
+    loss = taken.q.square().sum() + 1e-3 * taken.velocity[5::7].sum() + taken.state.director.square().sum()
+    by = torch.autograd.grad(loss, [velocity, *weights])
+    return [taken.q.detach(), *(f.detach() for f in taken.state.fields()), taken.iterations, taken.status], by
+
+
+def by_python(monkeypatch, *given, **options):
+    """Return what `run` does without compiled code between steps."""
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "WORTH_A_TABLE", STEPS + 1)
+        patch.setattr(course, "STEPS_BEFORE_A_TABLE", STEPS + 1)
+        for _ in range(2):  # until steps and gradients are recorded
+            found = run(*given, **options)
+    return found
+
+
+def assert_same(found, expected):
+    """Hold states to the last bit, and gradients but for rounding."""
+    assert all(map(torch.equal, found[0], expected[0]))
+    for ours, theirs in zip(found[1], expected[1], strict=True):
+        assert bool((theirs != 0).any())
+        assert (ours - theirs).abs().max() <= ROUNDING * theirs.abs().max()
+
+
+class Swaying:
+    """A schedule that may be asked ahead: a force that is another in each step."""
+
+    ahead = True
+
+    def __call__(self, time, model):
+        """Return a force that grows with time."""
+        return Control(force=1e-2 * time[:, None] * model.nodes.new_ones(len(time), model.n_dofs))
+
+
+@pytest.mark.parametrize("how", [None, Ended.CHECK, Ended.UNEXPECTED])
+@pytest.mark.parametrize("schedule", [None, Swaying()])
+def test_steps_are_handed_back(how, schedule, monkeypatch):
+    """Go on where Python has taken a step, forward and back, also with a control for each step."""
+    ended = []
+    model = rods_on_cpu(2, forces.Viscous(0.1))
+    weights = list(trainable.scaled(model, ["bend_twist.EI1", "Viscous.viscosity"]).parameters())
+    expected = by_python(monkeypatch, model, weights, schedule)
+    if how is not None:
+        own = type("Own", (Interrupted,), {"how": how, "ended": ended})
+        monkeypatch.setattr(step, "StepsInTurn", own)
+        monkeypatch.setattr(gradients, "StepsInTurn", own)
+    assert_same(run(model, weights, schedule), expected)
+    # forward after each of them and at the end; back, where Python takes all that are left, at the first
+    assert ended == ([] if how is None else [how] * len(INTERRUPTED) + [Ended.ALL_TAKEN, how])
+
+
+@pytest.mark.parametrize("load", ["rough floor", "capsule", "resistive", "learned"])
+@pytest.mark.parametrize("method", [ImplicitEuler, BDF2])
+def test_loads(load, method, monkeypatch):
+    """Take the same steps with contact and forces; what a tape has of torch is for Python."""
+    model = rods_on_cpu(2, Wind() if load == "learned" else LOADS[load]())
+    weights = list(trainable.scaled(model, ["bend_twist.EI1"]).parameters())
+    expected = by_python(monkeypatch, model, weights, method=method)
+    assert_same(run(model, weights, method=method), expected)
+
+
+def test_shells(monkeypatch):
+    """Take the same steps with plates on a rough floor."""
+    model = plates(surface_loads()["rough floor"](), "midedge")
+    weights = list(trainable.scaled(model, ["midedge.stiffness"]).parameters())
+    assert_same(run(model, weights), by_python(monkeypatch, model, weights))
+
+
+def test_a_search_that_stops_goes_on_in_python(monkeypatch):
+    """Search on where a whole Newton step is none to take, and return to compiled code afterwards."""
+    ended = []
+    monkeypatch.setattr(Interrupted, "how", Ended.SEARCH)  # none is handed back without need
+    own = type("Own", (Interrupted,), {"ended": ended})
+
+    def thrown():
+        model = rods_on_cpu(2, LOADS["rough floor"]())
+        start = model.initial_state(batch=2).detach()
+        velocity = torch.zeros_like(start.velocity)
+        velocity[1, 5:27:3] = -5.0
+        for _ in range(2):
+            after, info = ImplicitEuler(2e-3).steps(model, start.replace(velocity=velocity), STEPS)
+        return [*after.fields(), info.iterations, info.iterations_max, info.status, info.residual]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "WORTH_A_TABLE", STEPS + 1)
+        expected = thrown()
+    monkeypatch.setattr(step, "StepsInTurn", own)
+    assert all(map(torch.equal, thrown(), expected))
+    assert Ended.SEARCH in ended and ended[-1] is Ended.ALL_TAKEN
+
+
+def test_tensors_of_each_step():
+    """Know where those along a dimension stand, from either end, and refuse those that lie in unlike ways."""
+    of = torch.arange(24.0, dtype=torch.float64).reshape(4, 2, 3)
+    assert EachStep.along(of).addresses.tolist() == [of[k].data_ptr() for k in range(4)]
+    backward = EachStep.along(of[1:], backward=True)
+    assert backward.addresses.tolist() == [of[k].data_ptr() for k in (3, 2, 1)] and torch.equal(backward.first, of[3])
+    assert EachStep.of([of[2], of[0]]).addresses.tolist() == [of[2].data_ptr(), of[0].data_ptr()]
+    with pytest.raises(Untabled):
+        EachStep.of([of[0], of[1].t().contiguous().t()])
+
+
+def test_errors_of_what_is_called_back_are_raised():
+    """Raise in Python what Python raised between calls of compiled code."""
+
+    def fails():
+        raise ZeroDivisionError("once")
+
+    none = CallTable(())
+    table = CallTable([fails])
+    steps = StepsInTurn([table, none, none, none, none], VaryingRows(), VaryingRows(), [], [])
+    with pytest.raises(ZeroDivisionError, match="once"):
+        steps.taken(0, 2)
