@@ -232,7 +232,7 @@ def test_a_matrix_that_cannot_be_factored(recorded, monkeypatch):
     assert recorded[-1]
     replay = taken[1]._tape.replay
     monkeypatch.setattr(
-        taken[1], "_tape", type("Tape", (), {"replay": lambda self: (replay()[0], torch.tensor(False))})()
+        taken[1], "_tape", type("Tape", (), {"replay": lambda self: (replay()[0], torch.tensor(True))})()
     )
     after, _ = integrator.step(model, state.replace(velocity=velocity))
     (found,) = torch.autograd.grad(after.q.sum(), velocity)

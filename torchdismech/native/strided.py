@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,19 +64,12 @@ class Rows:
 
     def add(self, name: str, out: Tensor, *read: Tensor, along: int = 0, places: int = 0) -> None:
         """Add an operation that writes `out`; what it reads broadcasts to that."""
-        if any(tensor.dtype not in TYPES for tensor in (out, *read)):
-            raise Untabled(name)
-        made, kind = TYPES[out.dtype], TYPES[read[-1].dtype if name == "where" else read[0].dtype]
         if out.numel():
-            of_all = [_strides(x, out.shape) for x in (out, *read)]
-            written = of_all[0]
-            if name in ("scatter", "add_at"):  # steps along the index are those between places
-                written = [along if by_index else step for step, by_index in zip(of_all[0], of_all[2], strict=True)]
-            sizes, strides = _folded(out.shape, of_all, written)
-            operands = np.zeros((DIMS, 1 + DIMS), dtype=np.int64)
-            for k, (tensor, steps) in enumerate(zip((out, *read), strides, strict=True)):
-                operands[k] = [tensor.data_ptr(), *steps]
-            self.numbers.append(np.array([CODE[name], kind, made, along, places, *sizes, *operands.flat]))
+            operands = (out, *read)
+            layout = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in operands)
+            row = _row(name, layout, along, places).copy()
+            row[ADDRESSES[: len(operands)]] = [tensor.data_ptr() for tensor in operands]
+            self.numbers.append(row)
 
     def typed(self, value: Tensor | float, dtype: torch.dtype) -> Tensor:
         """Return a number or a tensor as a tensor of this type."""
@@ -127,7 +121,7 @@ def carried_out(rows: Sequence[Rows]) -> CompiledCall:
 
 def place_of(row: int, operand: int) -> int:
     """Return where in a table the address of an operand of a row stands [bytes from its begin]."""
-    return 8 * (row * ROW + 5 + DIMS + operand * (1 + DIMS))
+    return 8 * (row * ROW + ADDRESSES[operand])
 
 
 def _refuse(done: int, table: np.ndarray) -> None:
@@ -140,9 +134,35 @@ def _refuse(done: int, table: np.ndarray) -> None:
 ROW = 5 + DIMS + DIMS * (1 + DIMS)
 
 
-def _strides(tensor: Tensor, shape: Sequence[int]) -> list[int]:
+ADDRESSES = [5 + DIMS + operand * (1 + DIMS) for operand in range(DIMS)]  # where those of operands stand in a row
+
+
+@lru_cache(1024)
+def _row(name: str, layout: tuple[tuple[Sequence[int], Sequence[int], torch.dtype], ...], along: int, places: int):
+    """Return the numbers of a row without addresses.
+
+    Parameters
+    ----------
+    layout : shape, strides and dtype of what is written, and of all that is read.
+    """
+    (shape, _, made), *read = layout
+    if any(dtype not in TYPES for _, _, dtype in layout):
+        raise Untabled(name)
+    kind = read[-1][2] if name == "where" else read[0][2]
+    of_all = [_strides(*own, shape) for own in layout]
+    written = of_all[0]
+    if name in ("scatter", "add_at"):  # steps along the index are those between places
+        written = [along if by_index else step for step, by_index in zip(of_all[0], of_all[2], strict=True)]
+    sizes, strides = _folded(shape, of_all, written)
+    operands = np.zeros((DIMS, 1 + DIMS), dtype=np.int64)
+    operands[: len(strides), 1:] = strides
+    return np.array([CODE[name], TYPES[kind], TYPES[made], along, places, *sizes, *operands.flat])
+
+
+def _strides(own: Sequence[int], strides: Sequence[int], dtype: torch.dtype, shape: Sequence[int]) -> list[int]:
     """Return the bytes from one number of a tensor to the next, as it broadcasts to a shape."""
-    return [size * tensor.element_size() for size in tensor.expand(shape).stride()]
+    steps = [step * dtype.itemsize if size != 1 else 0 for size, step in zip(own, strides, strict=True)]
+    return [0] * (len(shape) - len(own)) + steps
 
 
 def _folded(shape: Sequence[int], strides: list[list[int]], written: list[int]) -> tuple[list[int], list[list[int]]]:

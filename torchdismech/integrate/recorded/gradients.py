@@ -387,7 +387,8 @@ class RecordedGradients:
     ) -> StepsInTurn | None:
         """Return what `RecordedSteps.in_turn` does; inputs and totals with the places among the inputs."""
         found, lost = self.found(), self._tape.outputs[1]
-        if not isinstance(self._tape, Tape) or any(own is not None and self._buffers.hold(own) for own in found):
+        held = any(own is not None and self._buffers.hold(own) for own in found)
+        if held or not isinstance(self._tape, Tape) or any(found[field] is None for field, _ in by_steps):
             return None
         first, read = len(self._needs) + 1, self.reads
         before, after = VaryingRows(), VaryingRows()
@@ -396,8 +397,8 @@ class RecordedGradients:
                 before.add("copy", self._static[place], each)
         for field, each in by_steps:
             own = self._static[first + field]
-            if first + field in read:  # what no step reaches is not handed on
-                before.add(*(("copy", own) if found[field] is None else ("add", own, own)), each)
+            if first + field in read:
+                before.add("add", own, own, each)
         for field, gradient in enumerate(found[: self._recipe.n_state]):
             if first + field in read and gradient is not None:
                 after.add("copy", self._static[first + field], gradient)
