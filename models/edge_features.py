@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["COUNT", "EdgeFeatures", "edge_features"]
+__all__ = ["COUNT", "EdgeFeatures", "edge_features", "features_between"]
 
 COUNT = 8  # numbers an edge
 STRETCH = 50.0  # a stretch of 2 % counts as one
@@ -37,23 +37,31 @@ class EdgeFeatures:
 def edge_features(x: Tensor, u: Tensor, edges: Tensor, rest_length: Tensor, speed: float) -> EdgeFeatures:
     """Return the features of edges at positions x and velocities u (B, N, 3); z is up.
 
-    Reversing an edge turns the sign of slope, t and b, and of relative against mean velocities along t and b: networks
-    that shall not care about the direction of edges have to see both.
-
     Parameters
     ----------
     edges : (E, 2) node indices; rest_length : (..., E) [m].
     speed : what counts as one [m/s].
     """
     i, j = edges[:, 0], edges[:, 1]
-    e = x[:, j] - x[:, i]
+    return features_between((x[:, i], x[:, j]), (u[:, i], u[:, j]), rest_length, speed)
+
+
+def features_between(
+    x: tuple[Tensor, Tensor], u: tuple[Tensor, Tensor], rest_length: Tensor, speed: float
+) -> EdgeFeatures:
+    """Return the features of edges from the positions x and velocities u (B, E, 3) of their first and second nodes.
+
+    Reversing an edge turns the sign of slope, t and b, and of relative against mean velocities along t and b: networks
+    that shall not care about the direction of edges have to see both.
+    """
+    e = x[1] - x[0]
     length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
     t = e / length
     up = torch.zeros_like(t)
     up[..., 2] = 1
     b = torch.linalg.cross(t, up)
     axes = (t, torch.linalg.cross(b, t), b)
-    mean, relative = 0.5 * (u[:, i] + u[:, j]) / speed, (u[:, j] - u[:, i]) / speed
+    mean, relative = 0.5 * (u[0] + u[1]) / speed, (u[1] - u[0]) / speed
     stretch = STRETCH * (length / rest_length.unsqueeze(-1) - 1)
     along = [(axis * v).sum(-1, keepdim=True) for v in (mean, relative) for axis in axes]
     return EdgeFeatures(torch.cat([t[..., 2:], stretch, *along], dim=-1), axes)

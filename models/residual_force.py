@@ -5,16 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.edge_features import COUNT, edge_features
+from models.edge_features import COUNT, features_between
 from models.mlp import mlp
 from models.sizes import Positive, Widths
 from torchdismech import Control, State
-from torchdismech.forces import LocalForce
+from torchdismech.forces import PairForce
+from torchdismech.forces.dependence import Dependence
+from torchdismech.robot.body import Body
 
 __all__ = ["ResidualForce"]
 
 
-class ResidualForce(LocalForce):
+class ResidualForce(PairForce):
     """A residual force: a perceptron sees each edge alone and pushes its two nodes in the edge's frame.
 
     It works on edges, not on nodes, as an edge has a frame in which what it sees and does turns with the robot, and its
@@ -29,7 +31,7 @@ class ResidualForce(LocalForce):
     hidden : widths of the hidden layers.
     force : what the network's one stands for [N]; speed : likewise [m/s].
     directors : also show it the height of the material directors (z components of m1 and m2). Then the direction of
-        edges matters, as it does for directors.
+        edges matters, as it does for directors, and derivatives take three times as long, as those of twist count.
     explicit : see `Force`.
     """
 
@@ -43,20 +45,28 @@ class ResidualForce(LocalForce):
         directors: bool = False,
         explicit: bool = False,
     ):
-        super().__init__(reach=1, explicit=explicit)
+        super().__init__(explicit)
         self.force, self.speed, self.directors = float(force), float(speed), bool(directors)
         self.network = mlp(COUNT + 2 * self.directors, 3, tuple(hidden))
 
+    def bind(self, body: Body) -> None:
+        """Learn the robot; what directors show depends on angles, too."""
+        super().bind(body)
+        if self.directors:
+            self.dependence = Dependence(body, self.reach)
+
+    def pair_force(self, x: Tensor, u: Tensor, *heights: Tensor) -> Tensor:
+        """Return the force on the second node of each pair (B, P, 3) [N]; heights are those of directors (B, P, 1)."""
+        rest_length = self.body.edge_length[..., self.edges_of_pairs]
+        seen = features_between((x[:, :, 0], x[:, :, 1]), (u[:, :, 0], u[:, :, 1]), rest_length, self.speed)
+        push = self.network(torch.cat([seen.numbers, *heights], dim=-1))
+        return self.force * seen.turned(push)
+
     def nodal_force(self, state: State, control: Control) -> Tensor:
         """Return the force (B, N, 3) [N]."""
-        x, u, edges = state.positions, state.node_velocities, self._edges
-        force = torch.zeros_like(x)
-        heights = []
-        if self.directors:
-            _, m1, m2 = self.frames(state)
-            heights = [m1[..., 2:], m2[..., 2:]]
-        for pairs in (edges, edges.flip(1)):
-            seen = edge_features(x, u, pairs, self.body.edge_length, self.speed)
-            push = self.network(torch.cat([seen.numbers, *heights], dim=-1))
-            force = force.index_add(1, pairs[:, 1], seen.turned(push))
-        return self.force * force
+        if not self.directors:
+            return super().nodal_force(state, control)
+        _, m1, m2 = self.frames(state)
+        heights = [m[:, self.edges_of_pairs, 2:] for m in (m1, m2)]
+        x, u = self.of_pairs(state.positions), self.of_pairs(state.node_velocities)
+        return self.summed(self.pair_force(x, u, *heights))

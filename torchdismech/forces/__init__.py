@@ -6,6 +6,7 @@ from torchdismech.forces.dependence import Block
 from torchdismech.forces.loads import Buoyancy, Gravity, LineLoad, PointForce
 from torchdismech.forces.local import LocalForce
 from torchdismech.forces.moments import PointMoment
+from torchdismech.forces.pairs import PairForce
 from torchdismech.forces.resistive import QuadraticResistive, Resistive
 from torchdismech.forces.surface import Drag, Pressure
 from torchdismech.forces.thrust import Thrust
@@ -19,6 +20,7 @@ __all__ = [
     "LineLoad",
     "LocalForce",
     "MassDamping",
+    "PairForce",
     "PointForce",
     "PointMoment",
     "Pressure",

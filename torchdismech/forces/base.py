@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError, refuse_trained
-from torchdismech.forces.dependence import Block, Dependence, Derivatives
+from torchdismech.forces.dependence import Block, Derivatives, DerivativesByAutograd
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import real
@@ -63,7 +63,7 @@ class Force(nn.Module):
     per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of those that a step refuses below zero
     body: Body
-    dependence: Dependence | None  # of forces whose derivatives come from autograd
+    dependence: DerivativesByAutograd | None  # of forces whose derivatives come from autograd
 
     def __init__(self, explicit: bool = False):
         super().__init__()

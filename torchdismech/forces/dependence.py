@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import scipy  # its parts are imported at their first use
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 
-__all__ = ["Block", "Dependence", "Derivatives", "Evaluation", "products"]
+__all__ = ["Block", "Dependence", "Derivatives", "DerivativesByAutograd", "Evaluation", "products"]
 
 Derivatives = list[tuple[Tensor | None, Tensor | None]]
 Evaluation = Callable[[State, Control], Tensor]  # the force (B, n)
@@ -27,6 +28,25 @@ class Block:
 
     rows: np.ndarray
     cols: np.ndarray
+
+
+class DerivativesByAutograd(Protocol):
+    """What finds a force's derivatives by backward passes, and says where they stand.
+
+    Attributes
+    ----------
+    reach : edges from a node to what the force there depends on; None: everything.
+    """
+
+    reach: int | None
+
+    def blocks(self) -> list[Block]:
+        """Return where the derivatives stand."""
+        ...
+
+    def derivatives(self, force: Any, state: State, control: Control) -> Derivatives:
+        """Return for each block the derivatives of the force by q and by velocity (B, S, r, c); None for zero."""
+        ...
 
 
 class Dependence(nn.Module):

@@ -1,0 +1,110 @@
+"""Forces on nodes from each of their neighbours: hooks whose derivatives are those of pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.errors import InputError
+from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.forces.local import LocalForce
+from torchdismech.robot.body import Body
+from torchdismech.robot.state import Control, State
+
+__all__ = ["PairForce"]
+
+
+class PairForce(LocalForce):
+    """A force on each node from each node that a rod edge joins it with; a subclass writes `pair_force`.
+
+    What acts between two nodes depends on these two alone, so its derivatives are blocks of 3 x 6 for each pair and
+    take three backward passes over the pairs: a third of what a `LocalForce` with the same reach takes along a rod, and
+    less where rods branch.
+
+    Parameters
+    ----------
+    explicit : evaluate the force once at the start of a step and hold it; then there are no derivatives.
+
+    Attributes
+    ----------
+    pairs : (P, 2) nodes: the neighbour, and the node that is pushed; each edge of a rod is two pairs.
+    edges_of_pairs : (P,) the edge of each, as in `body.edge_length`.
+    """
+
+    pairs: Tensor
+    edges_of_pairs: Tensor
+
+    def __init__(self, explicit: bool = False):
+        super().__init__(reach=1, explicit=explicit)
+
+    def pair_force(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return the force on the second node of each pair (B, P, 3) [N].
+
+        Parameters
+        ----------
+        x, u : positions [m] and velocities [m/s] of both nodes (B, P, 2, 3).
+        """
+        raise TypeError(f"{type(self).__name__} has to define pair_force(x, u)")
+
+    def nodal_force(self, state: State, control: Control) -> Tensor:
+        """Return the force on the nodes (B, N, 3) [N]."""
+        return self.summed(self._checked(self.of_pairs(state.positions), self.of_pairs(state.node_velocities)))
+
+    def of_pairs(self, of_nodes: Tensor) -> Tensor:
+        """Return what both nodes of each pair have (B, P, 2, ...), of what nodes have (B, N, ...)."""
+        return of_nodes.index_select(1, self.pairs.flatten()).unflatten(1, self.pairs.shape)
+
+    def summed(self, of_pairs: Tensor) -> Tensor:
+        """Return the sum (B, N, 3) of forces on the second nodes of pairs (B, P, 3)."""
+        still = of_pairs.new_zeros(len(of_pairs), self.body.n_nodes, 3)
+        return still.index_add(1, self.pairs[:, 1], of_pairs)
+
+    def bind(self, body: Body) -> None:
+        """Find the pairs."""
+        super().bind(body)
+        edges = np.asarray(body.rod_edges)
+        pairs = np.concatenate([edges, edges[:, ::-1]])
+        self.register_buffer("pairs", torch.as_tensor(pairs.copy()), persistent=False)
+        self.register_buffer("edges_of_pairs", torch.arange(len(edges)).repeat(2), persistent=False)
+        self.dependence = _PairDependence(pairs)
+
+    def _checked(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return the force of each pair; refuse another shape."""
+        force, expected = self.pair_force(x, u), (len(x), len(self.pairs), 3)
+        if not isinstance(force, Tensor) or tuple(force.shape) != expected:
+            got = tuple(force.shape) if isinstance(force, Tensor) else type(force).__name__
+            raise InputError(
+                f"{type(self).__name__}.pair_force: expected the force of each pair, of shape (B, P, 3) = {expected}, "
+                f"got {got}"
+            )
+        return force
+
+
+class _PairDependence(nn.Module):
+    """Blocks of the derivatives of a `PairForce`: of each pair (P, 2) that of the force on its second node by both."""
+
+    def __init__(self, pairs: np.ndarray):
+        super().__init__()
+        self.reach: int | None = 1
+        dofs = 3 * pairs[..., None] + np.arange(3)  # (P, 2, 3)
+        self._blocks = [Block(dofs[:, 1], dofs.reshape(len(pairs), 6))]
+
+    def blocks(self) -> list[Block]:
+        """Return where the derivatives stand."""
+        return self._blocks
+
+    def derivatives(self, force: PairForce, state: State, control: Control) -> Derivatives:
+        """Return the derivatives by position and by velocity (B, P, 3, 6); None for zero."""
+        with torch.enable_grad():
+            both = (state.positions, state.node_velocities)
+            variables = [force.of_pairs(of_nodes.detach()).requires_grad_() for of_nodes in both]
+            value = force.pair_force(*variables)
+            if not value.requires_grad:
+                return [(None, None)]
+            seeds = value.new_zeros(3, *value.shape)
+            for k in range(3):
+                seeds[k, ..., k].fill_(1.0)
+            found = torch.autograd.grad(value, variables, seeds, allow_unused=True, is_grads_batched=True)
+            by_position, by_velocity = (None if own is None else own.movedim(0, 2).flatten(3) for own in found)
+            return [(by_position, by_velocity)]
