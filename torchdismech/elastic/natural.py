@@ -18,7 +18,7 @@ __all__ = ["continuum_triangles", "natural_strains"]
 def natural_strains(body: Body, terms: Sequence[ElasticTerm], batch: int) -> Control:
     """Return a control (B, ...) that sets the terms' own natural strains and the rods' rest lengths."""
     named = {term.name: term for term in terms}
-    control = Control(rest_length=body.edge_length.expand(batch, -1))
+    control = Control(rest_length=_rest_length(body, named).expand(batch, body.n_edges))
     if len(body.surface.hinges):
         control = control.replace(natural_hinge_angle=_hinge_angle(body, named).expand(batch, -1))
     if continuum_triangles(terms):
@@ -37,6 +37,13 @@ def continuum_triangles(terms: Sequence[ElasticTerm]) -> int:
 def _own(term: ElasticTerm, batch: int) -> list[Tensor]:
     """Return a term's natural strains, each (B, S)."""
     return [getattr(term, f"natural_{name}").expand(batch, -1) for name in term.stencil.strains]
+
+
+def _rest_length(body: Body, named: dict[str, ElasticTerm]) -> Tensor:
+    """Return the rest lengths (.., E) of rod edges: those at which rods are not stretched."""
+    if not body.n_edges:
+        return body.edge_length
+    return named["stretch"].stencil.rest_length  # type: ignore[return-value]
 
 
 def _hinge_angle(body: Body, named: dict[str, ElasticTerm]) -> Tensor:

@@ -17,7 +17,7 @@ from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 from torchdismech.values import refuse_too_small, row_of
 
-__all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled"]
+__all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled", "refuse_hidden", "refuse_no_length"]
 
 # the strains whose natural values a field has, in the order of the rows of a matrix
 FIELDS = {
@@ -70,6 +70,8 @@ class Action(ABC):
 class Actuator(Action):
     """Natural strains: each number adds a pattern of strains to the model's own.
 
+    Several add up, also with what a `Constant` of the same strain sets in place of the model's own.
+
     Parameters
     ----------
     field : of `Control`: "natural_curvature" (numbers of all kappa1, then of all kappa2), "natural_twist",
@@ -82,7 +84,7 @@ class Actuator(Action):
     InputError
         Another field; a matrix of another shape or with numbers that are not finite. When it meets its robots: strains
         that these do not have, another number of rows, a column that changes no strain, bounds within which an edge is
-        at rest at no length or less.
+        at rest at no length or less, by itself or along with the task's other actions.
     """
 
     holds = True
@@ -115,25 +117,13 @@ class Actuator(Action):
                 f"Actuator({self.field}): matrix: column {int(np.flatnonzero(still)[0])} changes no strain: it is "
                 "zero, or acts where all is clamped, or out of a planar robot's plane; leave it out"
             )
-        if self.field == "rest_length":
-            self._refuse_no_length(own)
-
-    def _refuse_no_length(self, own: Tensor) -> None:
-        """Refuse bounds within which an edge of rest lengths (B, E) has no length."""
-        matrix = self.matrix.detach().to(own)
-        least = own.amin(0) + torch.minimum(matrix * self.low, matrix * self.high).sum(1)
-        if bool((least <= 0).any()):
-            edge = int(least.argmin())
-            raise InputError(
-                f"Actuator(rest_length): low, high: expected bounds that leave each edge a length above 0, but edge "
-                f"{edge} of {float(own[:, edge].min()):g} m may get {float(least[edge]):g} m; give a narrower range"
-            )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with natural strains added to those that it has, or to the model's own."""
         own = getattr(control, self.field)
         if own is None:
-            own = getattr(model.natural_strains(state.batch), self.field)
+            with model.values_of(control).in_place():
+                own = getattr(model.natural_strains(state.batch), self.field)
         flat = own.transpose(1, 2).flatten(1) if own.dim() == 3 else own
         moved = flat + numbers.to(flat) @ self.matrix.to(flat).t()
         if own.dim() == 3:
@@ -193,7 +183,7 @@ class Held(Action):
 
     Parameters
     ----------
-    dofs : into q, each once; they have to be clamped.
+    dofs : into q, each once, also among all `Held` of a task; they have to be clamped.
     low, high : bounds of the displacements [m or rad].
     """
 
@@ -256,10 +246,46 @@ def _refuse_odd_dofs(name: str, dofs: Indices, model: Model) -> None:
         raise InputError(f"{name}: dofs: expected indices, each once, got {index.tolist()}")
 
 
+def refuse_hidden(actions: Sequence[Action]) -> None:
+    """Refuse actions that set what another one sets, which would be without effect."""
+    constants = [action.name for action in actions if isinstance(action, Constant)]
+    if twice := sorted({name for name in constants if constants.count(name) > 1}):
+        raise InputError(f"Task.actions: {twice[0]} is set by two of them: leave out one")
+    held = [int(dof) for action in actions if isinstance(action, Held) for dof in action.dofs]
+    if again := sorted({dof for dof in held if held.count(dof) > 1}):
+        raise InputError(f"Task.actions: dof {again[0]} is moved by two Held: leave it out of one")
+
+
+def refuse_no_length(actions: Sequence[Action], model: Model) -> None:
+    """Refuse actuators of rest lengths, if bounds of the actions leave some edge no length when they all add up."""
+    actuators = [action for action in actions if isinstance(action, Actuator) and action.field == "rest_length"]
+    if not actuators:
+        return
+    own = model.natural_strains(model.batch or 1).rest_length
+    assert own is not None
+    least = own.detach().amin(0)
+    for action in actions:
+        if isinstance(action, Constant) and action.name == "stretch.rest_length":
+            least = torch.full_like(least, action.low)
+    for actuator in actuators:
+        matrix = actuator.matrix.detach().to(own)
+        least = least + torch.minimum(matrix * actuator.low, matrix * actuator.high).sum(1)
+    if bool((least <= 0).any()):
+        edge = int(least.argmin())
+        raise InputError(
+            f"Actuator(rest_length): low, high: expected bounds that leave each edge a length above 0, also along with "
+            f"the other actions, but edge {edge} of {float(own[:, edge].min()):g} m may get {float(least[edge]):g} m; "
+            "give a narrower range"
+        )
+
+
 def controlled(actions: Sequence[Action], action: Tensor, state: State, model: Model) -> Control:
-    """Return the control that an action (B, numbers of all) asks for; numbers are kept within their bounds."""
-    control, first = Control(), 0
-    for part in actions:
-        numbers = action[:, first : first + part.count].clamp(part.low, part.high)
-        control, first = part.added(control, numbers, state, model), first + part.count
+    """Return the control that an action (B, numbers of all) asks for; numbers are kept within their bounds.
+
+    Constants come first, as actuators add to them.
+    """
+    parts = list(zip(actions, action.split([part.count for part in actions], dim=1), strict=True))
+    control = Control()
+    for part, numbers in sorted(parts, key=lambda pair: not isinstance(pair[0], Constant)):
+        control = part.added(control, numbers.clamp(part.low, part.high), state, model)
     return control

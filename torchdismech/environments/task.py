@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.environments.actuators import Action, Constant
+from torchdismech.environments.actuators import Action, Constant, refuse_hidden, refuse_no_length
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.observations import Observation
 from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind
@@ -67,13 +67,12 @@ class Task:
             raise InputError("Task: needs at least one action and one observation")
 
     def check(self, model: Model) -> None:
-        """Refuse actions that do not fit the robots, and two that set one constant: one would hide the other."""
+        """Refuse actions that do not fit the robots, or each other, such as two of which one would hide the other."""
         for k, action in enumerate(self.actions):
             refuse_other_kind(f"Task.actions[{k}]", action, Action, "an Actuator, Constant, Held or Force")
             action.check(model)
-        names = self._set_by_actions
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise InputError(f"Task.actions: {twice[0]} is set by two of them: leave out one")
+        refuse_hidden(self.actions)
+        refuse_no_length(self.actions, model)
 
     def check_drawn(self, constants: Mapping[str, Tensor]) -> None:
         """Refuse constants drawn for an episode that an action sets, which would hide what was drawn."""

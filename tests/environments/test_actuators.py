@@ -1,0 +1,79 @@
+"""Actions that set one quantity: they add up where that makes sense, else one of them is refused."""
+
+import pytest
+import torch
+
+from tests.environments.arms import NODES, arm, environment
+from torchdismech import InputError, Static
+from torchdismech.environments import Actuator, Constant, Held, node_positions
+from torchdismech.robot.state import Control
+from torchdismech.values import row_of
+
+EDGES = NODES - 1
+BEND = Actuator("natural_curvature", torch.block_diag(*[torch.full((EDGES - 1, 1), 0.1)] * 2))
+LONGER = Actuator("rest_length", torch.full((EDGES, 1), 2e-3))
+
+
+def reached(actions, numbers, constants=None):
+    """Return where an arm's nodes are after an action, on request with other constants of the model."""
+    drawn = {} if constants is None else constants
+    env = environment(
+        1, model=arm(), actions=actions, observations=[node_positions()], start=None, constants=lambda m, draws: drawn
+    )
+    env.reset()
+    return env.step(torch.tensor([numbers], dtype=torch.float64)).observation
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("name", "low", "value", "actuator", "amount"),
+    [
+        ("bend_twist.natural_kappa1", -1.0, 0.1, BEND, [0.5, 0.3]),
+        ("stretch.rest_length", 0.03, 0.042, LONGER, [0.8]),
+    ],
+)
+def test_actuators_add_to_a_constant_of_the_same_strain(first, name, low, value, actuator, amount):
+    """Set natural strains by a constant and a pattern in either order: the same as a pattern on strains drawn so."""
+    (count,) = row_of(arm().places[name])
+    constant, numbers = Constant(name, low, 1.0, count=count), torch.linspace(0.9, 1.1, count).double() * value
+    drawn = reached([actuator], amount, {name: numbers[None]})
+    if first:
+        both = reached([constant, actuator], [*numbers.tolist(), *amount])
+    else:
+        both = reached([actuator, constant], [*amount, *numbers.tolist()])
+    assert (both - drawn).abs().max() < 1e-9  # m: Newton's method begins at other accelerations
+    for other in (reached([actuator], amount), reached([constant], numbers.tolist())):
+        assert (both - other).abs().max() > 1e-4  # m: both have their share
+
+
+def test_natural_rest_lengths_are_those_at_which_rods_are_not_stretched():
+    """Begin a load on rest lengths at those that the model has, not at those that it was built with."""
+    model = arm()
+    stencil = model.term("stretch").stencil
+    stencil.rest_length = 1.1 * stencil.rest_length
+    own = model.natural_strains(2).rest_length
+    assert torch.equal(own, stencil.rest_length.expand(2, -1))
+    solver = Static(load_steps=2)
+    plain, _ = solver.step(model, model.initial_state(batch=2))
+    given, _ = solver.step(model, model.initial_state(batch=2), Control(rest_length=own))
+    assert torch.equal(plain.q, given.q)
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        ([Held([0, 2], -0.1, 0.1), Held([2], -0.1, 0.1)], "Task.actions: dof 2 is moved by two Held: leave it out"),
+        (
+            [Actuator("rest_length", torch.full((EDGES, 1), 0.025))] * 2,
+            r"also along with the other actions, but edge \d of 0.04 m may get -0.01 m; give a narrower range",
+        ),
+        (
+            [Constant("stretch.rest_length", 0.001, 0.05, count=EDGES), LONGER],
+            r"edge \d of 0.04 m may get -0.001 m",
+        ),
+    ],
+)
+def test_actions_that_do_not_go_together_are_refused(actions, words):
+    """Refuse a dof that is held twice, and actions that together leave an edge no length, before anything moves."""
+    with pytest.raises(InputError, match=words):
+        environment(actions=actions)
