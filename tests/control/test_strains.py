@@ -1,6 +1,7 @@
 """Strains in the units of the controllers: measured, set as natural ones, smoothed along rods."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -266,6 +267,38 @@ def test_refuses_the_stretch_of_a_clamped_pair():
         InputError, match="stretch of edge 0 of nodes 0, 1, which are all clamped, cannot change: leave"
     ):
         Strains(model, ["stretch"], {"stretch": [0, 1]})
+
+
+def test_planar_robots_refuse_shapes_out_of_their_plane():
+    """Refuse an arc along y and turned sections; take an arc in another plane of one y, but for rounding."""
+    angle = torch.linspace(0, 1, 7, dtype=torch.float64)
+    across, up, none = LENGTH * angle.sin(), LENGTH * (1 - angle.cos()), 0 * angle
+    model = rod(7)
+    strains = Strains(model)
+    arc = torch.stack([across, none, up], dim=1)
+    beside = arc + 0.5 + 1e-12 * angle[:, None]
+    torch.testing.assert_close(strains.of_shape(model, beside), strains.of_shape(model, arc), rtol=1e-9, atol=1e-9)
+    leaving = torch.stack([arc, torch.stack([across, up, none], dim=1)])
+    with pytest.raises(InputError, match="the robot is planar: .* node 6 of robot 1 is 0.046 m out of that along y"):
+        strains.of_shape(model, leaving)
+    turned = model.directors[:6] + torch.linalg.cross(model.directors[:6], torch.tensor([[1.0, 0, 0]]).double())
+    with pytest.raises(InputError, match="target: directors: the robot is planar, and its sections do not turn"):
+        strains.of_shape(model, model.nodes, turned)
+    free = rod(7, planar=False)
+    Strains(free).of_shape(free, leaving, turned)
+
+
+@pytest.mark.parametrize("unit", [1000.0, 1 / 25.4])
+def test_shapes_in_another_unit_are_warned_of(unit):
+    """Say how many times as long as at rest a target is; one of twice the length is taken."""
+    model = rod(7)
+    with pytest.warns(
+        UserWarning, match=rf"edges are {re.escape(f'{unit:.3g}')} times as long as at rest: are the positions in m"
+    ):
+        Strains(model).of_shape(model, model.nodes * unit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Strains(model).of_shape(model, model.nodes * 2)
 
 
 def test_refuses_shapes_of_other_robots():

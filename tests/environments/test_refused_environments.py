@@ -143,6 +143,10 @@ def drawn(name, values):
         (lambda env: Actuator("natural_twist", torch.ones(3)), "matrix"),
         (lambda env: Actuator("natural_twist", np.full((4, 1), np.nan)), "matrix: expected finite numbers"),
         (lambda env: environment(actions=[Actuator("natural_twist", torch.eye(4, 5))]), "column 4 changes no strain"),
+        (
+            lambda env: environment(model=planar(), actions=[Actuator("natural_twist", torch.ones(NODES - 2, 1))]),
+            "column 0 changes no strain: .* twists one",
+        ),
         (lambda env: environment(model=planar(), actions=[bend(planar())]), "column 1 changes no strain: .* planar"),
         (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
         (lambda env: environment(actions=[pull(), pull()]), "Gravity.acceleration is set by two of them"),
@@ -177,6 +181,13 @@ def drawn(name, values):
         (lambda env: environment(actions=[None]), r"Task.actions\[0\]: expected an Actuator, .* got NoneType"),
         (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
         (lambda env: environment(actions=[Held([17], -1.0, 1.0)]), r"dofs \[17\] are not clamped"),
+        *[
+            (
+                lambda env, d=dof: environment(model=planar(), actions=[Held([0, d], -1.0, 1.0)]),
+                rf"Held: dofs \[{dof}\] .* planar",
+            )
+            for dof in (1, 3 * NODES, 4 * NODES + 1)
+        ],
         (
             lambda env: environment(actions=[Force([99], -1.0, 1.0)]),
             r"Force: dofs: .* to 22 .*got \[99\]",

@@ -162,7 +162,7 @@ def leaving(model, how):
         state = state.replace(director=director)
     elif how == "a clamp that moves along y":
         target = state.q.clone()
-        target[:, 1] += 1e-3
+        target[:, 1] += 1e-10  # more is refused
         control = Control(clamped_q=target)
     return state, control
 

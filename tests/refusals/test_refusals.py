@@ -89,6 +89,25 @@ def begun_in_plane(axis, node=2, speed=1.0):
     return model.initial_state(velocity=velocity)
 
 
+def held_in_plane(place, by=1e-3, held=True):
+    """Step a planar rod whose clamped end a control moves in a place of q, or begin with that place moved."""
+    builder = in_plane()
+    builder.clamp(nodes=[0], direction="rest")
+    model = builder.finalize()
+    q = model.initial_state(2).q.clone()
+    q[1, place] += by
+    if not held:
+        return model.initial_state(q=q)
+    return ImplicitEuler(0.01).step(model, model.initial_state(2), Control(clamped_q=q), throw=True)
+
+
+def posed_in_plane(*pose):
+    """Step a planar rod whose clamp a control puts somewhere."""
+    model = rod(planar=True)
+    control = Control(pose=torch.tensor([[pose]], dtype=torch.float64))
+    return ImplicitEuler(0.01).step(model, model.initial_state(), control, throw=True)
+
+
 def thrown_in_plane(*velocities):
     """Return a planar rod that is thrown."""
     model = rod(planar=True)
@@ -268,6 +287,16 @@ REFUSED = {
     "moment about an edge in a plane": (lambda: pushed_in_plane(node=5, axis=1), "Control.force: the robot is planar"),
     "velocity out of plane": (lambda: begun_in_plane(axis=1), "initial_state: velocity: the robot is planar: it keeps"),
     "spin about an edge in a plane": (lambda: begun_in_plane(node=5, axis=1), "velocity: the robot is planar"),
+    "clamp out of plane": (lambda: held_in_plane(1), "Control.clamped_q: the robot is planar: it keeps to the x-z"),
+    "edge turned in a plane": (lambda: held_in_plane(15), "Control.clamped_q: the robot is planar"),
+    "direction out of plane": (lambda: held_in_plane(21), "Control.clamped_q: the robot is planar"),
+    "pose out of plane": (
+        lambda: posed_in_plane(0, 1e-3, 0, 1, 0, 0, 0),
+        "Control.pose: the robot is planar: it keeps",
+    ),
+    "pose turned about x": (lambda: posed_in_plane(0, 0, 0, 0.8, 0.6, 0, 0), "Control.pose: the robot is planar"),
+    "node out of plane": (lambda: held_in_plane(10, held=False), "initial_state: q: the robot is planar: its nodes"),
+    "edge turned at first": (lambda: held_in_plane(15, held=False), "initial_state: q: the robot is planar"),
     "thrown out of plane": (lambda: thrown_in_plane((1.0, 1e-3, 0)), "thrown: the robot is planar: it keeps to"),
     "thrown to turn out of its plane": (lambda: thrown_in_plane((0, 0, 0), (0, 0, 1)), "thrown: the robot is planar"),
     "no control": (
@@ -433,6 +462,21 @@ def test_environments_say_which_extra_they_need(module, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"environments.{module}: needs .* pip install 'torchdismech\[rl\]'"):
         importlib.import_module(name)
+
+
+def test_planar_robots_are_held_within_their_plane():
+    """Move and turn a clamp in the plane, also of a robot that begins beside where it is at rest, but for rounding."""
+    model = rod(planar=True)
+    held_in_plane(0)
+    held_in_plane(1, 1e-14)
+    posed_in_plane(1e-3, 0, 1e-3, math.cos(0.1), 1e-14, math.sin(0.1), 0)
+    beside = model.initial_state().q.clone()
+    beside[:, 1 : 3 * 5 : 3] += 0.2
+    state, rest = model.initial_state(q=beside), model.rest_poses[None].clone()
+    for control in (Control(clamped_q=beside), Control(pose=rest + 0.2 * torch.eye(7, dtype=torch.float64)[1])):
+        ImplicitEuler(0.01).step(model, state, control, throw=True)
+    with pytest.raises(InputError, match="Control.pose: the robot is planar"):
+        ImplicitEuler(0.01).step(model, state, Control(pose=rest))
 
 
 def test_the_own_twist_of_a_planar_robot_is_taken():

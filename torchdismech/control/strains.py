@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from torchdismech.control.neighbours import along_rods
 from torchdismech.elastic import BendTwistStencil, StretchStencil
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.geometry.checks import checked_indices
 from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
@@ -40,7 +40,8 @@ ELEMENTS = {"stretch": "rod edges", "kappa1": "springs", "kappa2": "springs", "t
 ELEMENTS |= {"hinge_angle": "hinges"}
 TERMS = {"rod edges": "stretch", "springs": "bend_twist", "hinges": "hinge"}  # elastic terms that have the strains
 ALONG = 1e-6  # sine of the angle between a director and its edge that counts as none
-OUT_OF_PLANE = 1e-6  # component of a unit vector across the plane that counts as none
+OUT_OF_PLANE = 1e-6  # component of a unit vector across the plane that counts as none, share of a shape, angle [rad]
+OTHER_UNIT = 20.0  # times the length at rest: no robot is stretched so far; an inch is 25 mm
 
 
 class Strains(nn.Module):
@@ -158,14 +159,23 @@ class Strains(nn.Module):
         ------
         InputError
             Vectors of other shapes, numbers that are not finite, nodes of an edge in one place, edges that fold back
-            on each other, a director along its edge.
+            on each other, a director along its edge; of a planar robot a shape in no plane along x and z, and turned
+            sections.
         """
         x = _of_robots("positions", "nodes", positions, model.body.n_nodes, model)
         lead = x.reshape(-1, *x.shape[-2:])
         _refuse_one_place(lead.detach(), model.body.links)
+        _warn_of_other_unit(lead.detach(), model)
+        if model.planar:
+            _refuse_out_of_plane(lead.detach(), model.nodes)
         at = model.frames.moved(model.rest_state(len(lead)), model.body.q_of(lead))
         if directors is not None:
             turned = _turned(at, _of_robots("directors", "rod edges", directors, len(model.rod_edges), model))
+            if model.planar and bool((turned.detach().abs() > OUT_OF_PLANE).any()):
+                raise InputError(
+                    "target: directors: the robot is planar, and its sections do not turn about their edges; leave "
+                    "the directors out, or build the robot with planar=False"
+                )
             others = turned.new_zeros(len(lead), model.body.n_angles - turned.shape[1])
             at = at.replace(q=model.body.q_of(lead, torch.cat([turned, others], dim=1)))
         strains = self.measured(at, model)
@@ -284,6 +294,39 @@ def _refuse_one_place(positions: Tensor, edges: np.ndarray) -> None:
         )
 
 
+def _refuse_out_of_plane(positions: Tensor, rest: Tensor) -> None:
+    """Refuse positions (B, N, 3) that a planar robot with nodes (N, 3) at rest cannot have: in no plane x-z."""
+    beside = positions[..., 1] - rest[:, 1]
+    away = (beside - beside[:, :1]).abs()
+    if bool((away.amax(1) > OUT_OF_PLANE * _extent(positions)).any()):
+        robot, node = divmod(int(away.argmax()), len(rest))
+        whose = f" of robot {robot}" if len(positions) > 1 else ""
+        raise InputError(
+            f"target: positions: the robot is planar: it keeps to the x-z plane, but node {node}{whose} is "
+            f"{float(away[robot, node]):.3g} m out of that along y; give a shape in x and z (up is usually z), or "
+            "build the robot with planar=False"
+        )
+
+
+def _extent(positions: Tensor) -> Tensor:
+    """Return the largest extent (B,) of positions (B, N, 3) along an axis."""
+    return (positions.amax(1) - positions.amin(1)).amax(-1)
+
+
+def _warn_of_other_unit(positions: Tensor, model: Model) -> None:
+    """Warn of positions (B, N, 3) between which edges are many times as long, or as short, as at rest."""
+    start, end = model.body.links.T
+
+    def length(x: Tensor) -> Tensor:
+        return (x[..., end, :] - x[..., start, :]).norm(dim=-1).sum(-1)
+
+    times = length(positions) / length(model.nodes)
+    odd = (times > OTHER_UNIT) | (times < 1 / OTHER_UNIT)
+    if bool(odd.any()):
+        worst = float(times[odd][0])
+        warn(f"target: positions: edges are {worst:.3g} times as long as at rest: are the positions in m?")
+
+
 def _turned(at: State, directors: Tensor) -> Tensor:
     """Return the angles (B, E) by which sections are turned from reference directors to these (.., E, 3) [rad]."""
     count = directors.shape[-2]
@@ -386,7 +429,10 @@ def _all_hinges(model: Model) -> bool:
 
 
 def can_change(model: Model, name: str) -> np.ndarray:
-    """Return which elements (count,) have a strain that can change: some dof that it depends on is free."""
+    """Return which elements (count,) have a strain that can change: some dof that it depends on is free.
+
+    Those of a planar robot do not twist, and bend in the plane alone.
+    """
     nodes = {"rod edges": model.rod_edges, "springs": model.springs, "hinges": model.hinges}[ELEMENTS[name]]
     free = model.free.cpu().numpy()
     n = 3 * model.body.n_nodes
@@ -394,8 +440,8 @@ def can_change(model: Model, name: str) -> np.ndarray:
     if ELEMENTS[name] == "springs":
         edges = model.body.springs.edges[: len(nodes)]
         changes |= free[n:][edges].any(1)
-        if model.planar and name != "twist":
-            changes &= in_plane(model, name)
+        if model.planar:
+            changes &= name != "twist" and in_plane(model, name)
     return changes
 
 

@@ -115,7 +115,7 @@ class Actuator(Action):
         if still.any():
             raise InputError(
                 f"Actuator({self.field}): matrix: column {int(np.flatnonzero(still)[0])} changes no strain: it is "
-                "zero, or acts where all is clamped, or out of a planar robot's plane; leave it out"
+                "zero, or acts where all is clamped, or out of a planar robot's plane, or twists one; leave it out"
             )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
@@ -183,7 +183,8 @@ class Held(Action):
 
     Parameters
     ----------
-    dofs : into q, each once, also among all `Held` of a task; they have to be clamped.
+    dofs : into q, each once, also among all `Held` of a task; they have to be clamped, and in the plane of robots that
+        keep to it.
     low, high : bounds of the displacements [m or rad].
     """
 
@@ -195,11 +196,17 @@ class Held(Action):
         self.dofs, self.count = list(dofs), len(dofs)
 
     def check(self, model: Model) -> None:
-        """Refuse dofs that are not clamped."""
+        """Refuse dofs that are not clamped, and those that would take a planar robot out of its plane."""
         _refuse_odd_dofs("Held", self.dofs, model)
         free = [dof for dof in self.dofs if bool(model.free[dof])]
         if free:
             raise InputError(f"Held: dofs {free} are not clamped")
+        across = model.unknowns.out_of_plane.tolist() if model.planar else []
+        if leaving := [dof for dof in self.dofs if dof in across]:
+            raise InputError(
+                f"Held: dofs {leaving} are the y of nodes or of what clamps hold, or angles of edges, and the robot is "
+                "planar: it keeps to the x-z plane; leave them out, or build the robot with planar=False"
+            )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the dofs at their displaced places."""

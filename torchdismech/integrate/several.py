@@ -41,7 +41,7 @@ def _is_like(model: Model, state: State, control: Control, later: Control) -> bo
         return True
     if control.values or later.values or later.kind != control.kind:
         return False
-    model.check_numbers(later, state.batch)
+    model.check_numbers(later, state)
     refuse_transforms(model, state, later)
     return True
 

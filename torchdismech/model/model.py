@@ -31,8 +31,10 @@ from torchdismech.model.appearance import Appearance
 from torchdismech.model.checks import (
     check_state,
     refuse_force_out_of_plane,
+    refuse_leaving_plane,
     refuse_other_parts,
     refuse_other_values,
+    refuse_shape_out_of_plane,
     refuse_twist_in_plane,
     refuse_velocity_out_of_plane,
 )
@@ -352,7 +354,7 @@ class Model(nn.Module):
 
         Directors are those at rest, carried to q. The acceleration of the free dofs is what the forces give them there
         (under `control`, if given). The batch defaults to what q or the model's own parameters ask for. Planar robots
-        refuse velocities along y, and of edges about themselves.
+        refuse shapes that leave their plane, velocities along y, and of edges about themselves.
 
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
@@ -361,6 +363,8 @@ class Model(nn.Module):
         moving = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.body.nodes)
         number = number_of_robots(batch, at, moving, self.batch)
         placed = placed_state(self.body, self.frames, number, at, moving)
+        if at is not None and self.planar:
+            refuse_shape_out_of_plane("initial_state: q", placed.q, self.body, self.unknowns.out_of_plane)
         if moving is not None and self.planar:
             refuse_velocity_out_of_plane("initial_state: velocity", moving, self.body)
         return self.accelerated(placed.replace(internal=internal_at_rest(self.terms, placed.q)), control)
@@ -508,6 +512,7 @@ class Model(nn.Module):
             self._check_state(state)
             fitting.add(kind)
         self.check_control(control, state.batch, snapshot)
+        self._refuse_leaving_plane(control, state)
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
@@ -527,15 +532,20 @@ class Model(nn.Module):
         self._check_lengths_and_forces(control)
         refuse_other_values(control, self.places, batch)
 
-    def check_numbers(self, control: Control, batch: int) -> None:
-        """Refuse a control with numbers that `batch` of these robots cannot follow."""
-        self._refuse_twist_in_plane(control, batch)
+    def check_numbers(self, control: Control, state: State) -> None:
+        """Refuse a control with numbers that robots cannot follow from a state."""
+        self._refuse_twist_in_plane(control, state.batch)
         self._check_lengths_and_forces(control)
+        self._refuse_leaving_plane(control, state)
 
     def _check_lengths_and_forces(self, control: Control) -> None:
         control.check_numbers()
         if control.force is not None and self.planar:
             refuse_force_out_of_plane(control.force, self.body)
+
+    def _refuse_leaving_plane(self, control: Control, state: State) -> None:
+        if self.planar and (control.clamped_q is not None or control.pose is not None):
+            refuse_leaving_plane(control, state.q, self.body, self.unknowns.out_of_plane)
 
     def _refuse_twist_in_plane(self, control: Control, batch: int) -> None:
         if control.natural_twist is not None and self.planar:

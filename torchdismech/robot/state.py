@@ -228,7 +228,8 @@ class Control:
     natural_membrane_strain : (B, F, 3) Green's strains E11, E22, E12 at which triangles of continuum membranes are at
         rest: growth.
     rest_length : (B, E) of the rod edges [m].
-    clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read.
+    clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read. Those of planar robots
+        out of their plane (y of all nodes, angles of edges) stay as the state has them.
     pose : (B, C, 7) of the model's clamps at the end of the step, as of rigid bodies: position of the mean of its nodes
         [m], and the rotation from rest as a unit quaternion (w, x, y, z). It goes before `clamped_q`.
     force : (B, n) an additional force [N, N m].

@@ -32,6 +32,7 @@ class Unknowns(nn.Module):
     some_algebraic : whether there are any.
     index : (n_free,) the dofs that are unknowns.
     planar : whether no node moves along y, and no edge turns about itself.
+    out_of_plane : (K,) the dofs across the plane x-z: y of nodes, angles of edges, y of what clamps hold of rods.
     prescribed : (K,) dofs that a clamp may move, and those of nodes that slide; what is out of a plane stays.
     number : (n,) the number of each dof among the unknowns, -1 where it is clamped; an array of numpy.
 
@@ -45,6 +46,7 @@ class Unknowns(nn.Module):
     algebraic: Tensor
     index: Tensor
     prescribed: Tensor
+    out_of_plane: Tensor
 
     def __init__(self, body: Body, free: np.ndarray, slides: Slides | None = None):
         super().__init__()
@@ -62,6 +64,9 @@ class Unknowns(nn.Module):
         across[1 : 3 * body.n_nodes : 3] = True
         across[3 * body.n_nodes : 3 * body.n_nodes + body.n_angles] = True
         self.planar = not (free & across).any()
+        held_y = np.arange(body.first_held + 1, body.n_dofs, 3)
+        leaving = np.concatenate([np.flatnonzero(across), held_y])
+        self.register_buffer("out_of_plane", torch.as_tensor(leaving), persistent=False)
         held = ~free & ~across if self.planar else ~free
         prescribed = np.union1d(np.flatnonzero(held), self.slides.dofs.numpy())
         self.register_buffer("prescribed", torch.as_tensor(prescribed), persistent=False)
