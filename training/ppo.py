@@ -5,6 +5,12 @@ The algorithm and its loss are TorchRL's: after Schulman et al., Proximal Policy
 
 from __future__ import annotations
 
+import io
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 import torch
 from tensordict import TensorDict
 from tensordict.nn import NormalParamExtractor, TensorDictModule
@@ -16,7 +22,8 @@ from torchrl.objectives.value import GAE
 
 from torchdismech.environments import Environment
 from torchdismech.environments.torchrl import TorchRLRobotEnv
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number, truth, whole_number
+from training.files import write
 
 __all__ = ["acted_on", "trained_policy"]
 
@@ -30,46 +37,159 @@ def trained_policy(
     rate: float = 1e-3,
     discount: float = 0.95,
     width: int = 64,
+    checkpoint: Path | str | None = None,
+    resume: bool = False,
 ) -> ProbabilisticActor:
     """Return a policy after so many updates, each from so many actions of every robot.
+
+    A training that was resumed comes to the policy of one without interruption, as far as steps repeat their numbers;
+    random numbers are those of torch's own generators, whose state is kept, too.
 
     Parameters
     ----------
     rate : of Adam, falling to zero.
-    discount : of a reward for each action that it is ahead.
+    discount : of a reward for each action that it is ahead, 0 to 1.
     width : of both hidden layers of policy and critic.
+    checkpoint : file that is written after each update, with all that the next one needs; None: none.
+    resume : whether to go on from that file, with the same environment and arguments.
+
+    Raises
+    ------
+    InputError
+        An argument out of its range, actions without bounds, a checkpoint that is there already without `resume`, is
+        not there with it, or is of another training.
     """
-    if not bool(torch.isfinite(torch.cat([environment.low, environment.high])).all()):
-        raise InputError("trained_policy: expected actions with bounds, as the policy's numbers lie between them")
-    robots, device = TorchRLRobotEnv(environment), environment.model.device
-    policy = _policy(environment, robots, width).to(device)
-    critic = ValueOperator(_network(environment.width, 1, width), ["observation"]).to(device)
-    advantage = GAE(gamma=discount, lmbda=0.95, value_network=critic, average_gae=True)
-    loss = ClipPPOLoss(policy, critic, clip_epsilon=0.2, entropy_coeff=1e-3)
-    optimiser = torch.optim.Adam(loss.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, updates)
-    for k in range(updates):
+    _refuse_no_bounds(environment)
+    settings = {
+        "updates": whole_number(updates, "trained_policy: updates"),
+        "actions": whole_number(actions, "trained_policy: actions"),
+        "rate": _rate(rate),
+        "discount": _discount(discount),
+        "width": whole_number(width, "trained_policy: width"),
+        "robots": environment.batch,
+        "numbers of an action": len(environment.low),
+        "numbers observed": environment.width,
+    }
+    kept = _kept(checkpoint, truth(resume, "trained_policy: resume"))
+    robots, training = TorchRLRobotEnv(environment), _Training.begun(environment, settings)
+    first = training.resumed(kept, settings) if kept is not None and resume else 0
+    for k in range(first, updates):
         with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
-            run = robots.rollout(actions, policy, break_when_any_done=False)
+            run = robots.rollout(actions, training.policy, break_when_any_done=False)
         for _ in range(EPOCHS):
-            advantage(run)
-            _improve(loss, optimiser, run.reshape(-1))
-        schedule.step()
+            training.advantage(run)
+            _improve(training.loss, training.optimiser, run.reshape(-1))
+        training.schedule.step()
         if k % 5 == 0 or k == updates - 1:
             print(f"  update {k:3d}: mean reward of an action {run['next', 'reward'].mean():.4f}", flush=True)
-    return policy
+        if kept is not None:
+            training.write(kept, settings, k + 1)
+    return training.policy
+
+
+def _rate(given: float) -> float:
+    rate = real_number(given, "trained_policy: rate", "a number above 0")
+    if not 0 < rate < torch.inf:
+        raise InputError(f"trained_policy: rate: expected a number above 0, got {rate:g}")
+    return rate
+
+
+def _discount(given: float) -> float:
+    discount = real_number(given, "trained_policy: discount", "a number from 0 to 1")
+    if not 0 <= discount <= 1:
+        raise InputError(f"trained_policy: discount: expected a number from 0 to 1, got {discount:g}")
+    return discount
+
+
+def _refuse_no_bounds(environment: Environment) -> None:
+    """Refuse actions without bounds, or with bounds that the policy's single precision does not have."""
+    if not bool(torch.isfinite(torch.cat([environment.low, environment.high]).float()).all()):
+        raise InputError(
+            "trained_policy: expected actions with bounds, as the policy's numbers lie between them, and of less than "
+            "3e38, as they are in single precision"
+        )
+
+
+def _kept(checkpoint: Path | str | None, resume: bool) -> Path | None:
+    """Return the file that keeps a training; refuse to write over another one, and to go on from nothing."""
+    kept = None if checkpoint is None else Path(checkpoint)
+    if resume and (kept is None or not kept.is_file()):
+        raise InputError(f"trained_policy: resume: expected a checkpoint to go on from, got {kept}")
+    if not resume and kept is not None and kept.exists():
+        raise InputError(f"trained_policy: checkpoint: {kept} is there already: go on by resume=True, or name another")
+    return kept
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What learns, and what teaches it."""
+
+    environment: Environment
+    policy: ProbabilisticActor
+    critic: ValueOperator
+    advantage: GAE
+    loss: ClipPPOLoss
+    optimiser: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+
+    @classmethod
+    def begun(cls, environment: Environment, settings: dict[str, Any]) -> _Training:
+        """Return an untrained policy with what trains it."""
+        width, device = settings["width"], environment.model.device
+        policy = _policy(environment, width).to(device)
+        critic = ValueOperator(_network(environment.width, 1, width), ["observation"]).to(device)
+        advantage = GAE(gamma=settings["discount"], lmbda=0.95, value_network=critic, average_gae=True)
+        loss = ClipPPOLoss(policy, critic, clip_epsilon=0.2, entropy_coeff=1e-3)
+        optimiser = torch.optim.Adam(loss.parameters(), lr=settings["rate"])
+        schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, settings["updates"])
+        return cls(environment, policy, critic, advantage, loss, optimiser, schedule)
+
+    def _parts(self) -> dict[str, Any]:
+        names = ("policy", "critic", "optimiser", "schedule")
+        return {name: getattr(self, name) for name in names}
+
+    def write(self, path: Path, settings: dict[str, Any], done: int) -> None:
+        """Write the training after so many updates; a kill at any moment leaves the old file or the new one."""
+        at, device = self.environment.current, self.environment.model.device
+        kept = {name: part.state_dict() for name, part in self._parts().items()}
+        random = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+        kept |= {"settings": settings, "done": done, "random": random, "seed": at.seed, "episode": at.episode}
+        file = io.BytesIO()
+        torch.save(kept, file)
+        write(path, file.getvalue())
+
+    def resumed(self, path: Path, settings: dict[str, Any]) -> int:
+        """Put all back that a file holds, and return the number of updates that it comes after."""
+        device = self.environment.model.device
+        try:
+            kept = torch.load(path, map_location="cpu", weights_only=True)
+            theirs = kept["settings"]
+        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
+            raise InputError(
+                f"trained_policy: resume: {path} holds no training: it is damaged, or another file"
+            ) from error
+        for name, own in settings.items():
+            if theirs.get(name) != own:
+                raise InputError(f"trained_policy: {name}: {path} was trained with {theirs.get(name)}, got {own}")
+        for name, part in self._parts().items():
+            part.load_state_dict(kept[name])
+        self.environment.resume(self.environment.began(kept["seed"].to(device), kept["episode"].to(device)))
+        torch.set_rng_state(kept["random"][0])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(kept["random"][1], device)
+        return kept["done"]
 
 
 def _network(inputs: int, outputs: int, width: int) -> MLP:
     return MLP(inputs, outputs, num_cells=[width, width], activation_class=nn.Tanh)
 
 
-def _policy(environment: Environment, robots: TorchRLRobotEnv, width: int) -> ProbabilisticActor:
+def _policy(environment: Environment, width: int) -> ProbabilisticActor:
     """Return an untrained policy: a network gives the mean and spread of each number of an action."""
     scores = nn.Sequential(_network(environment.width, 2 * len(environment.low), width), NormalParamExtractor())
     return ProbabilisticActor(
         TensorDictModule(scores, ["observation"], ["loc", "scale"]),
-        spec=robots.action_spec,
+        spec=TorchRLRobotEnv(environment).action_spec,
         in_keys=["loc", "scale"],
         distribution_class=TanhNormal,
         distribution_kwargs={"low": environment.low.float(), "high": environment.high.float()},

@@ -7,7 +7,10 @@ pytest.importorskip("torchrl")
 
 from studies.reach import reach
 from tests.environments.arms import environment
+from torchdismech import InputError
+from torchdismech.environments import Force
 from torchdismech.environments.torchrl import TorchRLRobotEnv
+from training import ppo
 from training.ppo import acted_on, trained_policy
 
 
@@ -23,6 +26,71 @@ def test_policy_acts_within_bounds():
     first = acted_on(arms, policy)
     arms.seeded(1)
     assert first.shape == (4, 3) and torch.equal(first, acted_on(arms, policy))
+
+
+def test_training_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
+    """Cut a training off in its second update: it goes on to every bit of the policy of one that was not."""
+
+    def trained(**options):
+        torch.manual_seed(0)
+        arms = reach.environment(4)
+        arms.horizon = 3  # so that robots begin anew within an update
+        return trained_policy(arms, updates=3, actions=4, width=8, **options)
+
+    whole, file = trained(checkpoint=tmp_path / "whole.pt"), tmp_path / "cut.pt"
+    improved, calls = ppo._improve, []
+
+    def cut_off(*given):
+        calls.append(given)
+        if len(calls) > ppo.EPOCHS + 1:
+            raise KeyboardInterrupt
+        improved(*given)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ppo, "_improve", cut_off)
+        trained(checkpoint=file)
+    torch.manual_seed(99)
+    arms = reach.environment(4)
+    arms.horizon = 3
+    found = trained_policy(arms, updates=3, actions=4, width=8, checkpoint=str(file), resume=True)
+    pairs = zip(whole.state_dict().values(), found.state_dict().values(), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+    with pytest.raises(InputError, match="cut.pt is there already: go on by resume=True"):
+        trained(checkpoint=file)
+    with pytest.raises(InputError, match="discount: .*cut.pt was trained with 0.95, got 0.5"):
+        trained(checkpoint=file, resume=True, discount=0.5)
+    file.write_bytes(b"no training")
+    with pytest.raises(InputError, match="cut.pt holds no training"):
+        trained(checkpoint=file, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"updates": 0}, "updates: expected a whole number from 1 up, got 0"),
+        ({"updates": 1.5}, "updates: expected a whole number from 1 up, got 1.5"),
+        ({"actions": 0}, "actions: expected a whole number from 1 up, got 0"),
+        ({"width": 0}, "width: expected a whole number from 1 up, got 0"),
+        ({"rate": 0.0}, "rate: expected a number above 0, got 0"),
+        ({"rate": float("nan")}, "rate: expected a number above 0, got nan"),
+        ({"discount": 2.0}, "discount: expected a number from 0 to 1, got 2"),
+        ({"discount": "0.9"}, "discount: expected a number from 0 to 1, got '0.9'"),
+        ({"resume": True}, "resume: expected a checkpoint to go on from, got None"),
+        ({"resume": "no"}, "resume: expected True or False, got 'no'"),
+    ],
+)
+def test_trainings_that_make_no_sense_are_refused(wrong, words):
+    """Name the argument before any robot moves."""
+    with pytest.raises(InputError, match=f"trained_policy: {words}"):
+        trained_policy(environment(2), **{"updates": 1, "actions": 1, **wrong})
+
+
+@pytest.mark.parametrize("high", [float("inf"), 1e300])
+def test_policies_need_bounds_of_actions(high):
+    """Refuse actions without bounds, and with bounds beyond single precision."""
+    arms = environment(2, actions=[Force([15], 0.0, high)])
+    with pytest.raises(InputError, match="trained_policy: expected actions with bounds"):
+        trained_policy(arms, updates=1, actions=1)
 
 
 def test_rewards_end_with_the_episode():
