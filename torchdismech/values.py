@@ -176,10 +176,12 @@ def real(value: Any) -> Tensor:
 
     Raises
     ------
-    TypeError, ValueError, RuntimeError : the value is no number and no list of numbers.
+    TypeError, ValueError, RuntimeError : the value is no number and no list of numbers, or complex (`InputError`).
     """
     if isinstance(value, Tensor) and value.is_floating_point():
         return value
+    if "complex" in str(getattr(value, "dtype", "")):  # torch would leave out the imaginary part
+        raise InputError(f"expected real numbers, got {value.dtype}")
     return torch.as_tensor(value, dtype=torch.float64)
 
 

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from tests.environments.arms import NODES, arm, environment
-from torchdismech import InputError, Static
+from torchdismech import Circle, InputError, Material, RobotBuilder, Static, forces, straight
 from torchdismech.environments import Actuator, Constant, Held, node_positions
+from torchdismech.magnetics import Constant as Uniform
+from torchdismech.magnetics import Magnetic
 from torchdismech.robot.state import Control
 from torchdismech.values import row_of
 
@@ -44,6 +46,23 @@ def test_actuators_add_to_a_constant_of_the_same_strain(first, name, low, value,
     assert (both - drawn).abs().max() < 1e-9  # m: Newton's method begins at other accelerations
     for other in (reached([actuator], amount), reached([constant], numbers.tolist())):
         assert (both - other).abs().max() > 1e-4  # m: both have their share
+
+
+def test_a_constant_may_be_a_table_and_sizes_count_where_loads_feel_them():
+    """Set a magnetisation of all edges by its three numbers; take the radius of edges where drag depends on it."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(Magnetic((0.0, 0.0, 1e4), Uniform((0.0, 0.0, 0.01))))
+    builder.add_force(forces.QuadraticResistive(1.0, 1.0, 1000.0))
+    model = builder.finalize(compile=False)
+    magnet, radius = Constant("Magnetic.magnetisation", -1e4, 1e4, count=3), Constant("edge_radius", 0.0, 1.0, EDGES)
+    radius.check(model)
+    magnet.check(model)
+    state, given = model.initial_state(2), torch.tensor([[1.0, 2, 3], [4, 5, 6]])
+    control = magnet.added(Control(), given, state, model)
+    model.check_batch(state, control)
+    assert torch.equal(control.values["Magnetic.magnetisation"][:, 0], given.double())
 
 
 def test_natural_rest_lengths_are_those_at_which_rods_are_not_stretched():

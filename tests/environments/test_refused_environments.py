@@ -18,6 +18,7 @@ from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
 from torchdismech.environments import (
     Actuator,
     Constant,
+    Draws,
     Environment,
     Force,
     Held,
@@ -219,6 +220,15 @@ def drawn(name, values):
         (lambda env: (e := environment(reward=lambda m, s: 1.0), e.reset(), e.step(actions(5))), "reward: .* tensor"),
         (lambda env: drawn("goal", {"target": 1.0}), "Task.goal: target: expected a tensor, got float"),
         (lambda env: drawn("goal", {"target": torch.zeros(3)}), r"Task.goal: target: expected \(5, ...\), got \(3,\)"),
+        (
+            lambda env: drawn("goal", {"target": torch.tensor([0.0, 1, 2, torch.nan, 4])}),
+            "Task.goal: target: expected finite numbers, got nan for robot 3",
+        ),
+        (lambda env: env.acted(None, actions(5)), "acted: at: expected Episodes, such as `began` returns, got None"),
+        (
+            lambda env: environment(actions=[Constant("edge_length", 0.1, 1.0, count=5)]),
+            r"Constant\(edge_length\): changes nothing here: .* lengths at rest are stretch.rest_length",
+        ),
         (lambda env: drawn("start", {"x": torch.zeros(3)}), "Task.start: expected q and velocity, got 'x'"),
         (lambda env: drawn("constants", None), "Task.constants: expected tensors by name, got NoneType"),
     ],
@@ -227,6 +237,42 @@ def test_what_makes_no_sense_is_refused(wrong, words):
     """Name what was wrong."""
     with pytest.raises(InputError, match=words):
         wrong(environment())
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda d: d.uniform(0.0, 1.0, 0), "uniform: count: expected a whole number from 1 up, got 0"),
+        (lambda d: d.uniform(0.1, -0.1, 3), "uniform: expected low below high, got 0.1 and -0.1"),
+        (lambda d: d.uniform(0.0, torch.nan), "uniform: high: expected a finite number, got nan"),
+        (lambda d: d.loguniform(0.0, 1.0, 2), "loguniform: low: expected more than 0, got 0"),
+        (lambda d: d.loguniform(1.0, 2.0, 2.5), "loguniform: count: expected a whole number from 1 up, got 2.5"),
+        (lambda d: d.normal(0.0, -1.0, 2), "normal: deviation: expected 0 or more, got -1"),
+        (lambda d: d.normal("0", 1.0), "normal: mean: expected a number, got '0'"),
+    ],
+)
+def test_draws_that_make_no_sense_are_refused(draw, words):
+    """Name the number of a draw that cannot be drawn from."""
+    with pytest.raises(InputError, match=f"Draws.{words}"):
+        draw(Draws(torch.arange(2), torch.zeros(2).long()))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("observations[1]", {"observations": [node_positions(), lambda m, s, goal: goal["aim"]]}),
+        ("reward", {"reward": lambda m, step: step.goal["aim"]}),
+        ("terminated", {"terminated": lambda m, step: step.goal["aim"]}),
+        ("start", {"start": lambda m, draws: {"q": {}["aim"]}}),
+    ],
+)
+def test_errors_in_a_task_say_in_which_of_its_functions(name, changes):
+    """Leave errors of a task's own functions what they are, with a note of where they happened."""
+    env = environment(**changes)
+    with pytest.raises(KeyError, match="aim") as caught:
+        env.reset()
+        env.step(actions(5))
+    assert caught.value.__notes__ == [f"This happened in Task.{name} of the environment's task."]
 
 
 def test_rewards_and_observations_that_are_no_numbers_are_refused():

@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from torchdismech import InputError
+from torchdismech.environments import Force
 from torchdismech.environments.gym import RobotEnv, VectorRobotEnv
 
 
@@ -74,6 +75,27 @@ def test_episodes_that_are_over_refuse_steps():
         env.step(np.zeros(2, dtype=np.float32))
     with pytest.raises(InputError, match="of one robot, got 2"):
         RobotEnv(environment(2))
+
+
+def test_observations_beyond_single_precision_are_refused():
+    """Refuse what a policy would see as infinite, with the number that it was."""
+    huge = [lambda m, s, goal: s.q[:, :2] * 0 + torch.tensor([1.0, -1e300], dtype=torch.float64)]
+    env = VectorRobotEnv(environment(observations=huge))
+    with pytest.raises(InputError, match="observation: expected numbers that torch.float32 has, got -1e[+]300; scale"):
+        env.reset()
+
+
+@pytest.mark.parametrize("high", [float("inf"), 1e300])
+def test_torchrl_draws_actions_without_bounds(high):
+    """Draw finite numbers for actions that have no upper bound in single precision."""
+    pytest.importorskip("torchrl")
+    from torchrl.envs.utils import check_env_specs
+
+    from torchdismech.environments.torchrl import TorchRLRobotEnv
+
+    env = TorchRLRobotEnv(environment(actions=[Force([15], -1e-3, 1e-3), Force([17], -1e-3, high)]))
+    check_env_specs(env)
+    assert env.rollout(3)["action"].isfinite().all()
 
 
 def test_torchrl_specs():

@@ -187,3 +187,19 @@ def test_fields_of_each_robot_are_tried_with_as_many_robots():
 
     model, force = coil(Swell())
     assert model.batch == 2 and force(model.initial_state(), Control()).shape == (2, model.n_dofs)
+
+
+def test_fields_print_their_numbers():
+    """Show the numbers of a field, and the shapes of those of several robots."""
+    assert repr(magnetics.Rotating(0.1, 2.0)) == "Rotating(amplitude=0.1, frequency=2.0, phase=0.0)"
+    assert repr(magnetics.Constant(torch.zeros(2, 3))) == "Constant(value=(2, 3))"
+
+
+def test_complex_numbers_are_refused():
+    """Refuse numbers whose imaginary part torch would leave out."""
+    for made in (
+        lambda: magnetics.Constant(torch.ones(3, dtype=torch.complex64)),
+        lambda: magnetics.Rotating(torch.tensor(1j), 2.0),
+    ):
+        with pytest.raises(InputError, match="expected numbers, got"):
+            made()

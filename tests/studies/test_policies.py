@@ -30,6 +30,7 @@ def test_policy_acts_within_bounds():
 
 def test_training_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
     """Cut a training off in its second update: it goes on to every bit of the policy of one that was not."""
+    monkeypatch.setattr(ppo, "EPOCHS", 2)
 
     def trained(**options):
         torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -14,8 +15,9 @@ from torchdismech.control.strains import can_change
 from torchdismech.errors import InputError, refuse_one_alone
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
+from torchdismech.model.initial import trial_state
 from torchdismech.robot.state import Control, State
-from torchdismech.values import refuse_too_small, row_of
+from torchdismech.values import Values, refuse_too_small, row_of
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled", "refuse_hidden", "refuse_no_length"]
 
@@ -138,13 +140,14 @@ class Constant(Action):
     ----------
     name : of the constant.
     low, high : bounds of its value, in its units.
-    count : numbers that it has: 1 for a number, 3 for a vector, one for each of several tendons in one force.
+    count : numbers that it has: 1 for a number, 3 for a vector, one for each of several tendons in one force, all
+        numbers of a table row by row.
 
     Raises
     ------
     InputError
         Bounds the wrong way round. When it meets its robots: a name or a count that is not that of a constant of them,
-        and bounds that allow what no step takes, such as a negative tension.
+        bounds that allow what no step takes, such as a negative tension, and sizes of the body on which nothing acts.
     """
 
     holds = True
@@ -157,15 +160,15 @@ class Constant(Action):
         """Refuse a name that the model does not have, another count of numbers than it has there, and wrong bounds."""
         if self.name not in model.places:
             raise InputError(f"Constant: no constant {self.name!r}; there are: {', '.join(sorted(model.places))}")
-        row = row_of(model.places[self.name])
-        if len(row) > 1:
+        needed = math.prod(row_of(model.places[self.name]))
+        if needed != self.count:
             raise InputError(
-                f"Constant({self.name}): expected a number or a row of numbers for each robot, but it has {row} here; "
-                "set it by an Action of your own"
+                f"Constant({self.name}): count = {self.count}, but it has {needed} numbers here; give count={needed}"
             )
-        if row != (self.count,):
+        if _acts_on_nothing(model, self.name):
             raise InputError(
-                f"Constant({self.name}): count = {self.count}, but it has {row[0]} numbers here; give count={row[0]}"
+                f"Constant({self.name}): changes nothing here: sizes of a body act on loads alone, such as drag; "
+                "lengths at rest are stretch.rest_length, stiffnesses stretch.EA, bend_twist.EI1 and so on"
             )
         refuse_too_small(f"Constant({self.name}): low", model.places[self.name], torch.tensor(self.low))
         force, attribute = model.places[self.name]
@@ -175,7 +178,8 @@ class Constant(Action):
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the constant set."""
-        return control.replace(values={**control.values, self.name: numbers.to(state.q)})
+        value = numbers.to(state.q).unflatten(1, row_of(model.places[self.name]))
+        return control.replace(values={**control.values, self.name: value})
 
 
 class Held(Action):
@@ -251,6 +255,25 @@ def _refuse_odd_dofs(name: str, dofs: Indices, model: Model) -> None:
     index = checked_indices(dofs, model.n_dofs, f"{name}: dofs")
     if len(np.unique(index)) < len(dofs):
         raise InputError(f"{name}: dofs: expected indices, each once, got {index.tolist()}")
+
+
+@torch.no_grad()
+def _acts_on_nothing(model: Model, name: str) -> bool:
+    """Return whether a size of the body is one on which neither the library's forces nor inertia depend.
+
+    They are looked at in a state in which robots are bent, stretched and moving.
+    """
+    place = body, attribute = model.places[name]
+    if body is not model.body or model.has_user_hooks:
+        return False
+    state = trial_state(model.body, model.frames, model.batch or 1)
+    state = state.replace(internal=model.rest_state(state.batch).internal)
+    own, found = getattr(body, attribute), []
+    for size in (own, 1.5 * own + 0.1 * (own == 0)):
+        with model.lock, Values({place: size}).in_place():
+            force = model.mechanics.force(model.start_step(state), state.q, state.velocity, state.time)
+            found.append(model.mechanics.inertia.solved(force, model.unknowns))
+    return torch.equal(*found)
 
 
 def refuse_hidden(actions: Sequence[Action]) -> None:

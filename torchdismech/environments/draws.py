@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.control.noise import uniform
+from torchdismech.errors import InputError, real_number, whole_number
 
 __all__ = ["Draws"]
 
@@ -20,6 +21,9 @@ FIRST_NAMED = 2**60  # where calls of draws with a name begin: further than anyb
 
 class Draws:
     """Draws for one episode of each robot; each call draws further numbers.
+
+    Bounds, means and deviations are finite numbers, in their order and of their sign; counts are whole numbers from 1
+    up. Others are refused by name.
 
     Parameters
     ----------
@@ -39,22 +43,44 @@ class Draws:
 
     def uniform(self, low: float, high: float, count: int | None = None) -> Tensor:
         """Return numbers (B,), or (B, count), that are spread evenly between two bounds."""
-        return self._between(low, high, count).to(self.dtype)
+        low, high = _bounds("uniform", low, high)
+        return self._between("uniform", low, high, count).to(self.dtype)
 
     def loguniform(self, low: float, high: float, count: int | None = None) -> Tensor:
-        """Return numbers (B,), or (B, count), whose logarithms are spread evenly between those of two bounds."""
-        return self._between(math.log(low), math.log(high), count).exp().to(self.dtype)
+        """Return numbers (B,), or (B, count), whose logarithms are spread evenly between those of bounds above 0."""
+        low, high = _bounds("loguniform", low, high)
+        if low <= 0:
+            raise InputError(f"Draws.loguniform: low: expected more than 0, got {low:g}")
+        return self._between("loguniform", math.log(low), math.log(high), count).exp().to(self.dtype)
 
     def normal(self, mean: float, deviation: float, count: int | None = None) -> Tensor:
         """Return normal numbers (B,), or (B, count)."""
+        mean, deviation = _finite("normal: mean", mean), _finite("normal: deviation", deviation)
+        if deviation < 0:
+            raise InputError(f"Draws.normal: deviation: expected 0 or more, got {deviation:g}")
         # by Box and Muller's transform, as `control.noise.normal`
-        first, second = self._between(0.0, 1.0, count), self._between(0.0, 1.0, count)
+        first, second = (self._between("normal", 0.0, 1.0, count) for _ in range(2))
         drawn = mean + deviation * torch.sqrt(-2 * first.log()) * torch.cos(2 * math.pi * second)
         return drawn.to(self.dtype)
 
-    def _between(self, low: float, high: float, count: int | None) -> Tensor:
+    def _between(self, what: str, low: float, high: float, count: int | None) -> Tensor:
         """Return the numbers of the next call, in float64."""
         self._calls += 1
-        drawn = uniform(self.seed, self.episode, self.episode.new_full(self.episode.shape, self._calls), count or 1)
+        number = 1 if count is None else whole_number(count, f"Draws.{what}: count")
+        drawn = uniform(self.seed, self.episode, self.episode.new_full(self.episode.shape, self._calls), number)
         drawn = low + (high - low) * drawn
         return drawn[:, 0] if count is None else drawn
+
+
+def _finite(name: str, given: float) -> float:
+    number = real_number(given, f"Draws.{name}")
+    if not math.isfinite(number):
+        raise InputError(f"Draws.{name}: expected a finite number, got {number:g}")
+    return number
+
+
+def _bounds(what: str, low: float, high: float) -> tuple[float, float]:
+    low, high = _finite(f"{what}: low", low), _finite(f"{what}: high", high)
+    if low > high:
+        raise InputError(f"Draws.{what}: expected low below high, got {low:g} and {high:g}")
+    return low, high

@@ -218,13 +218,17 @@ class Environment:
         for name, value in goal.items():
             if not value.dim() or len(value) != self.batch:
                 raise InputError(f"Task.goal: {name}: expected ({self.batch}, ...), got {tuple(value.shape)}")
+            _refuse_odd_numbers(f"Task.goal: {name}", value)
         state = model.initial_state(self.batch, control=Control(values=constants), **start)
         return Episodes(self.integrator.started(state), goal, constants, seed, episode, torch.zeros_like(seed))
 
     def observed(self, at: Episodes) -> Tensor:
         """Return what is observed (B, k)."""
+        seen = []
         with self._own(at):
-            seen = [observe(self.model, at.state, at.goal) for observe in self.task.observations]
+            for k, observe in enumerate(self.task.observations):
+                with _named(f"Task.observations[{k}]"):
+                    seen.append(observe(self.model, at.state, at.goal))
         for k, part in enumerate(seen):
             if callable(part) and not isinstance(part, Tensor):
                 raise InputError(
@@ -248,6 +252,7 @@ class Environment:
 
         Robots that are not `running` (B,) stay where they are.
         """
+        refuse_other_kind("acted: at", at, Episodes, "Episodes, such as `began` returns")
         if not isinstance(action, Tensor):
             raise InputError(f"action: expected a tensor, got {type(action).__name__}; torch.as_tensor makes one of it")
         if action.shape != (self.batch, len(self.low)):
@@ -263,9 +268,11 @@ class Environment:
         step = Step(at.state, state, action, at.goal)
         over = running & ~good
         with self._own(at):
-            reward = self.task.reward(self.model, step)
+            with _named("Task.reward"):
+                reward = self.task.reward(self.model, step)
             if self.task.terminated is not None:
-                terminated = self.task.terminated(self.model, step)
+                with _named("Task.terminated"):
+                    terminated = self.task.terminated(self.model, step)
                 _refuse_odd_choice("Task.terminated", terminated, self.batch)
                 over = over | (good & terminated)
         _refuse_other_than_tensor("Task.reward", reward)
@@ -382,11 +389,33 @@ def _drawn(
     name: str, function: Callable[[Model, Draws], Mapping[str, Tensor]] | None, model: Model, draws: Draws
 ) -> dict[str, Tensor]:
     """Return what a task's function of this name draws for episodes; refuse what is no mapping of tensors."""
-    drawn = {} if function is None else function(model, draws)
+    with _named(f"Task.{name}"):
+        drawn = {} if function is None else function(model, draws)
     refuse_other_kind(f"Task.{name}", drawn, Mapping, "tensors by name")
     for key, value in drawn.items():
         _refuse_other_than_tensor(f"Task.{name}: {key}", value)
     return dict(drawn)
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Note of an error in a task's own function which of them it was."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This happened in {what} of the environment's task.")
+        raise
+
+
+def in_dtype(what: str, numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return numbers (B, ..) in a dtype of those who learn; refuse those that it does not have."""
+    found = numbers.to(dtype)
+    if dtype != numbers.dtype:
+        odd = ~torch.isfinite(found)
+        if bool(odd.any()):
+            number = float(numbers[odd][0])
+            raise InputError(f"{what}: expected numbers that {dtype} has, got {number:g}; scale it in the task")
+    return found
 
 
 def _refuse_other_than_tensor(what: str, value: object) -> None:

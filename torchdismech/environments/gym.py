@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.environments.environment import Environment, Outcome
+from torchdismech.environments.environment import Environment, Outcome, in_dtype
 from torchdismech.errors import InputError, Status
 
 try:
@@ -131,7 +131,7 @@ def _spaces(environment: Environment) -> tuple[spaces.Box, spaces.Box]:
 
 
 def _array(observation: Tensor) -> np.ndarray:
-    return observation.to("cpu", torch.float32).numpy()
+    return in_dtype("observation", observation, torch.float32).cpu().numpy()
 
 
 def _flags(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from torchdismech.environments.environment import Environment
+from torchdismech.environments.environment import Environment, in_dtype
 from torchdismech.errors import InputError
 
 try:
@@ -24,6 +24,9 @@ __all__ = ["TorchRLRobotEnv"]
 
 class TorchRLRobotEnv(EnvBase):
     """A batch of robots; partial resets go by "_reset". "status" says how each robot's step went.
+
+    Where a number of an action has no bound, or none that `dtype` has, the specification has no bounds at all; numbers
+    beyond one count as the bound, as ever.
 
     Parameters
     ----------
@@ -42,7 +45,10 @@ class TorchRLRobotEnv(EnvBase):
             shape=shape,
         )
         low, high = (x.to(dtype).expand(*shape, -1).clone() for x in (environment.low, environment.high))
-        self.action_spec = Bounded(low, high, shape=low.shape, device=device, dtype=dtype)
+        spec: Bounded | Unbounded = Bounded(low, high, shape=low.shape, device=device, dtype=dtype)
+        if not bool((low.isfinite() & high.isfinite()).all()):  # between such bounds TorchRL draws infinite numbers
+            spec = Unbounded(low.shape, device=device, dtype=dtype)
+        self.action_spec = spec
         self.reward_spec = Unbounded((*shape, 1), device=device, dtype=dtype)
         flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
         self.done_spec = Composite(done=flag.clone(), terminated=flag.clone(), truncated=flag.clone(), shape=shape)
@@ -51,14 +57,14 @@ class TorchRLRobotEnv(EnvBase):
         rows = None if tensordict is None else tensordict.get("_reset", None)
         observation = self.environment.reset(None if rows is None else rows.flatten())
         status = torch.zeros((*self.batch_size, 1), dtype=torch.int64, device=self.device)
-        return self._dict(observation=observation.to(self._dtype), status=status)
+        return self._dict(observation=in_dtype("observation", observation, self._dtype), status=status)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         outcome = self.environment.step(tensordict["action"])
         return self._dict(
-            observation=outcome.observation.to(self._dtype),
+            observation=in_dtype("observation", outcome.observation, self._dtype),
             status=outcome.status[:, None],
-            reward=outcome.reward.to(self._dtype)[:, None],
+            reward=in_dtype("reward", outcome.reward, self._dtype)[:, None],
             done=outcome.ended[:, None],
             terminated=outcome.terminated[:, None],
             truncated=outcome.truncated[:, None],

@@ -33,6 +33,9 @@ SOURCES = 1e-6  # part of the largest entry of a gradient that its divergence or
 FieldDerivatives = tuple[Tensor, Tensor, Tensor | None]
 
 
+SHOWN = 3  # numbers of a constant that print shows
+
+
 class Field(nn.Module):
     """A magnetic field B(position, time) [T].
 
@@ -48,6 +51,12 @@ class Field(nn.Module):
     uniform = False
     closed_form = False
     per_robot: tuple[str, ...] = ()
+
+    def extra_repr(self) -> str:
+        """Return numbers, or shapes where there are many, for print."""
+        found = {name: getattr(self, name) for name in self.per_robot}
+        numbers = {name: value for name, value in found.items() if value is not None}
+        return ", ".join(f"{n}={t.tolist() if t.numel() <= SHOWN else tuple(t.shape)}" for n, t in numbers.items())
 
     def at(self, time: Tensor) -> Tensor:
         """Return a uniform field (B, 3) at the times (B,)."""
@@ -196,7 +205,9 @@ class Table(Uniform):
 
 
 class Timed(Uniform):
-    """A field that a function gives: `function(time (B,))` returns (3,) or (B, 3) [T].
+    """A field that a function gives: `function(time (B,))` returns (3,) or (B, 3) [T], for any number of robots.
+
+    It is asked for other numbers than the model's, too, so fields that differ from robot to robot are a `Table`.
 
     It is evaluated once for each step, before it, and given to the step as data: so steps are recorded, and gradients
     reach all tensors that the function uses.

@@ -27,7 +27,8 @@ def constants(model: Any) -> dict[str, Place]:
     Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
     "bend_twist.viscous_EI1", "midedge.viscous_stiffness", laws of materials that remember "bend_twist.dahl.EI1";
     forces: "Gravity.acceleration", with a number behind the second of a kind ("Viscous2.viscosity"), of a magnetic
-    field "Magnetic.field.amplitude"; the body: "mass", "edge_length", ...
+    field "Magnetic.field.amplitude"; the body: "mass" and sizes, "edge_length", "edge_radius", "node_volume", ..., on
+    which loads alone act, such as drag and buoyancy.
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
     coefficient), "floor.static_friction", "floor.slip_velocity", "floor.release"; of its shape "floor.point",
