@@ -117,8 +117,8 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
     Raises
     ------
     InputError
-        A name is unknown, its tensor is trained already, is zero somewhere, or does not go with the shape; a power is
-        no finite number, or zero. Then nothing is trained.
+        A name is unknown, its tensor is trained already, is zero somewhere, is a natural strain out of a planar robot's
+        plane, or does not go with the shape; a power is no finite number, or zero. Then nothing is trained.
     """
     factor = Factor(shape, model.dtype).to(model.device)
     places = _found(model, names)
@@ -257,6 +257,8 @@ def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, 
     for name, (module, attribute) in places.items():
         if parametrize.is_parametrized(module, attribute):
             raise InputError(f"{name} is trained already")
+        if isinstance(model, Model):
+            model.refuse_unfelt(name)
         if hasattr(nn.ModuleDict, attribute):
             raise InputError(
                 f"{name}: torch trains no tensor that is called {attribute!r}, as a method of its own is; expected one "

@@ -75,7 +75,9 @@ class Integrating(nn.Module):
         integral = memory["integral"] + 0.01 * (0.002 - middle)
         natural = model.natural_strains(state.batch).natural_curvature
         assert natural is not None
-        control = control.replace(natural_curvature=natural + self.gain * integral[..., None])
+        control = control.replace(
+            natural_curvature=natural + self.gain * integral[..., None] * natural.new_tensor([1, 0])
+        )
         return control, {"integral": integral, "asked": memory["asked"] + 1}
 
 

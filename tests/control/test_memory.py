@@ -155,7 +155,9 @@ def test_controllers_without_memory_stay_as_they_are():
     model = rod(7)
 
     def controller(state, control, model):
-        return control.replace(natural_curvature=state.q.new_full((state.batch, len(model.springs), 2), 0.01))
+        return control.replace(
+            natural_curvature=state.q.new_tensor([0.01, 0]).expand(state.batch, len(model.springs), 2)
+        )
 
     run = rollout(model, model.initial_state(), ImplicitEuler(0.01), 2, controller=controller)
     assert run.memory == {} and unroll(model, run.state, ImplicitEuler(0.01), 1, controller=controller).memory == {}

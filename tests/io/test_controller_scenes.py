@@ -73,7 +73,8 @@ class Pushing:
     def __call__(self, state, memory, control, model):
         total = memory["sum"] + state.positions[:, 3, 2]
         natural = model.natural_strains(state.batch).natural_curvature
-        return control.replace(natural_curvature=natural + total[:, None, None]), {"sum": total}
+        natural = natural + total[:, None, None] * natural.new_tensor([1.0, 0])
+        return control.replace(natural_curvature=natural), {"sum": total}
 
 
 def made(model, dt):

@@ -81,6 +81,30 @@ def pushed_in_plane(node, axis):
     return ImplicitEuler(0.01).step(model, model.initial_state(), Control(force=force))
 
 
+def curved_out_of_plane(control=None, own=0.0):
+    """Step a planar rod with curvatures at rest about z, (B, 3) of the springs between edges, or its own."""
+    model = rod(planar=True)
+    term = model.term("bend_twist")
+    term.natural_kappa2 = term.natural_kappa2 + own
+    curvature = None if control is None else torch.tensor([[[0.1, k] for k in control]]).double()
+    return ImplicitEuler(0.01).step(model, model.initial_state(), Control(natural_curvature=curvature))
+
+
+def valued_in_plane(name, value):
+    """Step a planar rod with another number for a natural strain of all springs."""
+    model = rod(planar=True)
+    values = {f"bend_twist.{name}": torch.full((1, model.term("bend_twist").stencil.count), value).double()}
+    return ImplicitEuler(0.01).step(model, model.initial_state(), Control(values=values))
+
+
+def planar_along(end, direction=None):
+    """Return a planar rod from the origin to an end."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), end, 5), Circle(2e-3), MATERIAL)
+    builder.clamp([0], direction=direction)
+    return builder.finalize()
+
+
 def begun_in_plane(axis, node=2, speed=1.0):
     """Return a planar rod's first state, one dof of which has a velocity, beside a node that moves along x."""
     model = rod(planar=True)
@@ -283,6 +307,32 @@ REFUSED = {
         ),
         "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out",
     ),
+    "rod out of plane": (
+        lambda: planar_along((0, 0.3, 0)),
+        r"planar: the edge between nodes 0 and 1 leaves the x-z plane, .* their y are 0 and 0.075 m",
+    ),
+    "slanted rod": (lambda: planar_along((0.16, 0.25, 0)), "planar: the edge between nodes 0 and 1 leaves the x-z"),
+    "clamp out of plane": (lambda: planar_along((1, 0, 0), (1, 0.1, 0)), "clamp.direction: a planar robot keeps to"),
+    "curvature out of plane": (
+        lambda: curved_out_of_plane([0, 0, 0.2]),
+        "Control.natural_curvature: the robot is planar, and its rods bend in the x-z plane alone",
+    ),
+    "own curvature out of plane": (
+        lambda: curved_out_of_plane(own=0.2),
+        "Model: bend_twist.natural_kappa2: the robot is planar",
+    ),
+    "value of curvature out of plane": (
+        lambda: valued_in_plane("natural_kappa2", 0.2),
+        "Control.values: bend_twist.natural_kappa2: the robot is planar",
+    ),
+    "value of twist in a plane": (
+        lambda: valued_in_plane("natural_tau", 0.2),
+        r"Control.values\['bend_twist.natural_tau'\]: the robot is planar, and its rods do not twist",
+    ),
+    "trained curvature out of plane": (
+        lambda: trainable.shifted(rod(planar=True), ["bend_twist.natural_kappa2"], 0.1),
+        "bend_twist.natural_kappa2: the robot is planar, .* so nothing would be trained",
+    ),
     "force out of plane": (lambda: pushed_in_plane(node=2, axis=1), "Control.force: the robot is planar: it keeps to"),
     "moment about an edge in a plane": (lambda: pushed_in_plane(node=5, axis=1), "Control.force: the robot is planar"),
     "velocity out of plane": (lambda: begun_in_plane(axis=1), "initial_state: velocity: the robot is planar: it keeps"),
@@ -483,6 +533,25 @@ def test_the_own_twist_of_a_planar_robot_is_taken():
     """Take a control that sets the natural strains that a planar robot has anyway."""
     model = rod(planar=True)
     ImplicitEuler(0.01).step(model, model.initial_state(2), model.natural_strains(2), throw=True)
+
+
+def test_planar_robots_take_curvature_in_their_plane():
+    """Bend a planar rod by kappa1, or by kappa2 where its directors are turned by a quarter: both bend it alike."""
+    ends = []
+    for directors, which in ((None, 0), (np.tile([0.0, 1, 0], (4, 1)), 1)):
+        model = rod(planar=True, **({} if directors is None else {"directors": directors}))
+        curvature = torch.zeros(1, 3, 2).double()
+        curvature[..., which] = 0.2
+        state, _ = ImplicitEuler(0.01).step(model, model.initial_state(), Control(natural_curvature=curvature))
+        ends.append(state.positions[0, -1, 2].abs())
+    assert ends[0] > 1e-5 and abs(ends[0] / ends[1] - 1) < 1e-9  # the same rod, described twice
+
+
+def test_planar_rods_lie_beside_each_other():
+    """Take rods each of which has a y of its own."""
+    builder = in_plane()
+    builder.add_rod(straight((0, 0.1, 0), (0.3, 0.1, 0.1), 5), Circle(2e-3), MATERIAL)
+    builder.finalize()
 
 
 def without_gravity(model):

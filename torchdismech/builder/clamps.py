@@ -15,6 +15,7 @@ from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.geometry.frames import transported, unit
 from torchdismech.geometry.topology import Held, Springs
 from torchdismech.robot.body import Body, Clamp
+from torchdismech.robot.plane import SLANTED
 from torchdismech.robot.slides import Slides
 
 __all__ = [
@@ -53,10 +54,12 @@ class ClampedNodes:
     tangent: np.ndarray | None
 
     @classmethod
-    def of(cls, nodes: np.ndarray, held: np.ndarray, twist: bool, direction: object) -> ClampedNodes:
+    def of(cls, nodes: np.ndarray, held: np.ndarray, twist: bool, direction: object, planar: bool) -> ClampedNodes:
         """Return what is fixed, with a direction as users give it: None, "rest" or a vector."""
         at_rest = isinstance(direction, str) and direction == "rest"
         tangent = None if direction is None or at_rest else _unit_vector("direction", direction, '"rest" or ')
+        if planar and tangent is not None and abs(tangent[1]) > SLANTED:
+            raise InputError(f"clamp.direction: a planar robot keeps to the x-z plane, got {tangent.tolist()}")
         return cls(nodes, held, twist, direction is not None, tangent)
 
 

@@ -1,9 +1,10 @@
-"""Loads and stiffnesses of robots that keep to the x-z plane."""
+"""Rods, loads and stiffnesses of robots that keep to the x-z plane."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,18 +15,36 @@ from torchdismech.forces import Buoyancy, Force, Gravity, LineLoad, PointForce, 
 from torchdismech.fused import is_own
 from torchdismech.magnetics import Constant, Magnetic, Rotating, Table
 from torchdismech.robot.body import Body
-from torchdismech.robot.plane import IN_PLANE
+from torchdismech.robot.plane import IN_PLANE, SLANTED
 from torchdismech.values import first_for
 
 __all__ = [
     "refuse_fields_out_of_plane",
     "refuse_moments_out_of_plane",
     "refuse_out_of_plane",
+    "refuse_rods_out_of_plane",
     "refuse_stiffness_out_of_plane",
     "stiffnesses_in",
 ]
 
 TIMES = (0.0, *(10.0**k for k in range(-4, 4)), *(3.0 * 10.0**k for k in range(-4, 4)))  # s, not periodic
+
+
+def refuse_rods_out_of_plane(nodes: np.ndarray, edges: np.ndarray) -> None:
+    """Refuse edges (E, 2) between nodes (N, 3) of different y, which could neither turn nor stretch as rods do.
+
+    Rods that lie beside each other, each in an x-z plane of its own, are taken.
+    """
+    along = nodes[edges[:, 1]] - nodes[edges[:, 0]]
+    slanted = np.abs(along[:, 1]) > SLANTED * np.linalg.norm(along, axis=1)
+    if slanted.any():
+        edge = int(np.flatnonzero(slanted)[0])
+        first, second = edges[edge].tolist()
+        raise InputError(
+            f"planar: the edge between nodes {first} and {second} leaves the x-z plane, to which a planar robot keeps: "
+            f"their y are {nodes[first, 1]:g} and {nodes[second, 1]:g} m; lay the robot out in x and z, up is usually "
+            "z, or build it with planar=False"
+        )
 
 
 def refuse_out_of_plane(forces: Sequence[Force]) -> None:

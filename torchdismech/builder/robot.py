@@ -31,6 +31,7 @@ from torchdismech.builder.planar import (
     refuse_fields_out_of_plane,
     refuse_moments_out_of_plane,
     refuse_out_of_plane,
+    refuse_rods_out_of_plane,
     refuse_stiffness_out_of_plane,
     stiffnesses_in,
 )
@@ -82,7 +83,8 @@ class RobotBuilder:
 
     Parameters
     ----------
-    planar : keep to the x-z plane: y and all twist angles are fixed; for robots without shells.
+    planar : keep to the x-z plane: y and all twist angles are fixed; for robots without shells, each of whose rods lies
+        in one such plane.
     join_distance : 0 or more [m]; nodes of different calls that are no farther apart than this are one.
     joints : "stiff": where rods branch, and where a rod ends at or passes through a shell, every pair of edges (of the
         shell: the sides of the triangles there) resists bending and twisting as the rods do. "pinned": such nodes only
@@ -288,7 +290,7 @@ class RobotBuilder:
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
         else:
             selected = checked_indices(nodes, len(self._nodes), "clamp.nodes")
-        self._clamps.append(ClampedNodes.of(selected, held, twist, direction))
+        self._clamps.append(ClampedNodes.of(selected, held, twist, direction, self.planar))
 
     def add_mass(self, nodes: Indices, mass: Number) -> None:
         """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices or a bool mask (N,)."""
@@ -482,6 +484,7 @@ class RobotBuilder:
         if self.planar and self._shells:
             raise InputError("planar: a robot with shells moves in space; build it with planar=False")
         if self.planar:
+            refuse_rods_out_of_plane(self._nodes, np.concatenate([group.edges for group in self._rods]))
             refuse_out_of_plane(self._forces)
 
     def _refuse_out_of_plane(self, what: str, names: Iterable[str]) -> None:

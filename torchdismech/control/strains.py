@@ -32,7 +32,7 @@ from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 
-__all__ = ["Strains", "can_change", "in_plane"]
+__all__ = ["Strains", "can_change"]
 
 UNITS = {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m", "hinge_angle": "rad"}
 ALIASES = {"curvature": ("kappa1", "kappa2")}
@@ -441,16 +441,6 @@ def can_change(model: Model, name: str) -> np.ndarray:
         edges = model.body.springs.edges[: len(nodes)]
         changes |= free[n:][edges].any(1)
         if model.planar:
-            changes &= name != "twist" and in_plane(model, name)
+            of_curvatures = model.curvatures_in_plane[: len(nodes), int(name == "kappa2")].cpu().numpy()
+            changes &= name != "twist" and of_curvatures
     return changes
-
-
-def in_plane(model: Model, name: str) -> np.ndarray:
-    """Return which springs (S,) of a planar robot have a curvature of this name in its plane.
-
-    kappa1 is the component of the binormal, which is along y, on the second directors, kappa2 that on the first.
-    """
-    director, tangent = model.directors, model.frames.tangents(model.rest_state(1).q)[0]
-    axis = torch.linalg.cross(tangent, director) if name == "kappa1" else director
-    across = axis[:, 1].abs().cpu().numpy()[model.body.springs.edges]
-    return (across > OUT_OF_PLANE).any(1)[: len(model.springs)]

@@ -21,6 +21,7 @@ BESIDE_PLANE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 __all__ = [
     "check_state",
+    "refuse_curvature_out_of_plane",
     "refuse_force_out_of_plane",
     "refuse_leaving_plane",
     "refuse_other_parts",
@@ -29,6 +30,8 @@ __all__ = [
     "refuse_twist_in_plane",
     "refuse_velocity_out_of_plane",
 ]
+
+BENT = 1e-6  # curvature at rest out of a planar robot's plane that rounding may leave
 
 
 def refuse_other_parts(terms: Collection[ElasticTerm], forces: Collection[Force], laid_out: tuple[int, int]) -> None:
@@ -65,12 +68,26 @@ def refuse_other_values(control: Control, places: Mapping[str, Place], batch: in
         refuse_unfitting(f"Control.values[{name!r}]", places[name], value, batch)
 
 
-def refuse_twist_in_plane(twist: Tensor, own: Tensor | None) -> None:
+def refuse_twist_in_plane(where: str, twist: Tensor, own: Tensor | None) -> None:
     """Refuse another twist at rest than a planar robot's own, as it does not twist."""
     if own is None or not torch.equal(twist.to(own), own):
         raise InputError(
-            "Control.natural_twist: the robot is planar, and its rods do not twist; leave it out, or build the "
-            "robot with planar=False"
+            f"{where}: the robot is planar, and its rods do not twist; leave it out, or build the robot with "
+            "planar=False"
+        )
+
+
+def refuse_curvature_out_of_plane(where: str, curvature: Tensor, lost: Tensor) -> None:
+    """Refuse curvatures at rest out of a planar robot's plane, into which it does not bend.
+
+    Parameters
+    ----------
+    lost : 1 where those curvatures, (.., S, 2) or (.., S), are out of the plane, else 0.
+    """
+    if curvature.numel() and float((curvature.detach() * lost).abs().max()) > BENT:
+        raise InputError(
+            f"{where}: the robot is planar, and its rods bend in the x-z plane alone, by kappa1 unless they have "
+            "directors of your own; leave the other curvature as it is, 0, or build the robot with planar=False"
         )
 
 

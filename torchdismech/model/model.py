@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from torchdismech.model import constants
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.checks import (
     check_state,
+    refuse_curvature_out_of_plane,
     refuse_force_out_of_plane,
     refuse_leaving_plane,
     refuse_other_parts,
@@ -57,6 +58,7 @@ from torchdismech.model.solvers import Solvers
 from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
+from torchdismech.robot.plane import curvatures_in_plane
 from torchdismech.robot.slides import Slides
 from torchdismech.robot.state import Control, State, control_of
 from torchdismech.robot.unknowns import Unknowns
@@ -68,6 +70,7 @@ from torchdismech.values import Place, Values, first_for, per_robot
 __all__ = ["Model"]
 
 OF_THIS_OBJECT = ("recordings", "lock", "_snapshot", "_recorded_energies")  # attributes that copies do not take along
+CURVATURES = ("kappa1", "kappa2")
 TRIED = "hooks were tried"  # among what fits a model
 
 
@@ -108,6 +111,7 @@ class Model(nn.Module):
     self_contacts: SelfContacts
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
+    _lost_curvatures: Tensor | None  # (S, 2), 1 where a planar robot has none
 
     def __init__(
         self,
@@ -144,6 +148,10 @@ class Model(nn.Module):
         stencils = [term.stencil for term in terms]
         self._bending = [stencil for stencil in stencils if isinstance(stencil, BendTwistStencil)]
         self.planar = self.unknowns.planar
+        lost = None
+        if self.planar:
+            lost = (~curvatures_in_plane(body, self.frames.tangents(self.rest_state(1).q)[0])).to(self.dtype)
+        self.register_buffer("_lost_curvatures", lost, persistent=False)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -187,6 +195,13 @@ class Model(nn.Module):
     def alignments(self) -> list[Tensor]:
         """Angles (S,) between frames that meet, of each term that bends rods [rad]."""
         return [stencil.alignment for stencil in self._bending]
+
+    @property
+    def curvatures_in_plane(self) -> Tensor:
+        """Which curvatures kappa1, kappa2 (S, 2) of a planar robot's springs are in its plane, those held included."""
+        if self._lost_curvatures is None:
+            raise InputError("curvatures_in_plane: expected a planar robot, got one that moves in space")
+        return self._lost_curvatures == 0
 
     @property
     def nodes(self) -> Tensor:
@@ -520,6 +535,9 @@ class Model(nn.Module):
         refuse_other_parts(self.terms, self.forces, self._laid_out)
         refuse_other_dtype("Model: dtype", self.dtype)
         check_state(state, self.body, self.terms, self.batch)
+        if self.planar and len(self.body.springs.nodes):
+            bend_twist = self.term("bend_twist")
+            self._refuse_lost_curvatures("Model: ", {k: getattr(bend_twist, f"natural_{k}") for k in CURVATURES})
 
     def check_control(self, control: Control, batch: int, snapshot: Snapshot | None = None) -> None:
         """Refuse a control that does not fit `batch` robots; `snapshot` is what the model holds, if that is known."""
@@ -531,6 +549,8 @@ class Model(nn.Module):
             fitting.add(kind)
         self._check_lengths_and_forces(control)
         refuse_other_values(control, self.places, batch)
+        if control.values and self.planar:
+            self._refuse_values_out_of_plane(control)
 
     def check_numbers(self, control: Control, state: State) -> None:
         """Refuse a control with numbers that robots cannot follow from a state."""
@@ -538,10 +558,32 @@ class Model(nn.Module):
         self._check_lengths_and_forces(control)
         self._refuse_leaving_plane(control, state)
 
+    def refuse_unfelt(self, name: str) -> None:
+        """Refuse a constant, by its name, that would be trained in vain: natural strains out of a planar robot's plane.
+
+        Where some springs of the robot have such a strain in its plane it is taken.
+        """
+        if self._lost_curvatures is None:
+            return
+        lost = [
+            f"bend_twist.natural_{k}" for k, own in zip(CURVATURES, self._lost_curvatures.T, strict=True) if own.all()
+        ]
+        if name in (*lost, "bend_twist.natural_tau"):
+            raise InputError(
+                f"{name}: the robot is planar, and its rods bend in the x-z plane alone and do not twist, so nothing "
+                "would be trained; leave it out, or build the robot with planar=False"
+            )
+
     def _check_lengths_and_forces(self, control: Control) -> None:
         control.check_numbers()
-        if control.force is not None and self.planar:
+        if not self.planar:
+            return
+        if control.force is not None:
             refuse_force_out_of_plane(control.force, self.body)
+        if (curvature := control.natural_curvature) is not None:
+            assert self._lost_curvatures is not None
+            lost = self._lost_curvatures[: self.body.n_springs]
+            refuse_curvature_out_of_plane("Control.natural_curvature", curvature, lost)
 
     def _refuse_leaving_plane(self, control: Control, state: State) -> None:
         if self.planar and (control.clamped_q is not None or control.pose is not None):
@@ -549,4 +591,20 @@ class Model(nn.Module):
 
     def _refuse_twist_in_plane(self, control: Control, batch: int) -> None:
         if control.natural_twist is not None and self.planar:
-            refuse_twist_in_plane(control.natural_twist, self.natural_strains(batch).natural_twist)
+            own = self.natural_strains(batch).natural_twist
+            refuse_twist_in_plane("Control.natural_twist", control.natural_twist, own)
+
+    def _refuse_values_out_of_plane(self, control: Control) -> None:
+        """Refuse natural strains among the values of a control that a planar robot does not feel."""
+        named = {name: control.values.get(f"bend_twist.natural_{name}") for name in (*CURVATURES, "tau")}
+        if (twist := named.pop("tau")) is not None:
+            own = getattr(*self.places["bend_twist.natural_tau"])
+            refuse_twist_in_plane("Control.values['bend_twist.natural_tau']", twist, own.expand_as(twist))
+        self._refuse_lost_curvatures("Control.values: ", named)
+
+    def _refuse_lost_curvatures(self, where: str, natural: Mapping[str, Tensor | None]) -> None:
+        """Refuse natural curvatures (.., S) of all springs, by name, that a planar robot does not bend by."""
+        assert self._lost_curvatures is not None
+        for name, lost in zip(CURVATURES, self._lost_curvatures.unbind(-1), strict=True):
+            if (value := natural[name]) is not None:
+                refuse_curvature_out_of_plane(f"{where}bend_twist.natural_{name}", value, lost)

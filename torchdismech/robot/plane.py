@@ -15,11 +15,14 @@ from torch import Tensor, nn
 
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.native import function_of
+from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 
-__all__ = ["IN_PLANE", "Plane", "plane_of"]
+__all__ = ["IN_PLANE", "SLANTED", "Plane", "curvatures_in_plane", "plane_of"]
 
 IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
+SLANTED = 1e-7  # of the length of an edge, what rounding of its nodes may leave along y
+OUT_OF_PLANE = 1e-6  # component of a unit vector across the plane that counts as none
 
 
 class Plane(Enum):
@@ -33,6 +36,20 @@ class Plane(Enum):
         if self is Plane.DIRECTORS_WITHIN:
             return director.without_y()
         return Vec3(torch.zeros_like(director.x), director.y, torch.zeros_like(director.z))
+
+
+def curvatures_in_plane(body: Body, tangents: Tensor) -> Tensor:
+    """Return which curvatures kappa1, kappa2 (S, 2) of a planar robot's springs are in its plane, those held included.
+
+    kappa1 is the component of the binormal, which is along y, on the second directors, kappa2 that on the first.
+
+    Parameters
+    ----------
+    tangents : of the framed edges at rest (A, 3).
+    """
+    across = torch.linalg.cross(tangents, body.directors)
+    parts = torch.stack([across[:, 1], body.directors[:, 1]], dim=-1).abs()
+    return (parts[torch.as_tensor(body.springs.edges)] > OUT_OF_PLANE).any(1)
 
 
 def plane_of(state: State, controls: Iterable[Control], alignments: Iterable[Tensor]) -> Plane | None:

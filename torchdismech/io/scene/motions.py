@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from torchdismech.control.strains import in_plane
 from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.io.scene.actuators import driven_over_time
 from torchdismech.io.scene.files import reading
@@ -203,7 +202,7 @@ def _curvatures(scene: Scene, name: str | None, model: Model) -> TimeTable | Non
     if table is not None and scene.document.robot.planar:
         for k, values in enumerate(table.values.split(springs, dim=1)):
             lost = values.abs().amax(0).cpu().numpy() > ROUNDING
-            lost &= ~in_plane(model, CURVATURES[k])
+            lost &= ~model.curvatures_in_plane[:springs, k].cpu().numpy()
             if lost.any():
                 problem = (
                     f"{name}: {CURVATURES[k]} of spring {int(np.flatnonzero(lost)[0])} is out of the x-z plane, to "
