@@ -75,6 +75,10 @@ def test_writes_a_table(scene):
     out.write_text("my notes")
     assert "no table of modes" in called(scene, "--out", out, "--overwrite", status=2)
     assert "is the scene" in called(scene, "--out", scene, "--overwrite", status=2)
+    missing, folder = scene.parent / "nowhere", scene.parent
+    said = called(scene, "--out", missing / "table.csv", status=2)
+    assert f"there is no folder {missing}" in said and "load factor" not in said and "frequency" not in said  # at once
+    assert "is a folder" in called(scene, "--out", folder, status=2)
     assert out.read_text() == "my notes"
 
 

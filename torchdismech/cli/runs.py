@@ -181,10 +181,11 @@ def check(
 
 
 def _refuse_table(out: Path | None, scene: Scene, overwrite: bool, what: str, is_one: Callable[[Path], bool]) -> None:
-    """Refuse a CSV file that a scene reads, or that is there and is not to be replaced."""
-    from torchdismech.io.outputs import refuse_input, refuse_overwriting
+    """Refuse a CSV file that a scene reads, that is there and is not to be replaced, or that there is no place for."""
+    from torchdismech.io.outputs import refuse_input, refuse_no_place, refuse_overwriting
 
     if out is not None:
+        refuse_no_place(out)
         refuse_input(out, {"the scene": scene.path} | {f"the file of {key}": f for key, f in scene.files.items()})
         refuse_overwriting(out, overwrite, what, is_one, "")
 

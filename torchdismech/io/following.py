@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.analysis.following import EquilibriumPath, follow
 from torchdismech.errors import InputError, Status
+from torchdismech.io.outputs import write_table
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.model import Model
@@ -76,10 +76,7 @@ def write_points(path: EquilibriumPath, node: int | None, file: Path) -> None:
     nodes = torch.stack([state.positions for state in path.states])  # (T, B, N, 3)
     if node is None:
         node = int(torch.linalg.vector_norm(nodes - nodes[0], dim=-1).amax((0, 1)).argmax())
-    with file.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.writer(opened, lineterminator="\n")
-        writer.writerow(POINTS)
-        writer.writerows(_points(path, node, nodes[:, :, node]))
+    write_table(file, [POINTS, *_points(path, node, nodes[:, :, node])])
 
 
 def is_table_of_points(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 
 from torchdismech.analysis.vibration import Modes, modes
 from torchdismech.integrate import Static
+from torchdismech.io.outputs import write_table
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.model import Model
@@ -57,10 +57,7 @@ def modes_table(model: Model, found: Modes) -> str:
 
 def write_modes(model: Model, found: Modes, path: Path) -> None:
     """Write the modes of all robots as CSV: a header, then a row for each mode, all digits of the numbers."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEADER)
-        writer.writerows(_rows(model, found, "{!r}"))
+    write_table(path, [HEADER, *_rows(model, found, "{!r}")])
 
 
 def is_table_of_modes(path: Path) -> bool:

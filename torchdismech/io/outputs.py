@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from torchdismech.errors import InputError
 
-__all__ = ["PICTURES", "is_picture", "refuse_input", "refuse_overwriting"]
+__all__ = ["PICTURES", "is_picture", "refuse_input", "refuse_no_place", "refuse_overwriting", "write_table"]
 
 # how files of the kinds that pictures are written to begin
 PICTURES = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF", ".svg": b"<?xml"}
@@ -18,6 +19,14 @@ def refuse_input(path: Path, inputs: Mapping[str, Path]) -> None:
     for what, file in inputs.items():
         if path.exists() and file.exists() and path.samefile(file):
             raise InputError(f"--out {path}: is {what} of this very command: choose another name")
+
+
+def refuse_no_place(path: Path) -> None:
+    """Refuse a file in a folder that is not there, and one that is a folder: before the work whose result it takes."""
+    if not path.parent.is_dir():
+        raise InputError(f"--out {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise InputError(f"--out {path}: is a folder; expected the name of a file")
 
 
 def refuse_overwriting(path: Path, overwrite: bool, kind: str, is_kind: Callable[[Path], bool], instead: str) -> None:
@@ -34,6 +43,15 @@ def refuse_overwriting(path: Path, overwrite: bool, kind: str, is_kind: Callable
         raise InputError(f"--out {path}: is there already, and no {kind}: choose another name, or remove it first")
     if not overwrite:
         raise InputError(f"--out {path}: is there already: choose another name, {instead}or pass --overwrite")
+
+
+def write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    """Write rows as CSV, the header first; a file that cannot be written is refused."""
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+    except OSError as error:
+        raise InputError(f"--out {path}: cannot be written: {error.strerror or error}") from error
 
 
 def is_picture(path: Path) -> bool:
