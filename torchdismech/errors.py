@@ -141,7 +141,7 @@ def refuse_unstepped(integrator: object, model: object, kind: type) -> None:
 
 
 class FailureWarning(RuntimeWarning):
-    """Some robots of a run failed; `Trajectory.status` and `Unrolled.status` say why."""
+    """Some robots of a run failed; `Trajectory.status`, `Unrolled.status`, `EquilibriumPath.status` say why."""
 
 
 class Status(enum.IntEnum):
@@ -163,7 +163,11 @@ class Status(enum.IntEnum):
     @property
     def explanation(self) -> str:
         """One sentence on what happened and what to try."""
-        return _EXPLANATIONS[self].format(smaller=SMALLER)
+        return self.explained(SMALLER)
+
+    def explained(self, smaller: str) -> str:
+        """Return one sentence on what happened and what to try, with what is to be smaller there."""
+        return _EXPLANATIONS[self].format(smaller=smaller)
 
 
 SMALLER = "take a smaller dt or set max_substeps (Static: more load_steps)"
@@ -232,6 +236,6 @@ class SimulationError(RuntimeError):
             rows = (status == int(code)).nonzero().flatten().tolist()
             if code is Status.CONVERGED or not rows:
                 continue
-            explanation = _EXPLANATIONS[code].format(smaller=MORE_LOAD_STEPS if at_rest else SMALLER)
+            explanation = code.explained(MORE_LOAD_STEPS if at_rest else SMALLER)
             lines.append(f"robot {listed(rows)}: {code.name.lower()} ({explanation})")
         return cls(f"{where}: " + "; ".join([*lines, *([cause] if cause else [])]), status, where)

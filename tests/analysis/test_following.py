@@ -21,6 +21,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.analysis.following import _back, _Walk
+from torchdismech.errors import FailureWarning
 from torchdismech.geometry.frames import rotated
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.integrate.static import ramped
@@ -368,11 +369,26 @@ def test_a_path_that_cannot_go_on_ends(monkeypatch):
 
     monkeypatch.setattr("torchdismech.analysis.following.ramped", breaking)
     model = column((0.1, 0, 0.1))
-    path = follow(model, model.initial_state(2), Control(rest_length=torch.full((2, 20), 0.051).double()), length=0.2)
+    control = Control(rest_length=torch.full((2, 20), 0.051).double())
+    with pytest.warns(
+        FailureWarning, match=r"^follow: robot 0: its path ends at the load factor 0\.\d+: not_finite \("
+    ):
+        path = follow(model, model.initial_state(2), control, length=0.2)
     assert path.status.tolist() == [Status.NOT_FINITE, Status.CONVERGED]
     assert path.reached.tolist() == [False, True]
     assert 0.49 < path.load_factor[-1, 0].item() <= 0.5
     assert path.points[0] == int((path.load_factor[:, 0].diff() > 0).sum()) + 1
+
+
+def test_a_control_that_is_not_finite_is_named():
+    """Warn of the robot whose force is NaN, and where it stands; the other one arrives."""
+    model = column((0.1, 0, 0.1))
+    force = torch.zeros(2, model.n_dofs).double()
+    force[1, 3 * 10 + 2] = math.nan
+    with pytest.warns(FailureWarning, match=r"robot 1: its path has no start.*; Control.force of robot 1 .* holds NaN"):
+        path = follow(model, model.initial_state(2), Control(force=force), length=0.2)
+    assert path.status.tolist() == [Status.CONVERGED, Status.NOT_FINITE] and path.reached.tolist() == [True, False]
+    assert path.points[0] > 1 and path.points[1] == 0
 
 
 def test_a_first_point_without_a_tangent_is_no_success(monkeypatch):
@@ -417,11 +433,14 @@ def between_hinges(degrees, nodes, rise=0.0, direction=None, radius=2e-3, solver
 @pytest.mark.parametrize("degrees", [0, 17, 45, 133])
 @pytest.mark.parametrize("nodes", [5, 11, 41])
 def test_what_is_free_to_move_has_no_path(nodes, degrees, rise, solver):
-    """End at the first point, whatever rounding makes of the pivot of a rod that spins, or an arch that swings."""
+    """Have no point, whatever rounding makes of the pivot of a rod that spins, or an arch that swings."""
     model = between_hinges(degrees, nodes, rise, solver=solver)
-    path = follow(model, model.initial_state(), steps=5, length=0.1)
+    with pytest.warns(FailureWarning, match=r"^follow: robot 0: its path has no start: singular \(the Newton matrix"):
+        path = follow(model, model.initial_state(), steps=5, length=0.1)
     assert path.status.tolist() == [Status.SINGULAR]
-    assert path.points.tolist() == [1] and not path.reached.any()
+    assert "0 of them unstable, to load factors 0; 1 failed: singular)" in repr(path)
+    assert not len(path.limits()) and not len(path.branches())
+    assert path.points.tolist() == [0] and not path.reached.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

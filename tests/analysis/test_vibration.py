@@ -319,3 +319,5 @@ class TestRefusals:
         state = model.initial_state()
         with pytest.raises(InputError, match="not finite"):
             modes(model, state.replace(q=state.q * torch.nan), 1)
+        with pytest.raises(InputError, match=r"modes: Control.force of robot 0 .* holds NaN"):
+            modes(model, state, 1, Control(force=state.q * torch.nan))

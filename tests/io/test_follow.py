@@ -129,5 +129,5 @@ def test_a_rod_that_may_turn_about_its_axis_is_told_what_holds_it(tmp_path):
     path = tmp_path / "scene.toml"
     path.write_text(SCENE.replace("planar = true", "").replace("SIMULATION", SIMULATIONS["static"]))
     said = called(path, status=3)
-    assert "robot 0: its path ends at the load factor 0: singular" in said
+    assert "robot 0: its path has no start: singular" in said
     assert 'a rod whose clamps hold nodes alone may turn about its own axis: give one direction="rest"' in said

@@ -22,7 +22,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, warn, whole_number
+from torchdismech.errors import (
+    FailureWarning,
+    InputError,
+    Status,
+    refuse_other_kind,
+    refuse_other_model,
+    warn,
+    whole_number,
+)
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.supports import refuse_unheld
@@ -55,10 +63,12 @@ BACK = 0.01  # of the length that is asked for: a load that falls and rises agai
 RESISTS = {torch.float64: 1e-14, torch.float32: 2e-7}
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples, less their whole parts, are spread evenly and follow no pattern
 INVERSE_ITERATIONS = 3  # zero is far from all other eigenvalues
+NAMED = 3  # robots that a warning tells of
 QUICK, SLOW = 3, 6  # iterations up to which the next step is longer, and from which on it is shorter
 # A step is at most `LONGER` times the one before, too. Lengths count the load little where the path turns, and the
 # robot's extent may be far more than what a snap moves: only the steps so far tell of what size the path is there.
 LONGER, SHORTER, HALF = 1.5, 0.7, 0.5
+SHORTER_STEPS = "take a smaller length"  # of steps, where a path could not go on
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,9 +81,9 @@ class EquilibriumPath:
     slope : (T, B) how it changes with the length of the path; zero at limit points.
     length : (T, B) of the path so far, along its chords; see `torchdismech.analysis.following` for the unit.
     states : T states of the B robots.
-    stable : (T, B) whether each point is a minimum of the potential energy; None where that is not known (loads without
-        a potential).
-    points : (B,) how many points each path has.
+    stable : (T, B) whether each point is a minimum of the potential energy, where the path has one; None where that is
+        not known (loads without a potential).
+    points : (B,) how many points each path has; 0 where there was no equilibrium to begin at, or it led nowhere.
     status : (B,) CONVERGED, or why a path ended before it was to.
     reached : (B,) whether it came to the load factor at which it was to end.
     """
@@ -110,7 +120,19 @@ class EquilibriumPath:
         count = self._count(robot)
         stable, slope = self.stable[:count, robot], self.slope[:count, robot]
         lost = stable[:-1] & ~stable[1:] & (slope[:-1] * slope[1:] > 0)
-        return self.load_factor[: count - 1, robot][lost]
+        return self.load_factor[: len(lost), robot][lost]
+
+    def failures(self) -> list[str]:
+        """Return a sentence for each robot whose path could not go on: where it ends, and why."""
+        sentences = []
+        for robot in self.status.nonzero().flatten().tolist():
+            status, count = Status(int(self.status[robot])), self._count(robot)
+            ends = (
+                f"ends at the load factor {self.load_factor[count - 1, robot].item():.4g}" if count else "has no start"
+            )
+            why = f"{status.name.lower()} ({status.explained(SHORTER_STEPS)})"
+            sentences.append(f"robot {robot}: its path {ends}: {why}")
+        return sentences
 
     def _count(self, robot: int) -> int:
         """Return how many points the path of a robot has."""
@@ -119,14 +141,19 @@ class EquilibriumPath:
         return int(self.points[robot])
 
     def __repr__(self) -> str:
-        """Return how many points there are, how many of them are unstable, and where the paths end."""
+        """Return how many points there are, how many of them are unstable, where the paths end, and which failed."""
         steps, robots = self.load_factor.shape
         ends = ", ".join(f"{value:.4g}" for value in self.load_factor[-1, :6].tolist()) + ", ..." * (robots > 6)
         of = f"{steps} points of {robots} robot{'s' * (robots > 1)}"
         if self.stable is not None:
             there = torch.arange(steps, device=self.points.device)[:, None] < self.points
             of += f", {int((~self.stable & there).sum())} of them unstable"
-        return f"EquilibriumPath({of}, to load factors {ends})"
+        failed = self.status[self.status != Status.CONVERGED]
+        of += f", to load factors {ends}"
+        if len(failed):
+            why = ", ".join(Status(code).name.lower() for code in failed.unique().tolist())
+            of += f"; {len(failed)} failed: {why}"
+        return f"EquilibriumPath({of})"
 
 
 def _turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
@@ -175,6 +202,8 @@ def follow(
 
     Each robot takes steps of its own length, all at once. Nothing is recorded for gradients.
 
+    Robots whose paths could not go on are named by a warning, with the reason.
+
     A robot that is free to move without any resistance has no path: its status is SINGULAR. One is a rod whose clamps
     hold nodes alone, as hinges do: it may turn about its own axis; `direction="rest"` in a clamp holds it. In single
     precision rods of more than 100 edges may be too soft to be told from free ones: take a model in torch.float64.
@@ -217,6 +246,7 @@ def follow(
         problem = StepProblem(model, method, start, control.replace(pose=None), 0.0, running, values)
         path = _Walk(problem, ways, float(last), float(length)).path(int(steps))
     _warn_of_branches(path)
+    _warn_of_failures(path, state, control, model.body.clamped.dofs)
     return path
 
 
@@ -233,6 +263,14 @@ def _warn_of_branches(path: EquilibriumPath) -> None:
                 RuntimeWarning,
             )
             return
+
+
+def _warn_of_failures(path: EquilibriumPath, state: State, control: Control, clamped: Tensor) -> None:
+    """Name the robots whose paths could not go on, and numbers of the control that are none."""
+    if failures := path.failures():
+        told = [*failures[:NAMED], "..."] if len(failures) > NAMED else failures
+        cause = control.not_finite(path.status != Status.CONVERGED, state.time, clamped)
+        warn(f"follow: {'; '.join([*told, cause] if cause else told)}", FailureWarning)
 
 
 def _check(model: Model, state: State, control: Control, last: object, steps: int, length: object) -> None:
@@ -318,7 +356,7 @@ class _Walk:
         first, found, _, status = self._corrected(self.at, torch.zeros_like(self.part), self.running)
         self.at = self.at.merged(self._measured(first), found)
         self.status, self.running = torch.where(found, self.status, status), self.running & found
-        points, lengths, counts = [self.at], [torch.zeros_like(self.part)], torch.ones_like(self.status)
+        points, lengths, counts = [self.at], [torch.zeros_like(self.part)], found.long()
         while len(points) <= steps and bool(self.running.any()):
             arrived = self._go_on()
             way = self._distance(points[-1], self.at)

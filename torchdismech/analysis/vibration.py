@@ -99,8 +99,8 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     Raises
     ------
     InputError
-        A count that there is not, a state that is not finite, contacts that are constraints (they have no stiffness),
-        an angle without inertia that nothing holds, forces whose derivatives are not symmetric in
+        A count that there is not; a state, a control or forces that are not finite; contacts that are constraints (they
+        have no stiffness); an angle without inertia that nothing holds; forces whose derivatives are not symmetric in
         these modes (those that follow the robot may make it flutter, which modes do not tell).
     """
     refuse_other_model("modes", model, Model, "; chains have rigid.natural_frequencies")
@@ -114,6 +114,9 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
         raise InputError("modes: contact by Complementarity has no stiffness; take Penalty or Barrier")
     if not bool(state.finite().all()):
         raise InputError("modes: the state holds numbers that are not finite")
+    every = torch.ones_like(state.time, dtype=torch.bool)
+    if cause := control.not_finite(every, state.time, model.body.clamped.dofs):
+        raise InputError(f"modes: {cause}")
     state = state.replace(velocity=torch.zeros_like(state.q))
     with model.lock, model.compilation.paused(), model.values_of(control).in_place():
         parts = [_modes_of_robot(model, *robot, int(count)) for robot in _robots(model, state, control)]
@@ -132,6 +135,10 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     start, elapsing = model.start_step(state, control), model.start_step(state, control, INSTANT)
     at = (state.q, state.velocity, state.time)
     force, values = model.mechanics.force_and_stiffness(start, *at)
+    if not bool(torch.isfinite(force).all()):
+        raise InputError(
+            f"modes of robot {robot}: forces at the state are not finite numbers: look at the model's forces"
+        )
     _, damped = model.mechanics.force_and_stiffness(elapsing, *at, Gains(velocity=1 / INSTANT))
     pattern = model.solvers.of(1, start.pairs).pattern
     # of motions: one for each unknown, of nodes that slide those along their lines

@@ -244,6 +244,7 @@ def follow(
     insist: Insist = False,
 ) -> None:
     """Follow the equilibria of a scene's robots under growing loads, past the largest that they bear."""
+    from torchdismech.errors import FailureWarning
     from torchdismech.io.following import (
         failed_paths,
         is_table_of_points,
@@ -258,7 +259,9 @@ def follow(
     _refuse_table(out, loaded, overwrite, "table of points", is_table_of_points)
     setup = loaded.build(device_of(device), allow_code)
     refuse_node(setup.model, node, out)
-    found = scene_paths(loaded, setup, last, steps, length, time)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FailureWarning)  # said below, of each robot
+        found = scene_paths(loaded, setup, last, steps, length, time)
     print(paths_table(found))
     if out is not None:
         write_points(found, node, out)

@@ -55,12 +55,7 @@ def paths_table(path: EquilibriumPath) -> str:
 
 def failed_paths(path: EquilibriumPath) -> str:
     """Return which paths could not go on, and why; empty where all went on."""
-    lines = []
-    for robot in path.status.nonzero().flatten().tolist():
-        status, factor = Status(int(path.status[robot])), path.load_factor[int(path.points[robot]) - 1, robot].item()
-        why = f"{status.name.lower()} ({status.explanation})"
-        lines.append(f"robot {robot}: its path ends at the load factor {factor:.4g}: {why}")
-    return "\n".join(lines)
+    return "\n".join(path.failures())
 
 
 def refuse_node(model: Model, node: int | None, out: Path | None) -> None:
@@ -90,13 +85,14 @@ def _told(path: EquilibriumPath, robot: int) -> list[str]:
     """Return what is printed of a robot."""
     count, limits = int(path.points[robot]), [f"{value:.5g}" for value in path.limits(robot).tolist()]
     factors, unstable = path.load_factor[:count, robot], "unknown"
-    if path.stable is not None:
+    if path.stable is not None and count:
         saddles = (~path.stable[:count, robot]).nonzero().flatten().tolist()
         unstable = f"{factors[saddles[0]].item():.5g}" if saddles else "-"
     status = Status(int(path.status[robot]))
     ends = "there" if bool(path.reached[robot]) else "after its steps" if not status else status.name.lower()
     turns = ", ".join(limits[:TURNS] + ["..."] * (len(limits) > TURNS)) or "-"
-    return [str(robot), str(count), f"{factors[-1].item():.5g}", turns, unstable, ends]
+    last = f"{factors[-1].item():.5g}" if count else "-"
+    return [str(robot), str(count), last, turns, unstable, ends]
 
 
 def _points(path: EquilibriumPath, node: int, position: Tensor) -> Iterator[list[str]]:
