@@ -309,6 +309,20 @@ REFUSED = {
         lambda: Radau(0.01).step(cable(3), cable(3).initial_state(), Control(force=torch.zeros(1, 3))),
         r"Control.force: expected shape \(1, 4\)",
     ),
+    **{
+        f"control in {dtype}": (
+            lambda dtype=dtype: Radau(0.01).step(
+                cable(3), cable(3).initial_state(), Control(force=torch.zeros(1, 4, dtype=dtype))
+            ),
+            f"Control.force: expected torch.float64, as the model is, got {dtype}",
+        )
+        for dtype in (torch.float32, torch.int64, torch.complex128)
+    },
+    "text for a modulus": (lambda: cable(3, youngs="2e10"), "youngs: expected numbers, got '2e10'"),
+    "a truth for a modulus": (lambda: cable(3, youngs=True), "youngs: expected numbers, got True"),
+    "text for masses": (lambda: RigidChain(0.1 * np.ones(3), ["1"] * 3, 0.05, 1e-4, 1.0), "masses: expected numbers"),
+    "torques of a table": (lambda: cable(3).drive(torch.zeros(2, 5)), r"drive: torque: .* got shape \(2, 5\)"),
+    "text for a torque": (lambda: cable(3).drive("a"), "drive: torque: expected numbers, got 'a'"),
     "rods' control": (
         lambda: Radau(0.01).step(cable(3), cable(3).initial_state(), Control(rest_length=torch.zeros(1, 3))),
         "Control.rest_length: a chain of rigid elements has none",

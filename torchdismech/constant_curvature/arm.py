@@ -32,7 +32,7 @@ from torchdismech.forces.base import vector
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.constants import constants_of_obstacles
-from torchdismech.model.reduced import ReducedModel
+from torchdismech.model.reduced import ReducedModel, numbers_of
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control
 from torchdismech.values import Place, robots
@@ -374,14 +374,7 @@ class PneumaticArm(ReducedModel):
         state.check_like(self.dtype, self.device)
         if control.values:
             raise InputError("Control.values: an arm takes none; build it with constants of each robot")
-        for name, value in control.tensors().items():
-            if name != "force":
-                raise InputError(f"Control.{name}: an arm has none; forces on its chambers are its force")
-            if value.shape != state.q.shape or value.dtype != self.dtype:
-                expected, found = ((tuple(x.shape), x.dtype) for x in (state.q, value))
-                raise InputError(
-                    f"Control.force: expected shape {expected[0]} in {expected[1]}, got {found[0]} in {found[1]}"
-                )
+        self.refuse_other_control(control, state.q, "an arm has none; forces on its chambers are its force")
 
 
 def _touchable(obstacle: Obstacle) -> Obstacle:
@@ -406,13 +399,7 @@ def _column(values: Tensor) -> Tensor:
 
 def _tensor(value, what: str) -> Tensor:
     """Return numbers as a tensor of floats, or refuse them."""
-    if isinstance(value, Tensor):
-        tensor = value if value.is_floating_point() else value.double()
-    else:
-        try:
-            tensor = torch.as_tensor(value, dtype=torch.float64)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"{what}: expected numbers, got {value!r}") from error
+    tensor = numbers_of(value, what)
     if not bool(torch.isfinite(tensor.detach()).all()):
         raise InputError(f"{what}: expected finite numbers, got {value}")
     return tensor

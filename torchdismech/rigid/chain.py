@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError, any_of, warn, whole_number
 from torchdismech.model.appearance import Appearance
-from torchdismech.model.reduced import ReducedModel
+from torchdismech.model.reduced import ReducedModel, numbers_of
 from torchdismech.rigid.dynamics import Dynamics, accelerations
 from torchdismech.rigid.planar import Planar
 from torchdismech.rigid.spatial import ACTIVE, PASSIVE, Spatial
@@ -85,7 +85,7 @@ class RigidChain(ReducedModel):
         gravity: Sequence[float] | Tensor = (0.0, 0.0, -9.81),
     ):
         super().__init__()
-        count = _tensor(lengths, "lengths").shape[-1] if _tensor(lengths, "lengths").dim() else 0
+        count = numbers_of(lengths, "lengths").shape[-1] if numbers_of(lengths, "lengths").dim() else 0
         if count < 2:
             raise InputError(f"lengths: expected those of two or more elements (a segment or more), got {lengths}")
         self.space = bool(space)
@@ -151,7 +151,7 @@ class RigidChain(ReducedModel):
         if not space and shear is not None:
             raise InputError("shear: a chain in the plane does not twist; leave it out, or set space=True")
         count = segments + 1
-        whole = _tensor(length, "length")
+        whole = numbers_of(length, "length")
         positive(whole.detach(), "length")
         step = whole / segments
         if step.dim() and step.shape[-1] != 1:
@@ -234,8 +234,13 @@ class RigidChain(ReducedModel):
         return ChainState(q, velocity, acceleration, _rows(places), _rows(moved), time)
 
     def drive(self, torque: Tensor | float, batch: int = 1) -> Control:
-        """Return the control under which the active joint is driven by a torque (B,) [N m]."""
-        torque = torch.as_tensor(torque, dtype=self.dtype, device=self.device).reshape(-1)
+        """Return the control under which the active joint is driven by a torque (B,), or one for all robots [N m]."""
+        torque = numbers_of(torque, "drive: torque").to(dtype=self.dtype, device=self.device)
+        if torque.dim() > 1:
+            raise InputError(
+                f"drive: torque: expected one number, or (B,) of B robots, got shape {tuple(torque.shape)}"
+            )
+        torque = torque.reshape(-1)
         torque = torque.expand(batch) if len(torque) == 1 else torque
         return Control(force=torch.nn.functional.pad(torque[:, None], (0, self.n_dofs - 1)))
 
@@ -250,11 +255,8 @@ class RigidChain(ReducedModel):
             raise InputError(
                 "Control.values: a chain of rigid elements takes none; build it with constants of each robot"
             )
-        for name, value in control.tensors().items():
-            if name != "force":
-                raise InputError(f"Control.{name}: a chain of rigid elements has none; torques on joints are its force")
-            if value.shape != state.q.shape:
-                raise InputError(f"Control.force: expected shape {tuple(state.q.shape)}, got {tuple(value.shape)}")
+        what = "a chain of rigid elements has none; torques on joints are its force"
+        self.refuse_other_control(control, state.q, what)
 
     def dynamics(self) -> Dynamics:
         """Return the equations of motion with the present constants, batch last."""
@@ -274,7 +276,7 @@ class RigidChain(ReducedModel):
         """Return the accelerations of the joints (B, J) that springs, dampers, gravity and the control's force give."""
         control = control_of(control)
         self.check_batch(state, control)
-        force = state.q.new_zeros(()).expand_as(state.q) if control.force is None else control.force.to(state.q)
+        force = state.q.new_zeros(()).expand_as(state.q) if control.force is None else control.force
         return accelerations(self.dynamics(), *map(_stage, (state.q, state.velocity, force)))[:, 0].t()
 
     def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
@@ -385,19 +387,9 @@ def _batch_last(value: Tensor, count: int) -> Tensor:
     return value.expand(-1, count).t().contiguous()[:, None]
 
 
-def _tensor(value: Values, name: str) -> Tensor:
-    """Return floating-point numbers as a tensor, float64 unless they are one already."""
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return value
-    try:
-        return torch.as_tensor(np.asarray(value, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name}: expected numbers, got {value!r}") from error
-
-
 def _values(value: Values, name: str, count: int, above_zero: bool = False, from_zero: bool = False) -> Tensor:
     """Return the value as a tensor that broadcasts against (B, count); refuse what does not, or has another sign."""
-    tensor = _tensor(value, name)
+    tensor = numbers_of(value, name)
     shape = tuple(tensor.shape)
     if not (shape in ((), (count,)) or (len(shape) == 2 and shape[1] in (1, count))):
         expected = any_of("a number", f"({count},)", "(B, 1)", f"(B, {count})")
@@ -412,7 +404,7 @@ def _values(value: Values, name: str, count: int, above_zero: bool = False, from
 
 def _vector(value: Values, name: str) -> Tensor:
     """Return a vector, (3,) or (B, 3); a number would count along all three axes."""
-    shape = tuple(_tensor(value, name).shape)
+    shape = tuple(numbers_of(value, name).shape)
     if shape[-1:] != (3,) or len(shape) > 2:
         raise InputError(f"{name}: expected a vector, (3,) or (B, 3), got shape {shape}")
     return _values(value, name, 3)
