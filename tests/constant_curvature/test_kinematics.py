@@ -72,12 +72,12 @@ def test_twists_and_rates_are_derivatives(bend):
     middle = arm.plates(posture)[0]
     point = middle + offset
     blank = torch.zeros(4, arm.n_plates, dtype=q.dtype)
-    contacts = Contacts(blank, point, point, point, blank)
+    contacts = Contacts(blank, point, point, point, blank, blank)
     by_chamber = jacobian(arm, posture, contacts, plate)
     expected = moved + torch.linalg.cross(spin, offset.expand_as(spin))
     assert ((by_chamber @ velocity[:, None, :, None])[..., 0] - expected).abs().max() < 1e-14
     exact = torch.autograd.functional.jacobian(lambda x: arm.points(x).sum(0), q).permute(2, 0, 1, 3)[:, 1:]
-    at_middle = jacobian(arm, posture, Contacts(blank, middle, middle, middle, blank), plate)
+    at_middle = jacobian(arm, posture, Contacts(blank, middle, middle, middle, blank, blank), plate)
     assert (at_middle - exact).abs().max() < 1e-14
 
 

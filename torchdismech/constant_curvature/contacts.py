@@ -24,6 +24,7 @@ class Contacts:
     point, normal : (B, C, 3) the plate's deepest point [m], and the obstacle's unit normal there.
     carried : (B, C, 3) by how much the obstacle moves in the step [m].
     mu : (B, C) coefficients of friction.
+    bowed : (B, C) by how much gaps end off a straight line over the step, as far as that is known [m].
     """
 
     gap: Tensor
@@ -31,6 +32,7 @@ class Contacts:
     normal: Tensor
     carried: Tensor
     mu: Tensor
+    bowed: Tensor
 
     def chosen(self, index: Tensor) -> Contacts:
         """Return some contacts (B, K) of each row."""
@@ -41,6 +43,7 @@ class Contacts:
             self.normal.gather(1, vectors),
             self.carried.gather(1, vectors),
             self.mu.gather(1, index),
+            self.bowed.gather(1, index),
         )
 
     def approach(self, posture: Posture, rate: Tensor) -> Tensor:
@@ -71,6 +74,7 @@ def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor
                 found.normal,
                 carried[:, None].expand_as(middle),
                 mu.expand_as(found.gap),
+                torch.zeros_like(found.gap),
             )
         )
     return Contacts(*(torch.cat(x, 1) for x in zip(*parts, strict=True)))

@@ -279,7 +279,7 @@ class ArmIntegrator:
         if contacts is None:
             return untouched
         if bowed is not None:
-            contacts = dataclasses.replace(contacts, gap=contacts.gap + bowed)
+            contacts = dataclasses.replace(contacts, bowed=bowed)
         with torch.no_grad():
             near = self._ahead(model, posture, contacts, free) < CLOSING
             near = near | (state.impulses[..., 0] > 0)
@@ -298,9 +298,9 @@ class ArmIntegrator:
         return _Impulses(**{**vars(found), "solved": found.solved & ~missed.any(1)})
 
     def _ahead(self, model: PneumaticArm, posture: Posture, contacts: Contacts, velocity: Tensor) -> Tensor:
-        """Return the gaps (B, C) to first order at the end of the step [m]."""
+        """Return the gaps (B, C) at the end of the step [m], to first order but for what is known of their bow."""
         moved = self.dt * contacts.approach(posture, model.shape_rate(velocity).permute(2, 1, 0)) - contacts.carried
-        return contacts.gap + (contacts.normal * moved).sum(2)
+        return contacts.gap + contacts.bowed + (contacts.normal * moved).sum(2)
 
     def _solved(
         self,
@@ -351,8 +351,10 @@ class ArmIntegrator:
         """
         relative = relative - (frames @ contacts.carried[..., None])[..., 0] / self.dt
         delassus, relative = self._given_way(delassus, relative, frames, contacts)
-        correction = torch.where(contacts.gap > 0, contacts.gap, self.stabilisation * contacts.gap) / self.dt
-        return delassus, torch.cat([(relative[..., 0] + correction)[..., None], relative[..., 1:]], 2).flatten(1)
+        # a share of an overlap that was there before is removed, but all of what this step would add
+        correction = torch.where(contacts.gap > 0, contacts.gap, self.stabilisation * contacts.gap) + contacts.bowed
+        normal = relative[..., :1] + correction[..., None] / self.dt
+        return delassus, torch.cat([normal, relative[..., 1:]], 2).flatten(1)
 
     def _given_way(
         self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts
