@@ -10,6 +10,7 @@ spreads the bend over its length. The more the base leans, the more that matters
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 from pathlib import Path
 
@@ -98,15 +99,17 @@ def draw(pairs: list[tuple[np.ndarray, np.ndarray]], path: Path) -> None:
     print(f"wrote {path}")
 
 
-def main() -> None:
+def main(out: Path) -> None:
     """Print the distances and draw the axes."""
     print(f"{sum(LENGTHS):g} m arm; base leans [degrees], tips apart, axes apart at most [mm]")
     pairs = [pair(tilt) for tilt in TILTS]
     for tilt, (arm, rod) in zip(TILTS, pairs, strict=True):
         tips, most = distances(arm, rod)
         print(f"{tilt:5g}{1e3 * tips:10.1f}{1e3 * most:10.1f}")
-    draw(pairs, Path("against_rods.png"))
+    draw(pairs, out)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("against_rods.png"))
+    main(parser.parse_args().out)
