@@ -1,12 +1,17 @@
 """Steps that compiled code takes in turn: what Python would take, wherever they are handed back to it."""
 
+import sys
+import warnings
+
 import pytest
 import torch
 
 from tests.integrate.recordings import LOADS, Wind, plates, rods_on_cpu, surface_loads
 from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech.errors import FailureWarning
 from torchdismech.integrate.gradients import course
 from torchdismech.integrate.recorded import gradients, step
+from torchdismech.native import calls
 from torchdismech.native.calls import CallTable, CompiledCall
 from torchdismech.native.compiled import library
 from torchdismech.native.steps import EachStep, Ended, StepsInTurn, VaryingRows
@@ -93,25 +98,74 @@ def test_steps_are_handed_back(how, schedule, monkeypatch):
         monkeypatch.setattr(step, "StepsInTurn", own)
         monkeypatch.setattr(gradients, "StepsInTurn", own)
     assert_same(run(model, weights, schedule), expected)
-    # forward after each of them and at the end; back, where Python takes all that are left, at the first
-    assert ended == ([] if how is None else [how] * len(INTERRUPTED) + [Ended.ALL_TAKEN, how])
+    # forward after each of them and at the end; back as well, but the second comes when Python still takes steps
+    number = len(INTERRUPTED)
+    turns = [[how] * count + [Ended.ALL_TAKEN] for count in (number, number - 1)]
+    assert ended == ([] if how is None else turns[0] + turns[1])
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    """Return how many tables of steps forward, and back, were made."""
+    made = []
+    for room in (step, gradients):
+
+        def kept(*given, room=room):
+            made.append(room)
+            return StepsInTurn(*given)
+
+        monkeypatch.setattr(room, "StepsInTurn", kept)
+    return made
 
 
 @pytest.mark.parametrize("load", ["rough floor", "capsule", "resistive", "learned"])
 @pytest.mark.parametrize("method", [ImplicitEuler, BDF2])
-def test_loads(load, method, monkeypatch):
-    """Take the same steps with contact and forces; what a tape has of torch is for Python."""
+def test_loads(load, method, monkeypatch, tables):
+    """Take the same steps with contact and forces, whose tapes have operations of torch."""
     model = rods_on_cpu(2, Wind() if load == "learned" else LOADS[load]())
     weights = list(trainable.scaled(model, ["bend_twist.EI1"]).parameters())
     expected = by_python(monkeypatch, model, weights, method=method)
+    assert not tables
     assert_same(run(model, weights, method=method), expected)
+    assert {*tables} == {step, gradients}
 
 
-def test_shells(monkeypatch):
-    """Take the same steps with plates on a rough floor."""
-    model = plates(surface_loads()["rough floor"](), "midedge")
-    weights = list(trainable.scaled(model, ["midedge.stiffness"]).parameters())
-    assert_same(run(model, weights), by_python(monkeypatch, model, weights))
+@pytest.mark.parametrize(("bending", "constant"), [("midedge", "midedge.stiffness"), ("hinge", "hinge.hinge")])
+def test_shells(bending, constant, monkeypatch, tables):
+    """Take the same steps with plates on a rough floor, also where they have no normals to carry along."""
+    model = plates(surface_loads()["rough floor"](), bending)
+    weights = list(trainable.scaled(model, [constant]).parameters())
+    expected = by_python(monkeypatch, model, weights)
+    assert_same(run(model, weights), expected)
+    assert {*tables} == {step, gradients}
+
+
+@pytest.mark.parametrize("load", ["box", "rough floor"])
+def test_single_steps_before_a_run_that_begins_in_python(load, monkeypatch):
+    """Begin where the first step has led, not where the last single step had."""
+
+    def led():
+        model, found = rods_on_cpu(2, LOADS[load]()), []
+        integrator = ImplicitEuler(2e-3, max_iterations=2 if load == "rough floor" else 50)
+        after = model.initial_state(batch=2).detach()
+        for _ in range(20):
+            after, _ = integrator.step(model, after)
+        start = model.initial_state(batch=2).detach()
+        velocity = torch.zeros_like(start.velocity)
+        velocity[1, 5:27:3] = 100.0 if load == "rough floor" else -40.0  # it fails, or passes through the box
+        for _ in range(2):
+            after, info = integrator.steps(model, start.replace(velocity=velocity), STEPS)
+            found += [*after.fields(), info.iterations, info.status]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FailureWarning)
+                taken = unroll(model, start.replace(velocity=velocity), integrator, STEPS)
+            found += [taken.q, *taken.state.fields(), taken.iterations]
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "WORTH_A_TABLE", STEPS + 1)
+        expected = led()
+    assert all(map(torch.equal, led(), expected))
 
 
 def test_a_search_that_stops_goes_on_in_python(monkeypatch):
@@ -155,7 +209,21 @@ def test_errors_of_what_is_called_back_are_raised():
         raise ZeroDivisionError("once")
 
     none = CallTable(())
-    table = CallTable([fails])
-    steps = StepsInTurn([table, none, none, none, none], VaryingRows(), VaryingRows(), [], [])
+    steps = StepsInTurn([CallTable([fails]), none, none, none, none], VaryingRows(), VaryingRows(), [], [])
     with pytest.raises(ZeroDivisionError, match="once"):
         steps.taken(0, 2)
+
+
+def test_interrupts_before_what_is_called_back_has_begun_are_raised(monkeypatch):
+    """Raise an interrupt that only the function heard by which compiled code calls Python."""
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    printed, none = [], CallTable(())
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    monkeypatch.setattr(calls._CalledBack, "_done", interrupted)
+    steps = StepsInTurn([CallTable([lambda: None]), none, none, none, none], VaryingRows(), VaryingRows(), [], [])
+    with pytest.raises(KeyboardInterrupt):
+        steps.taken(0, 2)
+    assert len(printed) == 1

@@ -337,7 +337,7 @@ REFUSED = {
     "moment about an edge in a plane": (lambda: pushed_in_plane(node=5, axis=1), "Control.force: the robot is planar"),
     "velocity out of plane": (lambda: begun_in_plane(axis=1), "initial_state: velocity: the robot is planar: it keeps"),
     "spin about an edge in a plane": (lambda: begun_in_plane(node=5, axis=1), "velocity: the robot is planar"),
-    "clamp out of plane": (lambda: held_in_plane(1), "Control.clamped_q: the robot is planar: it keeps to the x-z"),
+    "node held out of plane": (lambda: held_in_plane(1), "Control.clamped_q: the robot is planar: it keeps to the x-z"),
     "edge turned in a plane": (lambda: held_in_plane(15), "Control.clamped_q: the robot is planar"),
     "direction out of plane": (lambda: held_in_plane(21), "Control.clamped_q: the robot is planar"),
     "pose out of plane": (

@@ -46,8 +46,10 @@ class StaticBuffers:
         self._copies = _Copies.to([self.tensors[place] for place in self.places])
 
     def hold(self, tensor: Tensor) -> bool:
-        """Return whether a tensor lives in one of the buffers."""
-        return tensor.untyped_storage().data_ptr() in {own.untyped_storage().data_ptr() for own in self.tensors}
+        """Return whether the numbers of a tensor live in one of the buffers."""
+        return tensor.numel() > 0 and tensor.untyped_storage().data_ptr() in {
+            own.untyped_storage().data_ptr() for own in self.tensors
+        }
 
     def give(self, tensors: Sequence[Tensor | None]) -> None:
         """Write tensors to the buffers; None leaves what was given before."""

@@ -52,11 +52,19 @@ struct Calls {
   const Call* calls;
 };
 
+// Why steps ended, and the function that did not return what is expected.
+struct End {
+  int64_t why;
+  void* function;
+};
+
 // Make calls in turn; whether each returned what is expected.
-bool all_made(const Calls& some) {
+bool all_made(const Calls& some, End* end) {
   for (int64_t k = 0; k < some.count; ++k) {
     const int64_t returned = made(some.calls[k]);
-    if (some.calls[k].expected >= 0 && returned != some.calls[k].expected) return false;
+    if (some.calls[k].expected < 0 || returned == some.calls[k].expected) continue;
+    end->function = some.calls[k].function;
+    return false;
   }
   return true;
 }
@@ -89,16 +97,17 @@ struct Steps {
   int64_t varying;
   const Varying* varied;
 };
+// The order is that of the flags of `plain_round`.
 enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST };
 
 // What ended some steps: the order is that of `Ended` in steps.py.
 enum Ended { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED };
 
 // Take rounds until no row is to be moved.
-Ended searched(const Steps& steps) {
+Ended searched(const Steps& steps, End* end) {
   bool with_matrix = true, more = true;
   while (more) {
-    if (!all_made(with_matrix ? steps.round : steps.last_round)) return UNEXPECTED;
+    if (!all_made(with_matrix ? steps.round : steps.last_round, end)) return UNEXPECTED;
     const bool* flags = with_matrix ? steps.flags : steps.last_flags;
     if (flags[BAD] || flags[LOST]) return SEARCH;
     more = flags[MORE];
@@ -108,15 +117,15 @@ Ended searched(const Steps& steps) {
 }
 
 // Take a step; nothing is done with one that did not go well.
-Ended taken(const Steps& steps, int64_t number) {
+Ended taken(const Steps& steps, int64_t number, End* end) {
   for (int64_t k = 0; k < steps.varying; ++k) *steps.varied[k].place = steps.varied[k].values[number];
-  if (!all_made(steps.given) || !all_made(steps.set_up)) return UNEXPECTED;
+  if (!all_made(steps.given, end) || !all_made(steps.set_up, end)) return UNEXPECTED;
   if (steps.round.count)
-    if (const Ended ended = searched(steps)) return ended;
-  if (!all_made(steps.end)) return UNEXPECTED;
+    if (const Ended ended = searched(steps, end)) return ended;
+  if (!all_made(steps.end, end)) return UNEXPECTED;
   for (int64_t k = 0; k < steps.checks; ++k)
     if (!holds(steps.checked[k])) return CHECK;
-  return all_made(steps.kept) && all_made(steps.handed_on) ? ALL_TAKEN : UNEXPECTED;
+  return all_made(steps.kept, end) && all_made(steps.handed_on, end) ? ALL_TAKEN : UNEXPECTED;
 }
 
 }  // namespace
@@ -142,11 +151,11 @@ int64_t calls_in_turn(int64_t count, const Call* calls, int64_t* result, int64_t
 }
 
 // Take the steps from number `first` up to `count`, as long as each goes well. Returns the number of the one that did
-// not, and why in `ended`; `count` where there is none.
-int64_t steps_in_turn(const Steps* steps, int64_t first, int64_t count, int64_t* ended) {
-  *ended = ALL_TAKEN;
+// not, and why in `end`; `count` where there is none.
+int64_t steps_in_turn(const Steps* steps, int64_t first, int64_t count, End* end) {
+  *end = {ALL_TAKEN, nullptr};
   for (int64_t k = first; k < count; ++k)
-    if ((*ended = taken(*steps, k)) != ALL_TAKEN) return k;
+    if ((end->why = taken(*steps, k, end)) != ALL_TAKEN) return k;
   return count;
 }
 

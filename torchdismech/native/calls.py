@@ -117,14 +117,14 @@ class CallTable:
     ----------
     calls : one after the other.
     address : of the table.
-    raised : errors of the others.
     calls_back : whether there are others, which work on the numbers of tensors alone.
     """
 
     def __init__(self, work: Sequence[CompiledCall | Callable[[], Any]]):
-        self.raised: list[BaseException] = []
-        calls = [own if isinstance(own, CompiledCall) else _CalledBack(own, self.raised).call for own in work]
-        self.calls, self.calls_back = calls, not all(isinstance(own, CompiledCall) for own in work)
+        self._raised: list[BaseException] = []
+        calls = [own if isinstance(own, CompiledCall) else _CalledBack(own, self._raised).call for own in work]
+        self._others = {_address(call.function) for call, own in zip(calls, work, strict=True) if call is not own}
+        self.calls, self.calls_back = calls, bool(self._others)
         self._arguments = [np.array(call.arguments, dtype=np.int64) for call in calls]
         rows = [
             (_address(call.function), len(given), given.ctypes.data, -1 if call.expected is None else call.expected)
@@ -132,6 +132,17 @@ class CallTable:
         ]
         self._table = np.array(rows, dtype=np.int64).reshape(-1, 4)
         self.address: int = self._table.ctypes.data
+
+    def raise_errors(self, unexpected: int) -> None:
+        """Raise what work in Python raised, where compiled code ended at the function of this address.
+
+        An interrupt that came before that work had begun is heard by nobody but the function that returned: ctypes
+        prints it.
+        """
+        if self._raised:
+            raise self._raised.pop()
+        if unexpected in self._others:
+            raise KeyboardInterrupt("between two operations of a recorded step")
 
 
 class InTurn:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,17 +41,19 @@ class EachStep:
     ----------
     first : that of the first step; the others are like it.
     addresses : (T,) of all.
+    held : what has their numbers.
     """
 
     first: Tensor
     addresses: np.ndarray
+    held: Any
 
     @classmethod
     def along(cls, tensor: Tensor, backward: bool = False) -> EachStep:
         """Return the tensors along the first dimension (T, ...), from the last on if `backward`."""
         numbers = np.arange(len(tensor))[:: -1 if backward else 1]
         addresses = tensor.data_ptr() + numbers * (tensor.stride(0) * tensor.element_size())
-        return cls(tensor[-1 if backward else 0], addresses)
+        return cls(tensor[-1 if backward else 0], addresses, tensor)
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> EachStep:
@@ -63,7 +66,7 @@ class EachStep:
         first = tensors[0]
         if any(t.shape != first.shape or t.stride() != first.stride() or t.dtype != first.dtype for t in tensors):
             raise Untabled("tensors that lie differently")
-        return cls(first, np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64))
+        return cls(first, np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64), tensors)
 
 
 class VaryingRows:
@@ -85,13 +88,13 @@ class VaryingRows:
         if len(self._rows.numbers) > number:  # there are numbers in it
             self._varying += [(number, k, own) for k, own in enumerate(operands) if isinstance(own, EachStep)]
 
-    def table(self) -> tuple[CallTable, list[tuple[int, np.ndarray]]]:
-        """Return the calls that do it, and the places that vary, with what stands there in each step."""
+    def table(self) -> tuple[CallTable, list[tuple[int, EachStep]]]:
+        """Return the calls that do it, and the addresses that vary: where they stand, and of what."""
         if not self._rows.numbers:
             return NO_CALLS, []
         call = carried_out([self._rows])
         (numbers,) = call.given
-        varying = [(numbers.ctypes.data + place_of(row, k), own.addresses) for row, k, own in self._varying]
+        varying = [(numbers.ctypes.data + place_of(row, k), own) for row, k, own in self._varying]
         return CallTable([call]), varying
 
 
@@ -102,7 +105,7 @@ class StepsInTurn:
     ----------
     parts : of a step, in turn: its set-up, a round with the next matrix and one without, its end, and what hands on
         what it led to. Without rounds the set-up is all of it.
-    given, kept : what is done before and after each of them.
+    given, kept : what is done before and after each step.
     flags : of both kinds of rounds, as `solve.newton.plain_round` returns them.
     checks : tensors that are all zero after a step that went well.
 
@@ -124,13 +127,14 @@ class StepsInTurn:
         after, more = kept.table()
         varying += more
         calls = (before, set_up, with_matrix, without, end, after, handed_on)
-        self._places = np.array([(place, values.ctypes.data) for place, values in varying], dtype=np.int64)
+        self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
         self._checks = np.array([(t.data_ptr(), t.numel() * t.element_size()) for t in checks], dtype=np.int64)
+        # the fields of `Steps` in calls.cpp, one after the other
         numbers = [number for own in calls for number in (len(own.calls), own.address)]
         numbers += [flag.data_ptr() for flag in flags] if flags else [0, 0]
         numbers += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
-        self._numbers, self._ended = np.array(numbers, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        self._calls_back, self._raised = any(own.calls_back for own in calls), [own.raised for own in calls]
+        self._numbers, self._ended = np.array(numbers, dtype=np.int64), np.zeros(2, dtype=np.int64)
+        self._calls_back = [own for own in calls if own.calls_back]
         self._held = (calls, flags, checks, varying)  # the table knows them by their addresses
         self._take = partial(library().code.steps_in_turn, self._numbers.ctypes.data)
 
@@ -139,9 +143,8 @@ class StepsInTurn:
         if self._calls_back:  # operations of torch, on numbers alone
             with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
                 reached = self._take(first, count, self._ended.ctypes.data)
-            for raised in self._raised:
-                if raised:
-                    raise raised.pop()
+            for table in self._calls_back:
+                table.raise_errors(int(self._ended[1]))
         else:
             reached = self._take(first, count, self._ended.ctypes.data)
         return reached, Ended(int(self._ended[0]))

@@ -33,7 +33,8 @@ from torchdismech.robot.state import Control, State, tensor_fields
 
 __all__ = ["Course", "course_of", "goes_on"]
 
-# Steps back of which the second is differentiated as those before it are: by a recording that leaves out what is zero.
+# The last step of a run may have gradients that no earlier one has; the last but one is differentiated by the recording
+# that all before it take. So it is after each step that Python takes.
 STEPS_BEFORE_A_TABLE = 2
 
 Added = Sequence[tuple[int, Tensor]]  # gradients (T, B, n) by fields of the states after the steps, by their places
@@ -291,15 +292,15 @@ class _StepsOfPart:
         recipe, number = self._form, len(self._controls)
         totals: list[Tensor | None] = [None for _, need in self._values if need]
         added = [(recipe.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
-        in_turn = None
+        by_python = 0  # steps since the last that compiled code took
         while number:
             to_add: Added = added
-            if in_turn is None and len(self._controls) - number == STEPS_BEFORE_A_TABLE:
-                in_turn = self._in_turn(added, totals)
+            if by_python == STEPS_BEFORE_A_TABLE and (in_turn := self._in_turn(added, totals)) is not None:
                 number, gradients, to_add = self._taken_back(in_turn, number, gradients, added)
+                by_python = 0
                 if not number:
                     break
-            number -= 1
+            number, by_python = number - 1, by_python + 1
             for place, of_steps in to_add:
                 gradients[place] = _sum(gradients[place], of_steps[number])
             found = self._of_step(number, gradients)
@@ -325,15 +326,14 @@ class _StepsOfPart:
             return None
 
     def _taken_back(
-        self, in_turn: StepsInTurn | None, number: int, gradients: list[Tensor | None], added: Added
+        self, in_turn: StepsInTurn, number: int, gradients: list[Tensor | None], added: Added
     ) -> tuple[int, list[Tensor | None], Added]:
         """Take steps back from a number on as far as compiled code does.
 
         Return how many are left, the gradients by the fields of the state after the first of these, and what is still
         to be added to them. Without steps that are left, they are those by the state before all.
         """
-        if in_turn is None or self._recorded is None:
-            return number, gradients, added
+        assert self._recorded is not None
         self._recorded.give(gradients)
         steps = len(self._controls)
         reached, _ = in_turn.taken(steps - number, steps)

@@ -387,10 +387,11 @@ class RecordedGradients:
     ) -> StepsInTurn | None:
         """Return what `RecordedSteps.in_turn` does; inputs and totals with the places among the inputs."""
         found, lost = self.found(), self._tape.outputs[1]
-        held = any(own is not None and self._buffers.hold(own) for own in found)
+        first, read = len(self._needs) + 1, self.reads
+        on = [self._handed_on(place, gradient) for place, gradient in enumerate(found)]
+        held = any(gradient is not None and self._buffers.hold(gradient) for gradient in on)
         if held or not isinstance(self._tape, Tape) or any(found[field] is None for field, _ in by_steps):
             return None
-        first, read = len(self._needs) + 1, self.reads
         before, after = VaryingRows(), VaryingRows()
         for place, each in [*given, (len(self._needs), q)]:
             if place in read:
@@ -399,14 +400,23 @@ class RecordedGradients:
             own = self._static[first + field]
             if first + field in read:
                 before.add("add", own, own, each)
-        for field, gradient in enumerate(found[: self._recipe.n_state]):
+        for field, gradient in enumerate(on[: self._recipe.n_state]):
             if first + field in read and gradient is not None:
                 after.add("copy", self._static[first + field], gradient)
         for of_value, total in totals:
             more = None if of_value is None else found[of_value]
-            if total is not None and more is not None:
-                after.add("add", total, total, more)
+            if more is None:
+                continue
+            if total is None:
+                return None  # there is nothing yet to add it to
+            after.add("add", total, total, more)
         return StepsInTurn([self._tape.table, *[NO_CALLS] * 4], before, after, [], [lost])
+
+    def _handed_on(self, place: int, gradient: Tensor | None) -> Tensor | None:
+        """Return a gradient that a step is to be given; None where it stands there already, as it is handed through."""
+        own = self._static[len(self._needs) + 1 + place] if place < self._recipe.n_state else None
+        same = own is not None and gradient is not None and gradient.data_ptr() == own.data_ptr()
+        return None if same else gradient
 
     def without_zeros(
         self, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]

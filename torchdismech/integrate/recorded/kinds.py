@@ -8,6 +8,7 @@ from operator import is_
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
@@ -244,8 +245,13 @@ def holds_hooks(model: Model) -> bool:
     if not model.has_user_hooks:
         return True
     said = {id(module) for owner in declared(model) for module in owner.modules()}
-    users = (m for m in every_module(model) if is_foreign(m) or getattr(m, "runs_users_code", False))
-    return all(id(module) in said for module in users)
+    return all(id(module) in said or not _is_of_user(module) for module in every_module(model))
+
+
+def _is_of_user(module: nn.Module) -> bool:
+    """Return whether a module, apart from those in it, is of a class of a user's, or calls such code."""
+    whose = parametrize.type_before_parametrizations(module).__module__.partition(".")[0]
+    return whose not in ("torch", "torchdismech") or getattr(module, "runs_users_code", False)
 
 
 def calls_others(module: nn.Module) -> bool:

@@ -15,12 +15,12 @@ one of three groups, or the replay would read what is no longer true:
 - made by the recording itself.
 
 External forces that do not change within a step run as ever and are given as their sum, as they may be any code; on a
-CPU they are recorded, too, where all are the library's own. Those that change within a step are recorded if they are
-the library's own; on a GPU users' forces, too, whose class says `records` (`declared.py`). An elastic term of one's own
-that is recorded on a GPU may read its own tensors and plain numbers, nothing else that changes; on a CPU it is not
-recorded. Contact with obstacles is recorded where it is a force (on a GPU not with meshes, whose search of the nearest
-triangle reads numbers); what the recording cannot tell, whether a node passed through something, is looked at after it
-in the few steps in which one may have.
+CPU they are recorded, too, where all are the library's own or say `records` (`declared.py`). Those that change within a
+step are recorded if they are the library's own or say so. An elastic term of one's own is recorded on a CPU if it says
+so; one that is recorded on a GPU may read its own tensors and plain numbers, nothing else that changes. Contact with
+obstacles is recorded where it is a force (on a GPU not with meshes, whose search of the nearest triangle reads
+numbers); what the recording cannot tell, whether a node passed through something, is looked at after it in the few
+steps in which one may have.
 
 Most steps are recorded as a whole (`step.py`). Where parts of a robot may touch, where contacts are
 constraints, or where the linear solver reads numbers, a CPU records functions of the equations, and the rest of the

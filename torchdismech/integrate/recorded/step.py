@@ -162,7 +162,10 @@ class RecordedStep:
     def _taken_on(
         self, ended: Ended, controls: Sequence[Control], number: int, divisible: bool
     ) -> tuple[State, StepInfo]:
-        """Return the states after the step at which compiled code has ended, or after the last, and how it went."""
+        """Return the states after the step at which compiled code has ended, or after the last, and how it went.
+
+        UNEXPECTED is also what there is no table for: a step that is taken from its set-up on.
+        """
         if ended is Ended.UNEXPECTED:
             if controls[number] is not controls[number - 1]:
                 self._static.give_control(controls[number])
@@ -188,7 +191,8 @@ class RecordedStep:
         if len(parts) < len(tapes):
             return None
         _, status, suspect, _ = self._end.outputs
-        flags, checks = [self._round.outputs, self._last_round.outputs], [status]
+        checks = [status] if suspect is None else [suspect, status]
+        flags = [self._round.outputs, self._last_round.outputs]
         given, kept = VaryingRows(), VaryingRows()
         try:
             if any(control is not controls[0] for control in controls):
@@ -196,7 +200,7 @@ class RecordedStep:
                     given.add("copy", own, EachStep.of(each))
             for found, places in () if keeper is None else keeper.keeps(*self._ended):
                 kept.add("copy", EachStep.along(places), found)
-            return StepsInTurn(parts, given, kept, flags, checks if suspect is None else [suspect, status])
+            return StepsInTurn(parts, given, kept, flags, checks)
         except (Untabled, Unavailable):
             return None
 
@@ -306,10 +310,11 @@ class RecordedStep:
     @_lasting()
     def _handing_on(self) -> Recording[None] | Tape[None]:
         """What `_hand_on` does of a step that the recording of its end has ended."""
-        assert self._ended is not None and self._went is not None
-        before = [tensor.clone() for tensor in self._went.tensors()]
-        recording = recorded(partial(self._count, *self._ended), self._running.device, None)  # it counts some steps
-        for own, tensor in zip(self._went.tensors(), before, strict=True):
+        assert self._ended is not None
+        written = self._written_by_hand_on()
+        before = [tensor.clone() for tensor in written]
+        recording = recorded(partial(self._count, *self._ended), self._running.device, None)  # it hands some steps on
+        for own, tensor in zip(written, before, strict=True):
             own.copy_(tensor)
         return recording
 
@@ -317,10 +322,15 @@ class RecordedStep:
         assert self._went is not None
         problem = self._problem
         added = self._went.followed_by(info, problem.running)
-        given = (*problem.state.fields(), problem.running, *self._went.tensors())
+        given = self._written_by_hand_on()
         new = (*after.fields(), problem.running & info.converged, *added.tensors())
         for own, tensor in zip(given, new, strict=True):
             own.copy_(tensor)
+
+    def _written_by_hand_on(self) -> list[Tensor]:
+        """Return what `_count` writes: what the next step is given, and how all before it went."""
+        assert self._went is not None
+        return [*self._problem.state.fields(), self._problem.running, *self._went.tensors()]
 
     def _no_steps(self, like: StepInfo) -> SeveralSteps:
         """Return where steps that report like this one are counted, with none in it."""
