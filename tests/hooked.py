@@ -85,6 +85,8 @@ def moving(model, batch=2):
     """Return states of robots that are bent and move."""
     noise = torch.randn(2, batch, model.n_dofs, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     rest = model.initial_state(batch=batch)
+    if model.planar:
+        noise[0][:, model.unknowns.out_of_plane] = 0.0
     placed = model.initial_state(q=rest.q + 1e-4 * noise[0])
     return model.accelerated(placed.replace(velocity=0.01 * noise[1]))  # clamped dofs, too
 
