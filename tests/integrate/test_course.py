@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from models import ResidualEnergy
 from tests.integrate.recordings import INTEGRATORS, LOADS, Wind, plates, rods_on_cpu, surface_loads
 from tests.rods import rod_through
-from torchdismech import BDF2, Circle, Control, ImplicitEuler, Material, forces, rollout, trainable, unroll
+from torchdismech import BDF2, Circle, Control, ImplicitEuler, Material, forces, magnetics, rollout, trainable, unroll
 from torchdismech.errors import FailureWarning
 from torchdismech.integrate.recorded.step import RecordedStep
 
@@ -137,6 +137,16 @@ def test_a_learned_energy(courses):
     builder.add_energy("bend_twist", energy)
     weights = [energy.network[0].weight, energy.network[-1].weight]
     assert_same(builder.finalize(compile=False), ImplicitEuler(2e-3), weights, 2, courses)
+
+
+def test_fields_that_are_functions_of_time_go_one_by_one(courses):
+    """Ask for the field of each step before it, as recordings are given its numbers."""
+    field = magnetics.Magnetic((3e4, 0.0, 0.0), lambda time: 5e-3 * torch.stack([0 * time, time.cos(), time.sin()], -1))
+    model, integrator = rods_on_cpu(2, field), ImplicitEuler(2e-3)
+    for _ in range(2):
+        run = unroll(model, model.initial_state(batch=2), integrator, STEPS)
+    q, _, _ = one_by_one(model, model.initial_state(batch=2), integrator)
+    assert not courses and torch.equal(run.q[1:], q)
 
 
 def test_users_forces_that_say_nothing_go_one_by_one(courses):
