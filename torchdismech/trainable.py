@@ -257,8 +257,8 @@ def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, 
     for name, (module, attribute) in places.items():
         if parametrize.is_parametrized(module, attribute):
             raise InputError(f"{name} is trained already")
-        if isinstance(model, Model):
-            model.refuse_unfelt(name)
+        if isinstance(model, Model) and model.in_plane is not None:
+            model.in_plane.refuse_trained(name)
         if hasattr(nn.ModuleDict, attribute):
             raise InputError(
                 f"{name}: torch trains no tensor that is called {attribute!r}, as a method of its own is; expected one "

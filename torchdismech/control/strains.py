@@ -166,8 +166,8 @@ class Strains(nn.Module):
         lead = x.reshape(-1, *x.shape[-2:])
         _refuse_one_place(lead.detach(), model.body.links)
         _warn_of_other_unit(lead.detach(), model)
-        if model.planar:
-            _refuse_out_of_plane(lead.detach(), model.nodes)
+        if model.in_plane is not None:
+            model.in_plane.refuse_shape("target: positions", model.body.q_of(lead))
         at = model.frames.moved(model.rest_state(len(lead)), model.body.q_of(lead))
         if directors is not None:
             turned = _turned(at, _of_robots("directors", "rod edges", directors, len(model.rod_edges), model))
@@ -292,25 +292,6 @@ def _refuse_one_place(positions: Tensor, edges: np.ndarray) -> None:
             f"target: positions: nodes {first} and {second}{whose} are in one place: expected a place of its own for "
             "each of the nodes that an edge joins"
         )
-
-
-def _refuse_out_of_plane(positions: Tensor, rest: Tensor) -> None:
-    """Refuse positions (B, N, 3) that a planar robot with nodes (N, 3) at rest cannot have: in no plane x-z."""
-    beside = positions[..., 1] - rest[:, 1]
-    away = (beside - beside[:, :1]).abs()
-    if bool((away.amax(1) > OUT_OF_PLANE * _extent(positions)).any()):
-        robot, node = divmod(int(away.argmax()), len(rest))
-        whose = f" of robot {robot}" if len(positions) > 1 else ""
-        raise InputError(
-            f"target: positions: the robot is planar: it keeps to the x-z plane, but node {node}{whose} is "
-            f"{float(away[robot, node]):.3g} m out of that along y; give a shape in x and z (up is usually z), or "
-            "build the robot with planar=False"
-        )
-
-
-def _extent(positions: Tensor) -> Tensor:
-    """Return the largest extent (B,) of positions (B, N, 3) along an axis."""
-    return (positions.amax(1) - positions.amin(1)).amax(-1)
 
 
 def _warn_of_other_unit(positions: Tensor, model: Model) -> None:
@@ -440,7 +421,7 @@ def can_change(model: Model, name: str) -> np.ndarray:
     if ELEMENTS[name] == "springs":
         edges = model.body.springs.edges[: len(nodes)]
         changes |= free[n:][edges].any(1)
-        if model.planar:
-            of_curvatures = model.curvatures_in_plane[: len(nodes), int(name == "kappa2")].cpu().numpy()
+        if model.in_plane is not None:
+            of_curvatures = model.in_plane.curvatures[: len(nodes), int(name == "kappa2")].cpu().numpy()
             changes &= name != "twist" and of_curvatures
     return changes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -28,17 +28,7 @@ from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices
 from torchdismech.model import constants
 from torchdismech.model.appearance import Appearance
-from torchdismech.model.checks import (
-    check_state,
-    refuse_curvature_out_of_plane,
-    refuse_force_out_of_plane,
-    refuse_leaving_plane,
-    refuse_other_parts,
-    refuse_other_values,
-    refuse_shape_out_of_plane,
-    refuse_twist_in_plane,
-    refuse_velocity_out_of_plane,
-)
+from torchdismech.model.checks import check_state, refuse_other_parts, refuse_other_values
 from torchdismech.model.clamps import rest_poses
 from torchdismech.model.faults import is_of_user
 from torchdismech.model.hooks import refuse_misnamed
@@ -53,12 +43,12 @@ from torchdismech.model.initial import (
 )
 from torchdismech.model.layout import MatrixLayout
 from torchdismech.model.mechanics import Mechanics, StepStart
+from torchdismech.model.planar import CURVATURES, PlanarRobot
 from torchdismech.model.recorded_energies import RecordedEnergies
 from torchdismech.model.solvers import Solvers
 from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
-from torchdismech.robot.plane import curvatures_in_plane
 from torchdismech.robot.slides import Slides
 from torchdismech.robot.state import Control, State, control_of
 from torchdismech.robot.unknowns import Unknowns
@@ -70,7 +60,6 @@ from torchdismech.values import Place, Values, first_for, per_robot
 __all__ = ["Model"]
 
 OF_THIS_OBJECT = ("recordings", "lock", "_snapshot", "_recorded_energies")  # attributes that copies do not take along
-CURVATURES = ("kappa1", "kappa2")
 TRIED = "hooks were tried"  # among what fits a model
 
 
@@ -103,7 +92,7 @@ class Model(nn.Module):
 
     Attributes
     ----------
-    planar : whether no node moves along y, and no edge turns about itself.
+    in_plane : what a planar robot has no use for; None where some node moves along y or some edge turns about itself.
     """
 
     called = "rods and shells"
@@ -111,7 +100,7 @@ class Model(nn.Module):
     self_contacts: SelfContacts
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
-    _lost_curvatures: Tensor | None  # (S, 2), 1 where a planar robot has none
+    in_plane: PlanarRobot | None
 
     def __init__(
         self,
@@ -147,11 +136,10 @@ class Model(nn.Module):
         self.has_user_hooks = is_of_user(self)
         stencils = [term.stencil for term in terms]
         self._bending = [stencil for stencil in stencils if isinstance(stencil, BendTwistStencil)]
-        self.planar = self.unknowns.planar
-        lost = None
-        if self.planar:
-            lost = (~curvatures_in_plane(body, self.frames.tangents(self.rest_state(1).q)[0])).to(self.dtype)
-        self.register_buffer("_lost_curvatures", lost, persistent=False)
+        self.in_plane = None
+        if self.unknowns.planar:
+            tangents = self.frames.tangents(self.rest_state(1).q)[0]
+            self.in_plane = PlanarRobot(body, self.unknowns.out_of_plane, tangents)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -197,11 +185,9 @@ class Model(nn.Module):
         return [stencil.alignment for stencil in self._bending]
 
     @property
-    def curvatures_in_plane(self) -> Tensor:
-        """Which curvatures kappa1, kappa2 (S, 2) of a planar robot's springs are in its plane, those held included."""
-        if self._lost_curvatures is None:
-            raise InputError("curvatures_in_plane: expected a planar robot, got one that moves in space")
-        return self._lost_curvatures == 0
+    def planar(self) -> bool:
+        """Whether no node moves along y, and no edge turns about itself."""
+        return self.in_plane is not None
 
     @property
     def nodes(self) -> Tensor:
@@ -378,10 +364,10 @@ class Model(nn.Module):
         moving = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.body.nodes)
         number = number_of_robots(batch, at, moving, self.batch)
         placed = placed_state(self.body, self.frames, number, at, moving)
-        if at is not None and self.planar:
-            refuse_shape_out_of_plane("initial_state: q", placed.q, self.body, self.unknowns.out_of_plane)
-        if moving is not None and self.planar:
-            refuse_velocity_out_of_plane("initial_state: velocity", moving, self.body)
+        if at is not None and self.in_plane is not None:
+            self.in_plane.refuse_shape("initial_state: q", placed.q)
+        if moving is not None and self.in_plane is not None:
+            self.in_plane.refuse_velocity("initial_state: velocity", moving)
         return self.accelerated(placed.replace(internal=internal_at_rest(self.terms, placed.q)), control)
 
     def posture(self, positions: Tensor | Sequence) -> Tensor:
@@ -411,8 +397,8 @@ class Model(nn.Module):
         nodes : which, by indices or a bool mask (N,); None: all.
         """
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
-        if self.planar:
-            refuse_velocity_out_of_plane("thrown", moving, self.body)
+        if self.in_plane is not None:
+            self.in_plane.refuse_velocity("thrown", moving)
         return self.accelerated(state.replace(velocity=self.unknowns.with_held(moving, 0.0)))
 
     def accelerated(self, state: State, control: Control | None = None) -> State:
@@ -517,6 +503,8 @@ class Model(nn.Module):
         """
         return internal_variables(self.terms, state)
 
+    # ---- refusals ----------------------------------------------------------------------------------------------
+
     def check_batch(self, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
         """Refuse states and controls that do not belong to this model; `snapshot` is what it holds, if known."""
         if not isinstance(control, Control):
@@ -527,7 +515,8 @@ class Model(nn.Module):
             self._check_state(state)
             fitting.add(kind)
         self.check_control(control, state.batch, snapshot)
-        self._refuse_leaving_plane(control, state)
+        if self.in_plane is not None:
+            self.in_plane.refuse_motion(control, state.q)
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
@@ -535,9 +524,10 @@ class Model(nn.Module):
         refuse_other_parts(self.terms, self.forces, self._laid_out)
         refuse_other_dtype("Model: dtype", self.dtype)
         check_state(state, self.body, self.terms, self.batch)
-        if self.planar and len(self.body.springs.nodes):
+        if self.in_plane is not None and len(self.body.springs.nodes):
             bend_twist = self.term("bend_twist")
-            self._refuse_lost_curvatures("Model: ", {k: getattr(bend_twist, f"natural_{k}") for k in CURVATURES})
+            own = {k: getattr(bend_twist, f"natural_{k}") for k in CURVATURES}
+            self.in_plane.refuse_curvatures("Model: ", own)
 
     def check_control(self, control: Control, batch: int, snapshot: Snapshot | None = None) -> None:
         """Refuse a control that does not fit `batch` robots; `snapshot` is what the model holds, if that is known."""
@@ -547,64 +537,32 @@ class Model(nn.Module):
             shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
             control.check(shapes, self.dtype, self.device)
             fitting.add(kind)
-        self._check_lengths_and_forces(control)
+        self._check_lengths_and_loads(control)
         refuse_other_values(control, self.places, batch)
-        if control.values and self.planar:
-            self._refuse_values_out_of_plane(control)
+        if control.values and self.in_plane is not None:
+            self._refuse_values_out_of_plane(control, self.in_plane)
 
     def check_numbers(self, control: Control, state: State) -> None:
         """Refuse a control with numbers that robots cannot follow from a state."""
         self._refuse_twist_in_plane(control, state.batch)
-        self._check_lengths_and_forces(control)
-        self._refuse_leaving_plane(control, state)
+        self._check_lengths_and_loads(control)
+        if self.in_plane is not None:
+            self.in_plane.refuse_motion(control, state.q)
 
-    def refuse_unfelt(self, name: str) -> None:
-        """Refuse a constant, by its name, that would be trained in vain: natural strains out of a planar robot's plane.
-
-        Where some springs of the robot have such a strain in its plane it is taken.
-        """
-        if self._lost_curvatures is None:
-            return
-        lost = [
-            f"bend_twist.natural_{k}" for k, own in zip(CURVATURES, self._lost_curvatures.T, strict=True) if own.all()
-        ]
-        if name in (*lost, "bend_twist.natural_tau"):
-            raise InputError(
-                f"{name}: the robot is planar, and its rods bend in the x-z plane alone and do not twist, so nothing "
-                "would be trained; leave it out, or build the robot with planar=False"
-            )
-
-    def _check_lengths_and_forces(self, control: Control) -> None:
+    def _check_lengths_and_loads(self, control: Control) -> None:
         control.check_numbers()
-        if not self.planar:
-            return
-        if control.force is not None:
-            refuse_force_out_of_plane(control.force, self.body)
-        if (curvature := control.natural_curvature) is not None:
-            assert self._lost_curvatures is not None
-            lost = self._lost_curvatures[: self.body.n_springs]
-            refuse_curvature_out_of_plane("Control.natural_curvature", curvature, lost)
-
-    def _refuse_leaving_plane(self, control: Control, state: State) -> None:
-        if self.planar and (control.clamped_q is not None or control.pose is not None):
-            refuse_leaving_plane(control, state.q, self.body, self.unknowns.out_of_plane)
+        if self.in_plane is not None:
+            self.in_plane.refuse_loads(control)
 
     def _refuse_twist_in_plane(self, control: Control, batch: int) -> None:
-        if control.natural_twist is not None and self.planar:
+        if control.natural_twist is not None and self.in_plane is not None:
             own = self.natural_strains(batch).natural_twist
-            refuse_twist_in_plane("Control.natural_twist", control.natural_twist, own)
+            self.in_plane.refuse_twist("Control.natural_twist", control.natural_twist, own)
 
-    def _refuse_values_out_of_plane(self, control: Control) -> None:
+    def _refuse_values_out_of_plane(self, control: Control, in_plane: PlanarRobot) -> None:
         """Refuse natural strains among the values of a control that a planar robot does not feel."""
         named = {name: control.values.get(f"bend_twist.natural_{name}") for name in (*CURVATURES, "tau")}
         if (twist := named.pop("tau")) is not None:
             own = getattr(*self.places["bend_twist.natural_tau"])
-            refuse_twist_in_plane("Control.values['bend_twist.natural_tau']", twist, own.expand_as(twist))
-        self._refuse_lost_curvatures("Control.values: ", named)
-
-    def _refuse_lost_curvatures(self, where: str, natural: Mapping[str, Tensor | None]) -> None:
-        """Refuse natural curvatures (.., S) of all springs, by name, that a planar robot does not bend by."""
-        assert self._lost_curvatures is not None
-        for name, lost in zip(CURVATURES, self._lost_curvatures.unbind(-1), strict=True):
-            if (value := natural[name]) is not None:
-                refuse_curvature_out_of_plane(f"{where}bend_twist.natural_{name}", value, lost)
+            in_plane.refuse_twist("Control.values['bend_twist.natural_tau']", twist, own.expand_as(twist))
+        in_plane.refuse_curvatures("Control.values: ", named)

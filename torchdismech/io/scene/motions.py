@@ -199,10 +199,10 @@ def _curvatures(scene: Scene, name: str | None, model: Model) -> TimeTable | Non
     springs = len(model.springs)
     columns = {springs: f"kappa1 of {springs} springs", 2 * springs: f"kappa1 and kappa2 of {springs} springs"}
     table = _table(scene, "natural_curvature", name, columns)
-    if table is not None and scene.document.robot.planar:
+    if table is not None and model.in_plane is not None:
         for k, values in enumerate(table.values.split(springs, dim=1)):
             lost = values.abs().amax(0).cpu().numpy() > ROUNDING
-            lost &= ~model.curvatures_in_plane[:springs, k].cpu().numpy()
+            lost &= ~model.in_plane.curvatures[:springs, k].cpu().numpy()
             if lost.any():
                 problem = (
                     f"{name}: {CURVATURES[k]} of spring {int(np.flatnonzero(lost)[0])} is out of the x-z plane, to "

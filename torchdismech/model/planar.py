@@ -1,0 +1,195 @@
+"""What a planar robot refuses, since it does nothing there: what is out of the x-z plane, and twist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.errors import InputError
+from torchdismech.robot.body import Body
+from torchdismech.robot.plane import IN_PLANE, curvatures_in_plane
+from torchdismech.robot.state import Control
+
+__all__ = ["CURVATURES", "PlanarRobot"]
+
+CURVATURES = ("kappa1", "kappa2")
+BENT = 1e-6  # curvature at rest out of the plane that rounding may leave
+# how far a robot may be out of its plane, as a share of where its nodes are, and in rad: what rounding may leave
+BESIDE_PLANE = {torch.float64: 1e-9, torch.float32: 1e-5}
+ELSE_IN_SPACE = "or build the robot with planar=False"
+
+
+class PlanarRobot(nn.Module):
+    """A robot whose nodes do not move along y and whose edges do not turn about themselves: what it has no use for.
+
+    Parameters
+    ----------
+    body : of the robot.
+    across : the dofs (K,) out of the plane x-z (see `Unknowns.out_of_plane`).
+    tangents : of the framed edges at rest (A, 3).
+    """
+
+    across: Tensor
+    lost: Tensor  # (S, 2), 1 where curvatures kappa1, kappa2 of springs, those held included, are out of the plane
+
+    def __init__(self, body: Body, across: Tensor, tangents: Tensor):
+        super().__init__()
+        self._body = (body,)  # the model's own, not registered a second time
+        self.register_buffer("across", across, persistent=False)
+        self.register_buffer("lost", (~curvatures_in_plane(body, tangents)).to(tangents), persistent=False)
+
+    @property
+    def curvatures(self) -> Tensor:
+        """Which curvatures kappa1, kappa2 (S, 2) of the springs are in the plane, those held included."""
+        return self.lost == 0
+
+    # ---- states ------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def refuse_shape(self, where: str, q: Tensor) -> None:
+        """Refuse dofs (B, n) that are in no plane along x and z, and edges turned about themselves."""
+        (body,) = self._body
+        plane = body.rest_q.repeat(len(q), 1)
+        plane[:, 1 : 3 * body.n_nodes : 3] += q[:, 1:2] - body.nodes[0, 1]
+        if not self._leaves(q, plane):
+            return
+        away = (q - plane)[:, self.across].abs()
+        robot, k = divmod(int(away.argmax()), len(self.across))
+        dof, most = int(self.across[k]), float(away[robot, k])
+        raise InputError(
+            f"{where}: the robot is planar: its nodes keep the y that they have at rest, all moved along y alike, and "
+            f"its edges are not turned about themselves, but {_what(dof, body)} of robot {robot} is {most:.3g} "
+            f"{'rad' if _turns(dof, body) else 'm'} out of that; leave out what differs, {ELSE_IN_SPACE}"
+        )
+
+    @torch.no_grad()
+    def refuse_velocity(self, where: str, velocity: Tensor) -> None:
+        """Refuse velocities (.., n) of nodes along y, and of edges about themselves.
+
+        What rounding leaves of a velocity in the plane is taken.
+        """
+        (body,) = self._body
+        nodes, angles = velocity[..., : body.first_held].tensor_split([3 * body.n_nodes], dim=-1)
+        along_y = nodes[..., 1::3].abs().amax(-1) > IN_PLANE * nodes.abs().amax(-1)
+        if bool((along_y | (angles != 0).any(-1)).any()):
+            raise InputError(
+                f"{where}: the robot is planar: it keeps to the x-z plane, and a velocity along y or of an edge about "
+                f"itself moves nothing; leave it out, {ELSE_IN_SPACE}"
+            )
+
+    # ---- controls ----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def refuse_loads(self, control: Control) -> None:
+        """Refuse forces along y, moments about edges, and curvatures at rest out of the plane."""
+        (body,) = self._body
+        if control.force is not None:
+            self._refuse_force(control.force)
+        if (curvature := control.natural_curvature) is not None:
+            _refuse_curvature("Control.natural_curvature", curvature, self.lost[: body.n_springs])
+
+    @torch.no_grad()
+    def refuse_motion(self, control: Control, q: Tensor) -> None:
+        """Refuse clamps that a control moves out of the plane in which a robot is at q (B, n): others do not follow.
+
+        What rounding leaves of a motion in the plane is taken.
+        """
+        target, pose = control.clamped_q, control.pose
+        if target is not None and self._leaves(target, q):
+            raise InputError(
+                "Control.clamped_q: the robot is planar: it keeps to the x-z plane, and the y of its nodes and the "
+                "angles of its edges, which are all clamped, stay as the state has them; leave out what differs, "
+                f"{ELSE_IN_SPACE}"
+            )
+        if pose is not None and self._turns_away(pose, q):
+            raise InputError(
+                "Control.pose: the robot is planar: it keeps to the x-z plane, so its clamps neither move along y nor "
+                f"turn about other axes, with quaternions (w, 0, y, 0); leave that out, {ELSE_IN_SPACE}"
+            )
+
+    def _refuse_force(self, force: Tensor) -> None:
+        (body,) = self._body
+        nodes, angles = force[:, : body.first_held].tensor_split([3 * body.n_nodes], dim=1)
+        x, y, z = nodes.unflatten(1, (-1, 3)).unbind(-1)
+        along_y = (x.abs() + z.abs() < IN_PLANE * y.abs()).any()
+        if bool(along_y | (angles.abs() > 0).any()):
+            raise InputError(
+                "Control.force: the robot is planar: it keeps to the x-z plane, and a force along y or a moment about "
+                f"an edge does nothing; leave it out, {ELSE_IN_SPACE}"
+            )
+
+    # ---- natural strains ---------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def refuse_curvatures(self, where: str, natural: Mapping[str, Tensor | None]) -> None:
+        """Refuse natural curvatures (.., S) of all springs, by name, that the robot does not bend by."""
+        for name, lost in zip(CURVATURES, self.lost.unbind(-1), strict=True):
+            if (value := natural[name]) is not None:
+                _refuse_curvature(f"{where}bend_twist.natural_{name}", value, lost)
+
+    @torch.no_grad()
+    def refuse_twist(self, where: str, twist: Tensor, own: Tensor | None) -> None:
+        """Refuse another twist at rest than the robot's own, as it does not twist."""
+        if own is None or not torch.equal(twist.to(own), own):
+            raise InputError(f"{where}: the robot is planar, and its rods do not twist; leave it out, {ELSE_IN_SPACE}")
+
+    def refuse_trained(self, name: str) -> None:
+        """Refuse a constant, by its name, that would be trained in vain: natural strains out of the plane.
+
+        Where some springs of the robot have such a strain in its plane it is taken.
+        """
+        lost = [f"bend_twist.natural_{k}" for k, own in zip(CURVATURES, self.lost.T, strict=True) if own.all()]
+        if name in (*lost, "bend_twist.natural_tau"):
+            raise InputError(
+                f"{name}: the robot is planar, and its rods bend in the x-z plane alone and do not twist, so nothing "
+                f"would be trained; leave it out, {ELSE_IN_SPACE}"
+            )
+
+    # ---- geometry ----------------------------------------------------------------------------------------------
+
+    def _leaves(self, q: Tensor, plane: Tensor) -> bool:
+        """Return whether robots at q (B, n) differ from `plane` (B, n) in dofs that are out of it."""
+        (body,) = self._body
+        at, expected = q.index_select(1, self.across), plane.index_select(1, self.across)
+        if torch.equal(at, expected):  # in most steps
+            return False
+        taken = BESIDE_PLANE[q.dtype] * torch.where(self.across < 3 * body.n_nodes, _reach(q, body), 1.0)
+        return bool(((at - expected).abs() > taken).any())
+
+    def _turns_away(self, pose: Tensor, q: Tensor) -> bool:
+        """Return whether poses (B, C, 7) move clamps along y, or turn them about other axes, of robots at q (B, n)."""
+        (body,) = self._body
+        along_y = pose[..., 1] - body.clamp_points[:, 1] - q[:, 1:2] + body.nodes[0, 1]
+        turned = pose[..., 4::2]
+        if not bool(along_y.any() | turned.any()):  # in most steps
+            return False
+        limit = BESIDE_PLANE[q.dtype]
+        return bool((along_y.abs() > limit * _reach(q, body)).any() | (turned.abs() > limit).any())
+
+
+def _refuse_curvature(where: str, curvature: Tensor, lost: Tensor) -> None:
+    """Refuse curvatures at rest out of the plane; `lost` is 1 where they, (.., S, 2) or (.., S), are, else 0."""
+    if curvature.numel() and float((curvature * lost).abs().max()) > BENT:
+        raise InputError(
+            f"{where}: the robot is planar, and its rods bend in the x-z plane alone, by kappa1 unless they have "
+            f"directors of your own; leave the other curvature as it is, 0, {ELSE_IN_SPACE}"
+        )
+
+
+def _reach(q: Tensor, body: Body) -> Tensor:
+    """Return how far nodes are from the origin at most, at q (B, n) [m]."""
+    return q[:, : 3 * body.n_nodes].abs().amax()
+
+
+def _turns(dof: int, body: Body) -> bool:
+    """Return whether a dof is the angle of an edge."""
+    return 3 * body.n_nodes <= dof < body.first_held
+
+
+def _what(dof: int, body: Body) -> str:
+    """Return what has a dof that is out of the plane."""
+    if dof < 3 * body.n_nodes:
+        return f"node {dof // 3}"
+    return f"edge {dof - 3 * body.n_nodes}" if _turns(dof, body) else "what a clamp holds"
