@@ -56,7 +56,9 @@ ROOMS = {
     "control": Room("Closed loops", ("torchdismech.control",), "control.md"),
     "trainable": Room("Trainable constants", ("torchdismech.trainable",), "gradients.md"),
     "vibration": Room("Vibrations", ("torchdismech.analysis.vibration",), "modes.md"),
-    "following": Room("Equilibrium paths", ("torchdismech.analysis.following",), "modes.md"),
+    "following": Room(
+        "Equilibrium paths", ("torchdismech.analysis.following", "torchdismech.analysis.path"), "modes.md"
+    ),
     "rigid": Room("Chains of rigid elements", ("torchdismech.rigid",), "rigid_elements.md"),
     "constant_curvature": Room("Pneumatic arms", ("torchdismech.constant_curvature",), "pneumatic_arm.md"),
     "environments": Room(

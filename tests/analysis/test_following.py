@@ -20,7 +20,8 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.analysis.following import _back, _Walk
+from torchdismech.analysis.arclength import Arclength
+from torchdismech.analysis.path import load_back
 from torchdismech.errors import FailureWarning
 from torchdismech.geometry.frames import rotated
 from torchdismech.geometry.quaternions import rotation_of_vector
@@ -161,7 +162,7 @@ def test_how_far_a_load_goes_back():
     start = torch.full_like(ends, -2.0)
     values = [sign * (s**3 / 3 - s) for s in (start, ends)]
     slopes = [sign * (s**2 - 1) for s in (start, ends)]
-    back = _back(ends - start, *values, *slopes)
+    back = load_back(ends - start, *values, *slopes)
     torch.testing.assert_close(back, torch.tensor([4 / 3, 4 / 3, 0, 0]).double())
 
 
@@ -367,7 +368,7 @@ def test_a_path_that_cannot_go_on_ends(monkeypatch):
         broken = (share > 0.5) & torch.tensor([True, False])
         return control.replace(rest_length=torch.where(broken[:, None], torch.nan, control.rest_length))
 
-    monkeypatch.setattr("torchdismech.analysis.following.ramped", breaking)
+    monkeypatch.setattr("torchdismech.analysis.arclength.ramped", breaking)
     model = column((0.1, 0, 0.1))
     control = Control(rest_length=torch.full((2, 20), 0.051).double())
     with pytest.warns(
@@ -393,13 +394,13 @@ def test_a_control_that_is_not_finite_is_named():
 
 def test_a_first_point_without_a_tangent_is_no_success(monkeypatch):
     """Say that the matrix is singular where a robot is at rest but free to move, as a hinged rod that may spin is."""
-    point = _Walk._point
+    point = Arclength._point
 
     def free(self, *given):
         there, found = point(self, *given)
         return there, found & torch.tensor([False, True])
 
-    monkeypatch.setattr(_Walk, "_point", free)
+    monkeypatch.setattr(Arclength, "_point", free)
     model = column((0.1, 0, 0.1))
     path = follow(model, model.initial_state(2), length=0.2)
     assert path.status.tolist() == [Status.SINGULAR, Status.CONVERGED]

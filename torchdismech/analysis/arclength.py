@@ -1,0 +1,260 @@
+"""Steps of pseudo-arclength: from a point of a path of equilibria along its tangent, and from there back to the path.
+
+The load factor f is an unknown beside the free dofs x. With the unit tangent t of the path at a point, the next point
+is where forces balance, and where it has got on by a length s along t (pseudo-arclength: Riks 1979, Keller 1977),
+
+    r(x, f) = 0,    t . ((x, f) - (x, f)_0) = s.
+
+Newton's method for both solves twice with the matrix K = dr/dx: K a = -r and K b = dr/df. Its step is a - b df
+for the df that the second equation asks for. So the library's factors serve; K is indefinite beyond limit points.
+
+Lengths are sqrt(dx . dx + u^2 df^2), where u is the length of dx/df of the robot without loads. So the load and what it
+does count alike at first, and motion counts most where the path turns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import Status
+from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.static import ramped
+from torchdismech.model.clamps import RigidWays
+from torchdismech.robot.state import Control, State
+from torchdismech.rows import weighted_norms
+from torchdismech.solve.linear import Factor, JoinedFactor, Solver
+from torchdismech.solve.search import rounding_noise
+
+__all__ = ["Arclength", "PathPoint"]
+
+DIFFERENCE = 1e-4  # of the load factor: dr/df by central differences, exact for loads that grow with it
+# The smallest eigenvalue of a matrix with ones on its diagonal. Where rounding alone keeps it from zero it is up to
+# 3e-15 (a coarse shell with hinges; rods 7e-16); of a clamped rod of 1000 edges that is 15,000 times as long as thick
+# it is 5e-14. In single precision rounding leaves 1e-7, and rods of 100 edges have 6e-8 to 4e-7: some of them cannot be
+# told apart.
+RESISTS = {torch.float64: 1e-14, torch.float32: 2e-7}
+GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples, less their whole parts, are spread evenly and follow no pattern
+INVERSE_ITERATIONS = 3  # zero is far from all other eigenvalues
+
+
+class PathPoint(NamedTuple):
+    """Points of paths, one of each robot.
+
+    Attributes
+    ----------
+    state : with the equilibrium.
+    factor : (B,) load factor.
+    ways, slope : the unit tangent there: of the unknowns (B, n_free) and of the load factor (B,).
+    minimum : (B,) whether the matrix is positive definite.
+    """
+
+    state: State
+    factor: Tensor
+    ways: Tensor
+    slope: Tensor
+    minimum: Tensor
+
+    def merged(self, other: PathPoint, rows: Tensor) -> PathPoint:
+        """Return this with some rows (B,) replaced by those of other points."""
+        return PathPoint(
+            self.state.merged(other.state, rows),
+            torch.where(rows, other.factor, self.factor),
+            torch.where(rows[:, None], other.ways, self.ways),
+            torch.where(rows, other.slope, self.slope),
+            torch.where(rows, other.minimum, self.minimum),
+        )
+
+
+class Arclength:
+    """Robots near paths of equilibria: how long ways are, and how points come back to a path.
+
+    Parameters
+    ----------
+    problem : of statics, with the control at the load factor 1 but for poses of clamps.
+    ways : of clamps with a pose.
+
+    Attributes
+    ----------
+    metric : (n_free,) by which squares of motions count.
+    unit : (B,) length of the whole load, beside motions; 1 until `measured` has found it.
+    """
+
+    def __init__(self, problem: StepProblem, ways: RigidWays | None):
+        self.problem, self.model, self.ways = problem, problem.model, ways
+        model, state = self.model, problem.state
+        nodes, count = model.nodes, model.body.n_nodes
+        extent = torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
+        of_nodes = model.unknowns.index < 3 * count
+        self.metric = torch.where(of_nodes, 1 / (count * extent**2), 1 / count).to(state.q)
+        self.unit = torch.ones_like(state.time)
+
+    def measured(self, first: PathPoint) -> PathPoint:
+        """Find the unit of loads by how the robots begin to move, and return their first points in it."""
+        motion = torch.sqrt(self.dot(first.ways, first.ways)) / first.slope.abs()
+        self.unit = torch.where(motion > 0, motion, 1.0)
+        norm = torch.sqrt(self.inner(first, first.ways, first.slope))
+        return first._replace(ways=first.ways / norm[:, None], slope=first.slope / norm)
+
+    def corrected(self, at: PathPoint, size: Tensor, rows: Tensor) -> tuple[PathPoint, Tensor, Tensor, Tensor]:
+        """Go a length (B,) from points along their tangents, and from there back to the path.
+
+        Return the points, which were found (B,), iterations and status.
+
+        Parameters
+        ----------
+        rows : (B,) robots to look at.
+        """
+        candidates = self._candidates(at, size)
+        equations, x, factor, status, iterations = self._root(at, size, rows, candidates)
+        found = rows & (status == Status.CONVERGED)
+        if not candidates.none:
+            q = equations.full(x)
+            passed = found & (candidates.missed(q) | candidates.passed(equations.accepted_state(q, found)))
+            status, found = torch.where(passed, int(Status.PASSED_THROUGH), status), found & ~passed
+        there, tangent = self._point(at, equations, x, factor, found, candidates)
+        status = torch.where(found & ~tangent, int(Status.SINGULAR), status)  # an equilibrium that leads nowhere
+        return there, tangent, iterations, status
+
+    def _root(
+        self, at: PathPoint, size: Tensor, rows: Tensor, candidates: ContactCandidates
+    ) -> tuple[StepEquations, Tensor, Tensor, Tensor, Tensor]:
+        """Return the last equations of Newton's method, x (B, n_free), load factors, status and iterations (B,)."""
+        weight, method = self.model.unknowns.residual_weight(), self.problem.method
+        x0, factor = self.model.unknowns.picked(at.state.q), at.factor + size * at.slope
+        equations = self._equations(at.state, factor, candidates)
+        solver = equations.solver()
+        tolerance = method.tolerance(equations.force_scale(weight))
+        x = equations.advanced(x0, size[:, None] * at.ways)
+        going, found, status = rows, torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.long)
+        iterations = torch.zeros_like(status)
+        while True:
+            residual, values = equations.residual_and_matrix(x)
+            norm = weighted_norms(residual, weight)
+            noise = rounding_noise(x, values, solver.diagonal(x.device), weight)
+            found = found | (going & (norm <= torch.maximum(tolerance, noise)))
+            factors, _ = _factored(solver, values, going & ~found)
+            regular = _regular(factors, values[solver.diagonal(x.device)].T)
+            status = _ended(going & ~found, status, norm, regular, iterations, method.max_iterations)
+            going = going & ~found & (status == 0)
+            if not bool(going.any()):
+                return equations, x, factor, status, iterations
+            iterations = iterations + going
+            free, by_load = factors.solve(-residual), factors.solve(self._by_load(at.state, x, factor, candidates))
+            off = self.inner(at, x - x0, factor - at.factor) - size
+            change = -(off + self.dot(at.ways, free)) / self.inner(at, -by_load, torch.ones_like(factor))
+            step = torch.where(going[:, None], free - change[:, None] * by_load, 0.0)
+            x = torch.where(going[:, None], equations.advanced(x, step), x)
+            factor = torch.where(going, factor + change, factor)
+            equations = self._equations(at.state, factor, candidates)
+
+    def _candidates(self, at: PathPoint, size: Tensor) -> ContactCandidates:
+        """Return what may touch on the way from points along their tangents, so far (B,)."""
+        model, q = self.model, at.state.q
+        control = self._control(at.state, at.factor + size * at.slope)
+        step = model.unknowns.expand(size[:, None] * at.ways, torch.zeros_like(q))
+        problem = self.problem.replace(state=at.state, control=control)
+        return ContactCandidates(problem, model.unknowns.with_held(q + step, problem.clamped_q))
+
+    def _point(
+        self,
+        at: PathPoint,
+        equations: StepEquations,
+        x: Tensor,
+        factor: Tensor,
+        rows: Tensor,
+        candidates: ContactCandidates,
+    ) -> tuple[PathPoint, Tensor]:
+        """Return the points at x (B, n_free) and load factors (B,), and which (B,) of the rows have a tangent there.
+
+        Tangents are turned to lead on as those at the points before do.
+        """
+        state = equations.accepted_state(equations.full(x), rows)
+        there = self._equations(state, factor, candidates)
+        x = self.model.unknowns.picked(state.q)
+        solver = there.solver()
+        _, values = there.residual_and_matrix(x)
+        factors, definite = _factored(solver, values, rows)
+        ways = -factors.solve(self._by_load(state, x, factor, candidates))
+        norm = torch.sqrt(self.dot(ways, ways) + self.unit**2)
+        ways, slope = ways / norm[:, None], 1 / norm
+        sign = torch.where(self.inner(at, ways, slope) < 0, -1.0, 1.0)
+        found = rows & _regular(factors, values[solver.diagonal(x.device)].T)
+        return PathPoint(state, factor, sign[:, None] * ways, sign * slope, definite), found
+
+    def _equations(self, state: State, factor: Tensor, candidates: ContactCandidates) -> StepEquations:
+        """Return the equations of equilibria near a state under load factors (B,), with what may touch."""
+        control = self._control(state, factor)
+        start = self.model.mechanics.start(state, control, None, candidates.pairs, factor)
+        held = self.problem.replace(state=state, control=control).clamped_q
+        return StepEquations(self.model, self.problem.method.scheme, start, held, 0.0)
+
+    def _control(self, state: State, factor: Tensor) -> Control:
+        """Return the control under load factors (B,), for frames whose anchors are those of a state."""
+        control = ramped(self.problem, factor)
+        return control if self.ways is None else self.ways.posed(control, factor, state)
+
+    def _by_load(self, state: State, x: Tensor, factor: Tensor, candidates: ContactCandidates) -> Tensor:
+        """Return the derivative (B, n_free) of the residual at x by the load factor."""
+        factors = (factor + sign * DIFFERENCE for sign in (1, -1))
+        ahead, behind = (self._equations(state, other, candidates).residual(x) for other in factors)
+        return (ahead - behind) / (2 * DIFFERENCE)
+
+    def dot(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the product (B,) of motions (B, n_free)."""
+        return (self.metric * a * b).sum(1)
+
+    def inner(self, at: PathPoint, ways: Tensor, slope: Tensor) -> Tensor:
+        """Return the product (B,) of the tangent at points with another vector."""
+        return self.dot(at.ways, ways) + self.unit**2 * at.slope * slope
+
+    def distance(self, a: PathPoint, b: PathPoint) -> Tensor:
+        """Return how far (B,) points are from each other."""
+        way = self.way(a, b)
+        return torch.sqrt(self.dot(way, way) + (self.unit * (b.factor - a.factor)) ** 2)
+
+    def way(self, a: PathPoint, b: PathPoint) -> Tensor:
+        """Return the motion (B, n_free) between points."""
+        return self.model.unknowns.picked(b.state.q - a.state.q)
+
+
+def _ended(going: Tensor, status: Tensor, norm: Tensor, solved: Tensor, iterations: Tensor, most: int) -> Tensor:
+    """Return the status (B,) with rows marked that cannot go on."""
+    status = torch.where(going & (iterations >= most), int(Status.MAX_ITERATIONS), status)
+    status = torch.where(going & ~solved, int(Status.SINGULAR), status)
+    return torch.where(going & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
+
+
+def _factored(solver: Solver, values: Tensor, rows: Tensor) -> tuple[Factor, Tensor]:
+    """Return the factor of the matrices of some rows (B,), and which of these are symmetric and positive definite."""
+    factor = solver.factor(values, rows=rows)
+    if not solver.pattern.symmetric:
+        return factor, torch.zeros_like(rows)
+    lost = rows & ~factor.ok
+    if not bool(lost.any()):
+        return factor, factor.ok
+    return JoinedFactor(factor, solver.factor(values, rows=lost, indefinite=True)), factor.ok
+
+
+def _regular(factor: Factor, diagonal: Tensor) -> Tensor:
+    """Return for which robots (B,) the matrix resists every motion by more than rounding could.
+
+    The smallest eigenvalue of the matrix, scaled so that its diagonal is one, is found by inverse iteration. A factor
+    alone does not tell: where a robot is free to move, rounding leaves a pivot above zero, below it, or none.
+
+    Parameters
+    ----------
+    diagonal : (B, n) of the matrices.
+    """
+    scale = torch.sqrt(diagonal.abs())
+    numbers = torch.arange(diagonal.shape[1], device=diagonal.device, dtype=torch.float64)
+    # all ways are in it, and it is the same in each run
+    way = torch.frac(numbers * GOLDEN).sub(0.5).to(scale).expand_as(scale)
+    for _ in range(INVERSE_ITERATIONS):
+        way = scale * factor.solve(scale * way / torch.linalg.vector_norm(way, dim=1, keepdim=True))
+    return factor.ok & (torch.linalg.vector_norm(way, dim=1) * RESISTS[diagonal.dtype] < 1)
