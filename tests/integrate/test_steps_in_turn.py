@@ -1,5 +1,6 @@
 """Steps that compiled code takes in turn: what Python would take, wherever they are handed back to it."""
 
+import dataclasses
 import sys
 import warnings
 
@@ -14,7 +15,7 @@ from torchdismech.integrate.recorded import gradients, step
 from torchdismech.native import calls
 from torchdismech.native.calls import CallTable, CompiledCall
 from torchdismech.native.compiled import library
-from torchdismech.native.steps import EachStep, Ended, StepsInTurn, VaryingRows
+from torchdismech.native.steps import EachStep, Ended, StepCalls, StepsInTurn, VaryingRows
 from torchdismech.native.strided import Untabled
 
 STEPS = 24
@@ -28,7 +29,7 @@ class Interrupted(StepsInTurn):
 
     how, ended = Ended.CHECK, None
 
-    def __init__(self, parts, given, kept, flags, checks):
+    def __init__(self, calls, given, kept, checks):
         self._flags, self._flag = torch.zeros(STEPS, dtype=torch.bool), torch.zeros(1, dtype=torch.bool)
         self._flags[[*INTERRUPTED]] = True
         self._calm = ~self._flags
@@ -36,8 +37,8 @@ class Interrupted(StepsInTurn):
         given.add("copy", self._flag, each)
         if self.how is Ended.UNEXPECTED:
             call = CompiledCall(library().code.all_hold, (1, self._flag.data_ptr()), 1)
-            parts = [CallTable([call, *parts[0].calls]), *parts[1:]]
-        super().__init__(parts, given, kept, flags, [*checks, self._flag] if self.how is Ended.CHECK else checks)
+            calls = dataclasses.replace(calls, set_up=CallTable([call, *calls.set_up.calls]))
+        super().__init__(calls, given, kept, [*checks, self._flag] if self.how is Ended.CHECK else checks)
 
     def taken(self, first, count):
         """Take steps, and keep why they ended."""
@@ -208,8 +209,7 @@ def test_errors_of_what_is_called_back_are_raised():
     def fails():
         raise ZeroDivisionError("once")
 
-    none = CallTable(())
-    steps = StepsInTurn([CallTable([fails]), none, none, none, none], VaryingRows(), VaryingRows(), [], [])
+    steps = StepsInTurn(StepCalls(CallTable([fails])), VaryingRows(), VaryingRows(), [])
     with pytest.raises(ZeroDivisionError, match="once"):
         steps.taken(0, 2)
 
@@ -220,10 +220,10 @@ def test_interrupts_before_what_is_called_back_has_begun_are_raised(monkeypatch)
     def interrupted(self):
         raise KeyboardInterrupt
 
-    printed, none = [], CallTable(())
+    printed = []
     monkeypatch.setattr(sys, "unraisablehook", printed.append)
     monkeypatch.setattr(calls._CalledBack, "_done", interrupted)
-    steps = StepsInTurn([CallTable([lambda: None]), none, none, none, none], VaryingRows(), VaryingRows(), [], [])
+    steps = StepsInTurn(StepCalls(CallTable([lambda: None])), VaryingRows(), VaryingRows(), [])
     with pytest.raises(KeyboardInterrupt):
         steps.taken(0, 2)
     assert len(printed) == 1

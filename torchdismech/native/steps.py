@@ -19,7 +19,7 @@ from torchdismech.native.calls import CallTable
 from torchdismech.native.compiled import library
 from torchdismech.native.strided import Rows, Untabled, carried_out, place_of
 
-__all__ = ["NO_CALLS", "EachStep", "Ended", "StepsInTurn", "VaryingRows"]
+__all__ = ["EachStep", "Ended", "StepCalls", "StepsInTurn", "VaryingRows"]
 
 NO_CALLS = CallTable(())
 
@@ -98,15 +98,33 @@ class VaryingRows:
         return CallTable([call]), varying
 
 
+@dataclass(frozen=True)
+class StepCalls:
+    """The parts of a step, in turn; a step without rounds is a set-up alone.
+
+    Attributes
+    ----------
+    set_up, end : before the first round of a search, and after the last.
+    round, last_round : a round with the next matrix, and one without.
+    handed_on : what puts that to which the step led where the next begins.
+    flags : of both kinds of rounds, as `solve.newton.plain_round` returns them.
+    """
+
+    set_up: CallTable
+    round: CallTable = NO_CALLS
+    last_round: CallTable = NO_CALLS
+    end: CallTable = NO_CALLS
+    handed_on: CallTable = NO_CALLS
+    flags: Sequence[Tensor] = ()
+
+
 class StepsInTurn:
     """Steps one after the other.
 
     Parameters
     ----------
-    parts : of a step, in turn: its set-up, a round with the next matrix and one without, its end, and what hands on
-        what it led to. Without rounds the set-up is all of it.
+    calls : of a step.
     given, kept : what is done before and after each step.
-    flags : of both kinds of rounds, as `solve.newton.plain_round` returns them.
     checks : tensors that are all zero after a step that went well.
 
     Raises
@@ -114,28 +132,20 @@ class StepsInTurn:
     Unavailable : there is no compiled code.
     """
 
-    def __init__(
-        self,
-        parts: Sequence[CallTable],
-        given: VaryingRows,
-        kept: VaryingRows,
-        flags: Sequence[Tensor],
-        checks: Sequence[Tensor],
-    ):
-        set_up, with_matrix, without, end, handed_on = parts
+    def __init__(self, calls: StepCalls, given: VaryingRows, kept: VaryingRows, checks: Sequence[Tensor]):
         before, varying = given.table()
         after, more = kept.table()
         varying += more
-        calls = (before, set_up, with_matrix, without, end, after, handed_on)
+        tables = (before, calls.set_up, calls.round, calls.last_round, calls.end, after, calls.handed_on)
         self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
         self._checks = np.array([(t.data_ptr(), t.numel() * t.element_size()) for t in checks], dtype=np.int64)
         # the fields of `Steps` in calls.cpp, one after the other
-        numbers = [number for own in calls for number in (len(own.calls), own.address)]
-        numbers += [flag.data_ptr() for flag in flags] if flags else [0, 0]
+        numbers = [number for own in tables for number in (len(own.calls), own.address)]
+        numbers += [flag.data_ptr() for flag in calls.flags] if calls.flags else [0, 0]
         numbers += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
         self._numbers, self._ended = np.array(numbers, dtype=np.int64), np.zeros(2, dtype=np.int64)
-        self._calls_back = [own for own in calls if own.calls_back]
-        self._held = (calls, flags, checks, varying)  # the table knows them by their addresses
+        self._calls_back = [own for own in tables if own.calls_back]
+        self._held = (tables, calls, checks, varying)  # the table knows them by their addresses
         self._take = partial(library().code.steps_in_turn, self._numbers.ctypes.data)
 
     def taken(self, first: int, count: int) -> tuple[int, Ended]:

@@ -31,7 +31,7 @@ from torchdismech.integrate.recorded.recording import warn_of_memory
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
-from torchdismech.native.steps import NO_CALLS, EachStep, StepsInTurn, VaryingRows
+from torchdismech.native.steps import EachStep, StepCalls, StepsInTurn, VaryingRows
 from torchdismech.native.tape import Tape
 from torchdismech.values import Values
 
@@ -410,7 +410,7 @@ class RecordedGradients:
             if total is None:
                 return None  # there is nothing yet to add it to
             after.add("add", total, total, more)
-        return StepsInTurn([self._tape.table, *[NO_CALLS] * 4], before, after, [], [lost])
+        return StepsInTurn(StepCalls(self._tape.table), before, after, [lost])
 
     def _handed_on(self, place: int, gradient: Tensor | None) -> Tensor | None:
         """Return a gradient that a step is to be given; None where it stands there already, as it is handed through."""

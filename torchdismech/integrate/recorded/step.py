@@ -39,7 +39,7 @@ from torchdismech.integrate.step import (
 )
 from torchdismech.native.compiled import Unavailable
 from torchdismech.native.graphs import Recording, recorded
-from torchdismech.native.steps import EachStep, Ended, StepsInTurn, VaryingRows
+from torchdismech.native.steps import EachStep, Ended, StepCalls, StepsInTurn, VaryingRows
 from torchdismech.native.strided import Untabled
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
@@ -192,7 +192,9 @@ class RecordedStep:
             return None
         _, status, suspect, _ = self._end.outputs
         checks = [status] if suspect is None else [suspect, status]
-        flags = [self._round.outputs, self._last_round.outputs]
+        set_up, with_matrix, without, end, handed_on = parts
+        flags = self._round.outputs, self._last_round.outputs
+        calls = StepCalls(set_up, with_matrix, without, end, handed_on, flags)
         given, kept = VaryingRows(), VaryingRows()
         try:
             if any(control is not controls[0] for control in controls):
@@ -200,7 +202,7 @@ class RecordedStep:
                     given.add("copy", own, EachStep.of(each))
             for found, places in () if keeper is None else keeper.keeps(*self._ended):
                 kept.add("copy", EachStep.along(places), found)
-            return StepsInTurn(parts, given, kept, flags, checks)
+            return StepsInTurn(calls, given, kept, checks)
         except (Untabled, Unavailable):
             return None
 
