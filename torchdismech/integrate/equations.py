@@ -103,6 +103,10 @@ class StepEquations:
             return function
         return self.model.compilation.compiled(function, self.base.shape[0], self.base)
 
+    def recording(self, _: Callable) -> Callable | None:
+        """Return the recording of a function whose first argument is these equations: there is none."""
+        return None
+
     @contextmanager
     def with_slips(self, factor: Tensor) -> Iterator[None]:
         """Multiply the slip velocities of friction that is smoothed by factors (B, 1) meanwhile."""

@@ -24,7 +24,7 @@ from torchdismech.native.calls import CallTable, CompiledCall, InTurn, compiled_
 from torchdismech.native.compiled import Unavailable, library
 from torchdismech.native.pool import Pool
 from torchdismech.native.strided import Rows, Untabled, carried_out, rows_of
-from torchdismech.native.taping import listened_to_by
+from torchdismech.native.taping import listened_to_by, taped, taping
 
 __all__ = ["NumbersRead", "Tape", "recorded_on_tape"]
 
@@ -72,7 +72,15 @@ class Tape(Generic[T]):
         return CallTable([call for some in every for call in some])
 
     def replay(self) -> T:
-        """Run the operations; return the outputs. Gradients are not recorded."""
+        """Run the operations; return the outputs. Gradients are not recorded.
+
+        Where another tape is being recorded they are on that, too: it needs a pool of its own.
+        """
+        if taping():
+            for operation in self.operations:
+                for call in operation.table.calls if isinstance(operation, InTurn) else (operation,):
+                    taped(call, self)
+            return self.outputs
         if not self.calls_torch:
             for operation in self.operations:
                 operation()

@@ -297,6 +297,38 @@ class _LineSearch(DividingSearch):
 
     def round(self) -> bool:
         """Try a step; return whether some row still runs."""
+        more = self._whole_steps()
+        return self._tried_steps() if more is None else more
+
+    def _whole_steps(self) -> bool | None:
+        """Take whole Newton steps by a recording; return whether some row still runs.
+
+        None where there is no recording, or where these are not the steps to take in all rows: nothing was done.
+        """
+        recorded = self.system.recording(plain_round)
+        if recorded is None or not self._begins or self.system.potential(self.at.x) is not None:
+            return None
+        at = self.at
+        progress = Progress(at.x, at.residual, at.values, at.norm, self.status, self.iterations)
+        after, flags = recorded(self.system, progress, self.options, with_matrix=not self.last)
+        bad, more, unconverged, far, _ = flags.tolist()
+        if self.last and unconverged:  # once more, as what comes next needs the matrix
+            after, flags = recorded(self.system, progress, self.options)
+            bad, more, _, far, _ = flags.tolist()
+        if bad:
+            return None
+        self.at, self.status, self.iterations = Iterate(*after[:4]), after.status, after.iterations
+        self.last = not far
+        self._begin_steps()
+        return more
+
+    @property
+    def _begins(self) -> bool:
+        """Whether all rows that run try a new Newton step next, the whole of it."""
+        return self.renew and not self.repairs and self.fraction is None and self.indefinite is None
+
+    def _tried_steps(self) -> bool:
+        """Try the next step of each row; return whether some row still runs."""
         active = self.status == RUNNING
         begun = active if self.fraction is None else active & (self.fraction == 1)
         self.iterations = self.iterations + (begun if self.indefinite is None else begun & ~self.indefinite)

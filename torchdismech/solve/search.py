@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
+from torchdismech.native import taping
 from torchdismech.rows import weighted_norms
 
 __all__ = [
@@ -52,6 +53,10 @@ class System(Protocol):
 
     def compiled(self, function: Callable) -> Callable:
         """Return the function of this system and tensors, compiled as a whole if it can be and is wanted."""
+        ...
+
+    def recording(self, function: Callable) -> Callable | None:
+        """Return what does the same as a function of this system and tensors, with next to no calls; None: nothing."""
         ...
 
     def of_robots(self, robots: Tensor) -> AbstractContextManager[System]:
@@ -147,7 +152,7 @@ class Iterate:
 
     def merged(self, other: Iterate, take: Tensor) -> Iterate:
         """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
-        if take.is_cpu and bool(take.all()):
+        if take.is_cpu and not taping() and bool(take.all()):
             return other
         return Iterate(
             torch.where(take[:, None], other.x, self.x),

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.pairs.pair_sums import BLOCK, BlockPlaces, PairSums
+from torchdismech.contact.pairs.pair_sums import BLOCK, BlockPlaces, PairSums, Structure
 from torchdismech.contact.pairs.pairs import PairBlocks, PairTable, Touching
 from torchdismech.contact.pairs.self_contact import Pairs, SelfContacts, summed
 from torchdismech.fused import fits
@@ -265,18 +265,20 @@ class StepPairs:
         values: Tensor,
         gains: Sequence[float | Tensor],
         known: dict[PairTable, Tensor],
+        at: dict[PairTable, Structure] | None = None,
     ) -> Tensor:
         """Return what `Coupling.widened` does, with the derivatives of some tables' forces, which go to `total` (B, n).
 
         Parameters
         ----------
         known : what a search knows of the pairs of tables; see `PairSums.add`, also for the other parameters.
+        at : where the blocks of tables go, in structures that are kept; None: in those of this step.
         """
         if not sums:
             return self.coupling.widened(values)
         wide, before = self.coupling.unfilled(values), values.contiguous()
         for number, (table, of_table) in enumerate(sums.items()):
-            places = self.coupling.block_places(table)
+            places = self.coupling.block_places(table).bound if at is None else at[table]
             of_table.add(q, velocity, known.get(table), total, wide, None if number else before, gains, places)
         return wide
 

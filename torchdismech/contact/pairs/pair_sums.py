@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -22,10 +22,10 @@ from torchdismech.contact.law import LawConstants
 from torchdismech.contact.pairs.pair_loops import KNOWN, PairLoops
 from torchdismech.contact.pairs.pairs import Listed, PairTable
 from torchdismech.fused import Fused, Loop, fits
-from torchdismech.native import address, function_of, taping
+from torchdismech.native import address, function_of, taped, taping
 from torchdismech.native.tape import NumbersRead
 
-__all__ = ["BLOCK", "BlockPlaces", "PairSums", "of_pairs"]
+__all__ = ["BLOCK", "BlockPlaces", "PairSums", "Structure", "of_pairs"]
 
 BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
 PAIRS_AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
@@ -49,12 +49,17 @@ class BlockPlaces:
     own: np.ndarray
 
     @cached_property
-    def bound(self) -> _Structure:
+    def bound(self) -> Structure:
         """The same as a structure of compiled code."""
-        return _Structure(len(self.slot), self.limit, self.of_pairs, self.slot, self.own)
+        return Structure(*self.members)
+
+    @property
+    def members(self) -> tuple:
+        """What that structure has in it."""
+        return len(self.slot), self.limit, self.of_pairs, self.slot, self.own
 
 
-class _Structure:
+class Structure:
     """A structure of compiled code: integers, and where tensors and arrays stand in memory, which it keeps alive.
 
     Attributes
@@ -97,6 +102,7 @@ class _Calls:
     x, moving : (3 n, PAIRS_AT_ONCE) the coordinates of some pairs in the two vectors.
     given : of these pairs; what is the same for all is a copy.
     known : (KNOWN, PAIRS_AT_ONCE) what searches know of them.
+    is_bound_anew : whether these are bound to other pairs before a tape is replayed in which they are.
     """
 
     def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, places: Tensor | None = None):
@@ -106,9 +112,10 @@ class _Calls:
         row = iter(rows)
         self.given = [next(row) if tensor.dim() else torch.empty_like(tensor) for tensor in given]
         self._dtype, self._functions = dtype, dict[str, Callable]()
-        self._columns, self._pairs = _Structure(*[None] * columns), _Structure(*[None] * 8)
+        self._columns, self._pairs = Structure(*[None] * columns), Structure(*[None] * 8)
         self._loops: dict[Fused, _BoundLoop | None] = {}
         self._held: list[Any] = []  # what compiled code knows by its address
+        self.is_bound_anew = False
         self.bind(listed, given, places)
 
     def bind(self, listed: Listed, given: Sequence[Tensor], places: Tensor | None) -> None:
@@ -144,17 +151,24 @@ class _Calls:
         assert isinstance(program, Loop)  # these are numbers on a CPU
         rows = program.counts[0]
         inputs = program.inputs(1, PAIRS_AT_ONCE, program.read_among(given))
-        bound = _Structure(program.address, inputs, torch.empty(rows, PAIRS_AT_ONCE, dtype=self._dtype), rows)
+        bound = Structure(program.address, inputs, torch.empty(rows, PAIRS_AT_ONCE, dtype=self._dtype), rows)
         self._held += [bound, given]
         return _BoundLoop(bound.address, rows)
 
     def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
-        """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own."""
-        if taping():
-            raise NumbersRead("which pairs may touch depends on numbers")
+        """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own.
+
+        On a tape there is one that returns nothing, and it is called for the pairs that are bound then.
+        """
         function = self._function(name)
         first, second = first.contiguous(), second.contiguous()
-        return function(self._pairs.address, first.shape[1], *map(address, (first, second, known, *rest)))
+        given = (first, second, known, *rest)
+        call = partial(function, self._pairs.address, first.shape[1], *map(address, given))
+        if not taping():
+            return call()
+        if not self.is_bound_anew:
+            raise NumbersRead("which pairs may touch depends on numbers")
+        return taped(call, *(own for own in given if isinstance(own, Tensor)))
 
 
 class _Kept(threading.local):
@@ -224,6 +238,10 @@ class PairSums:
     def _bind(self, table: PairTable, constants: LawConstants) -> None:
         self._table, self._constants = weakref.ref(table), constants
         self._shape = (*table.shape, KNOWN)
+
+    def bind_anew(self) -> None:
+        """Let tapes have these sums: they are to be bound to the pairs of a step before a tape is replayed."""
+        self._calls.is_bound_anew = True
 
     @classmethod
     def of(
@@ -300,7 +318,7 @@ class PairSums:
         values: Tensor,
         before: Tensor | None,
         gains: Sequence[float | Tensor],
-        at: BlockPlaces,
+        at: Structure,
     ) -> None:
         """Add the forces to `total` (B, n), and -gains[0] dF/dx - gains[1] dF/dvelocity to values.
 
@@ -309,12 +327,13 @@ class PairSums:
         known : (B, P, KNOWN) of the pairs, whose tractions a search expects; see `ContactLaw.partials`.
         values : (nnz, B), or more rows.
         before : the values without contact, which `values` are to begin as; None if they are there already.
+        at : where the blocks go; see `BlockPlaces.bound`.
         """
         for own, gain in zip(self._gains, gains, strict=True):
             own.fill_(gain)
         blocks = self._blocks(known)
         assert blocks is not None and (known is None or known.shape == self._shape)
-        bound = (self._slack, blocks.address, total, at.bound.address, values.shape[1], before, values)
+        bound = (self._slack, blocks.address, total, at.address, values.shape[1], before, values)
         self._calls.call("pair_blocks", q, velocity, known, *bound)
 
     def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,8 @@ from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["Listed", "PairBlocks", "PairTable", "Touching", "numbers_at", "touching"]
 
+FEWEST_PLACES = 32
+
 
 class Listed(NamedTuple):
     """Pairs one after the other: the robot (C,) and the nodes (C, n) of each."""
@@ -84,7 +86,9 @@ class PairTable:
             starts = torch.searchsorted(listed.robot, torch.arange(batch, device=reaches.device))
             place = numbers - starts.index_select(0, listed.robot)
         most = int(place.amax()) + 1 if len(place) else 0
-        return cls(kernel, listed, reaches, place, (batch, most), rounding, contact, goes_on)
+        # by doublings: what is recorded for so many places serves the next steps, too
+        places = max(FEWEST_PLACES, 1 << (most - 1).bit_length())
+        return cls(kernel, listed, reaches, place, (batch, places), rounding, contact, goes_on)
 
     def __len__(self) -> int:
         return len(self.reaches)

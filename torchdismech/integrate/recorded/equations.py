@@ -48,8 +48,12 @@ class RecordedEquations(StepEquations):
 
     def compiled(self, function: Callable) -> Callable:
         """Return the recording of a function whose first argument is these equations, or what there is without."""
-        recording = self._recordings.get(function)
+        recording = self.recording(function)
         return super().compiled(function) if recording is None else recording
+
+    def recording(self, function: Callable) -> Callable | None:
+        """Return the recording of a function whose first argument is these equations; None without one."""
+        return self._recordings.get(function)
 
     def _called(self, function: Callable, *given: Tensor) -> Any:
         """Call the recording of a function of `StepEquations`, or the function itself."""

@@ -6,19 +6,24 @@ bare of pairs, and compiled code adds what these do to what a tape has left in i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchdismech.contact.pairs.coupling import StepPairs
-from torchdismech.contact.pairs.pair_sums import PairSums
+from torchdismech.contact.pairs.coupling import Coupling, StepPairs
+from torchdismech.contact.pairs.pair_sums import PairSums, Structure
 from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.recorded.pair_rounds import PairRounds
 from torchdismech.integrate.recorded.static_problem import RecordedCall
-from torchdismech.integrate.search.primal_dual import met, moved
+from torchdismech.integrate.search.primal_dual import met, moved, next_iterates
+from torchdismech.native.taping import taping
+from torchdismech.solve.newton import Progress, plain_round
+from torchdismech.solve.search import NewtonOptions
 
 __all__ = ["PairEvaluations"]
 
@@ -50,7 +55,10 @@ class PairEvaluations:
             friction = bare.rubbing.begun(bare.start.state)
             self._motion = RecordedCall(partial(_motion, bare), [x], pool)
             self._bare_moved = RecordedCall(partial(_bare_moved, bare), [x, x, self._part, *friction], pool)
+        self._rounds = PairRounds()
         self._kept: dict[tuple, PairSums] = {}
+        self._places: dict[PairSums, Structure] = {}  # where the blocks of their pairs go
+        self._places_of: Coupling | None = None  # in which they do
         self._sums: dict[PairTable, PairSums] = {}
         self._rubbing: list[PairTable] = []
         self._pairs: StepPairs | None = None
@@ -64,6 +72,8 @@ class PairEvaluations:
             sums = self._contacts[table.contact].bound_sums(table, self._kept.get(kind))
             if sums is None:
                 return False
+            if sums is not self._kept.get(kind):
+                sums.bind_anew()
             self._kept[kind] = self._sums[table] = sums
         return True
 
@@ -74,6 +84,8 @@ class PairEvaluations:
             StepEquations.unconstrained_residual: self.residual,
             StepEquations.unconstrained: self.residual_and_matrix,
             moved: self.moved,
+            next_iterates: self.next_iterates,
+            plain_round: self.plain_round,
         }
 
     def residual(self, _: StepEquations, x: Tensor) -> Tensor:
@@ -88,6 +100,52 @@ class PairEvaluations:
         """Return what `StepEquations.unconstrained` does."""
         residual, values, q, velocity = self._bare.replayed(x)
         return self._with_pairs(equations, residual, values, q, velocity, {})
+
+    def next_iterates(
+        self, equations: StepEquations, options: NewtonOptions, most: Tensor, *rows: Tensor
+    ) -> list[Tensor]:
+        """Return what `primal_dual.next_iterates` does."""
+
+        def taken(weight: Tensor, tolerance: Tensor, most: Tensor, *rows: Tensor) -> list[Tensor]:
+            own = dataclasses.replace(options, weight=weight, tolerance=tolerance)
+            return next_iterates(equations, own, most, *rows)
+
+        given = [options.weight, options.tolerance, most, *rows]
+        return self._by_rounds(taken, (next_iterates, options.unbounded), options.solver, given)
+
+    def plain_round(
+        self, equations: StepEquations, at: Progress, options: NewtonOptions, with_matrix: bool = True
+    ) -> tuple[Progress, Tensor]:
+        """Return what `newton.plain_round` does."""
+
+        def taken(weight: Tensor, tolerance: Tensor, *rows: Tensor) -> list[Tensor]:
+            own = dataclasses.replace(options, weight=weight, tolerance=tolerance)
+            after, flags = plain_round(equations, Progress(*rows), own, with_matrix)
+            return [*after, flags]
+
+        kind = (plain_round, options.max_iterations, options.line_search, with_matrix)
+        *after, flags = self._by_rounds(taken, kind, options.solver, [options.weight, options.tolerance, *at])
+        return Progress(*after), flags
+
+    def _by_rounds(
+        self, function: Callable[..., list[Tensor]], kind: Hashable, solver: Any, given: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Return what a function of these equations does, by a recording where there is one for the pattern."""
+        assert self._pairs is not None
+        coupling = self._pairs.coupling
+        if coupling.sliding is not None:
+            return function(*given)
+        if coupling is not self._places_of or not self._places.keys() >= {*self._sums.values()}:
+            self._bind_places(coupling)
+        return self._rounds.called(function, kind, (solver, *self._sums.values()), given)
+
+    def _bind_places(self, coupling: Coupling) -> None:
+        """Tell the structures that stay where the blocks of this step's pairs go."""
+        before, self._places, self._places_of = self._places, {}, coupling
+        for table, sums in self._sums.items():
+            members = coupling.block_places(table).members
+            self._places[sums] = before.get(sums) or Structure(*members)
+            self._places[sums].fill(*members)
 
     def moved(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
         """Return what `primal_dual.moved` does."""
@@ -125,7 +183,8 @@ class PairEvaluations:
         """
         assert self._pairs is not None
         gains, total = equations.gains_of_pairs, self._total.zero_()
-        wide = self._pairs.widened(self._sums, q, velocity, total, values, (gains.position, gains.velocity), known)
+        at = {table: self._places[sums] for table, sums in self._sums.items()} if taping() else None
+        wide = self._pairs.widened(self._sums, q, velocity, total, values, (gains.position, gains.velocity), known, at)
         return self._less.replayed(residual, total).clone(), wide[:-1]
 
 

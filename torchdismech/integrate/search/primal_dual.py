@@ -91,19 +91,42 @@ class _PrimalDual(DividingSearch):
 
     def round(self) -> bool:
         """Take a step; return whether some row still runs."""
-        at, active = self.at, self.status == RUNNING
-        factor = self.options.solver.factor(at.values, rows=active)
-        step = factor.solve(-at.residual)
-        solved = active & factor.ok
-        step = torch.where(solved[:, None], step, 0.0)
-        x, residual, values, *self.friction = self.system.compiled(moved)(self.system, at.x, step, *self.friction)
-        if self.options.unbounded:
-            self.tolerance = self.options.at_noise(at.x, at.values).tolerance
-        rows = (at.norm, self.tolerance, self.limit, self.status, self.iterations, factor.ok)
-        found = self.system.compiled(judged_step)(self.system, residual, self.options.weight, self._most, *rows)
-        norm, self.limit, self.status, self.iterations, going_on = found
-        self.at = at.merged(Iterate(x, residual, values, norm), solved)
-        return bool(going_on.any())
+        at = self.at
+        rows = (at.x, at.residual, at.values, at.norm, self.tolerance, self.limit, self.status, self.iterations)
+        take = self.system.recording(next_iterates) or next_iterates
+        found = take(self.system, self.options, self._most, *rows, *self.friction)
+        x, residual, values, norm, self.tolerance, self.limit, self.status, self.iterations = found[:8]
+        going_on, *self.friction = found[8:]
+        self.at = Iterate(x, residual, values, norm)
+        return bool(going_on)
+
+
+def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor, *rows: Tensor) -> list[Tensor]:
+    """Return the rows after a step in those that run, before the friction whether some row still runs ().
+
+    It reads no number on the host.
+
+    Parameters
+    ----------
+    most : () iterations that a row may take.
+    rows : x (B, n_free), residual, values (nnz, B), and norm, tolerance, limit, status and iterations (B,) before it;
+        then the friction (B, P, 9) of all that rubs.
+    """
+    x, residual, values, norm, tolerance, limit, status, iterations, *friction = rows
+    active = status == RUNNING
+    factor = options.solver.factor(values, rows=active)
+    step = factor.solve(-residual)
+    solved = active & factor.ok
+    step = torch.where(solved[:, None], step, 0.0)
+    there, new_residual, new_values, *friction = equations.compiled(moved)(equations, x, step, *friction)
+    if options.unbounded:
+        tolerance = options.at_noise(x, values).tolerance
+    of_rows = (norm, tolerance, limit, status, iterations, factor.ok)
+    judge = equations.compiled(judged_step)
+    new_norm, limit, status, iterations, going_on = judge(equations, new_residual, options.weight, most, *of_rows)
+    after = Iterate(x, residual, values, norm).merged(Iterate(there, new_residual, new_values, new_norm), solved)
+    found = [after.x, after.residual, after.values, after.norm, tolerance, limit, status, iterations]
+    return [*found, going_on.any(), *friction]
 
 
 def judged_step(_: StepEquations, residual: Tensor, weight: Tensor, most: Tensor, *rows: Tensor) -> list[Tensor]:
