@@ -1,5 +1,6 @@
 """Steps in contact whose evaluations are recorded: every bit is as without recordings, whichever way a search goes."""
 
+import collections
 import functools
 import gc
 import weakref
@@ -11,13 +12,32 @@ from tests.contact import robots
 from tests.integrate.test_primal_dual import crossing
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded import pair_rounds, recording
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.static_problem import RecordedCall
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
+from torchdismech.integrate.search.primal_dual import next_iterates
+from torchdismech.solve.newton import plain_round
 
 STEPS, SEEN = 8, 2
 EASED = Attempt(Start.HERE, Search.EASED)
+
+
+@pytest.fixture(autouse=True)
+def rounds(monkeypatch):
+    """Record rounds of searches when they come a second time, and return how often each kind of them is replayed."""
+    monkeypatch.setattr(pair_rounds, "ROUNDS_BEFORE", 1)
+    replayed, called = collections.Counter(), pair_rounds.PairRounds.called
+
+    def counting(self, function, kind, *given):
+        found = called(self, function, kind, *given)
+        replayed[kind[0]] += any(
+            recording is not None and own[0] == kind for own, recording in self._recordings.items()
+        )
+        return found
+
+    monkeypatch.setattr(pair_rounds.PairRounds, "called", counting)
+    return replayed
 
 
 def steps(model, integrator, control=None, state=None):
@@ -76,19 +96,21 @@ def pressed(slip=1e-4, centre_line="straight", rough_parts=True, speed=1.0):
 
 @pytest.mark.parametrize("centre_line", ["straight", "smooth"])
 @pytest.mark.parametrize("kind", [ImplicitEuler, ImplicitMidpoint])
-def test_every_bit_of_robots_that_rub(kind, centre_line, monkeypatch):
+def test_every_bit_of_robots_that_rub(kind, centre_line, monkeypatch, rounds):
     """Keep every bit where parts rub on each other and on a floor."""
     found = with_and_without(lambda: pressed(centre_line=centre_line), kind(2e-3), monkeypatch)
     assert_same(*found)
     assert max(int(info.contact["sliding"].max()) for _, info in found[0]) > 1
     assert max(int(info.iterations.max()) for _, info in found[0]) > 4  # beyond whole Newton steps
+    assert rounds[plain_round] > 5 and rounds[next_iterates] > 10
 
 
-def test_every_bit_of_smooth_robots_on_a_rough_floor(monkeypatch):
+def test_every_bit_of_smooth_robots_on_a_rough_floor(monkeypatch, rounds):
     """Keep every bit where parts touch without friction while they rub on a floor: no step moves them far."""
     found = with_and_without(lambda: pressed(rough_parts=False, speed=4.0), ImplicitEuler(5e-3), monkeypatch)
     assert_same(*found)
     assert max(int(info.iterations.max()) for _, info in found[0]) > 4  # beyond whole Newton steps
+    assert rounds[plain_round] > 5 and rounds[next_iterates] > 10
 
 
 def test_what_a_move_found_is_read_before_another_replay(monkeypatch):
@@ -170,6 +192,26 @@ def test_numbers_that_change_between_steps(monkeypatch):
         assert torch.equal(after.q, other.q)
         state = after
     assert any(kind.recording is not None for kind in model.recordings)
+
+
+@pytest.mark.parametrize("rough", [True, False])
+def test_rounds_serve_other_steps(rough, monkeypatch, rounds):
+    """Read each step's own pairs, law and length in rounds that were recorded in another, as parts slide on."""
+    model, state = pressed(rough_parts=rough, speed=5.0)
+    fresh, _ = pressed(rough_parts=rough)
+    state = model.initial_state(3, velocity=state.velocity.index_fill(1, torch.arange(27), 0.0))  # of the upper rod
+    listed, names = set(), ["self_contact.stiffness", "self_contact.tolerance", *["self_contact.friction"] * rough]
+    for step in range(3 * STEPS):
+        larger = 1 + torch.rand(3, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
+        given = {name: k * getattr(*model.places[name]) for name, k in zip(names, larger, strict=False)}
+        found = []
+        for of, seen in ((model, SEEN), (fresh, 10**9)):
+            monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
+            found.append(ImplicitEuler(1e-3 * (1 + step % 3)).step(of, state, Control(values=given)))
+        assert_same(*([one] for one in found))
+        state = found[0][0]
+        listed.add(str(model.contact.touching(state.q).listed.tables[0].listed))
+    assert len(listed) > 3 and rounds[plain_round] > 10 and (rounds[next_iterates] > 10 or not rough)
 
 
 def test_gradients_of_steps_with_recorded_evaluations(monkeypatch):

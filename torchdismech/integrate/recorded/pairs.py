@@ -182,8 +182,9 @@ class PairEvaluations:
         known : what a search knows of the pairs of tables.
         """
         assert self._pairs is not None
-        gains, total = equations.gains_of_pairs, self._total.zero_()
-        at = {table: self._places[sums] for table, sums in self._sums.items()} if taping() else None
+        total, at, gains = self._total.zero_(), None, equations.gains_of_pairs
+        if taping():  # what is the same in a step is not in others
+            gains, at = equations.gains, {table: self._places[sums] for table, sums in self._sums.items()}
         wide = self._pairs.widened(self._sums, q, velocity, total, values, (gains.position, gains.velocity), known, at)
         return self._less.replayed(residual, total).clone(), wide[:-1]
 
