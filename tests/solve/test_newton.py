@@ -1,6 +1,7 @@
 """Batched Newton on small equations with known roots."""
 
 import numpy as np
+import pytest
 import torch
 
 from torchdismech import Status
@@ -18,7 +19,7 @@ class Equations:
 
     def __init__(self, residual, matrix, potential=None):
         self._residual, self._matrix, self._potential = residual, matrix, potential
-        self.evaluations, self.residuals = 0, 0
+        self.evaluations, self.residuals, self.records = 0, 0, False
 
     def residual(self, x):
         """Return r."""
@@ -35,7 +36,8 @@ class Equations:
         return x + step
 
     def recording(self, function):
-        """Return that there is none."""
+        """Return the function as it is, in place of a recording."""
+        return function if self.records else None
 
     def compiled(self, function):
         """Return the function as it is."""
@@ -76,6 +78,36 @@ def test_finds_the_roots():
     assert result.status.tolist() == [Status.CONVERGED] * 3
     assert (result.x - root).abs().max() < 1e-12
     assert (result.residual <= result.tolerance).all()
+
+
+CASES = {
+    "the last step is expected too early": (lambda: softened(cubic()[0]), [[0.6, 2.1], [-1.2, 3.5], [0.1, 0.0]], {}),
+    "too few steps": (lambda: cubic()[0], [[3.0, 5.0], [0.5, 2.0], [-3.0, 0.1]], {"max_iterations": 3}),
+    "not a number": (lambda: cubic()[0], [[torch.nan, 0.0], [1.0, 2.0], [0.0, 0.0]], {}),
+    "some rows are done": (lambda: cubic()[0], [[0.5, 2.0], [9.0, 9.0], [0.0, 0.0]], {}),
+    "indefinite": (lambda: saddle(potential=False), [[0.5, 0.6], [2.0, 1.5]], {}),
+    "down a potential": (lambda: saddle(potential=True), [[0.5, 0.6], [2.0, 1.5]], {}),
+}
+
+
+def softened(equations):
+    """Return equations whose matrix is 2 % too small, so that Newton's method converges by 50 a step."""
+    exact = equations._matrix
+    equations._matrix = lambda x: [0.98 * values for values in exact(x)]
+    return equations
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_recorded_rounds_find_the_same(case):
+    """Find every bit of what is found without recordings, wherever these leave a search to what there is without."""
+    make, start, options = CASES[case]
+    found = []
+    for records in (False, True):
+        equations = make()
+        equations.records = records
+        found.append(solved(equations, torch.tensor(start, dtype=torch.float64), **options))
+    for name in ("x", "status", "iterations", "residual", "tolerance"):
+        torch.testing.assert_close(*(getattr(root, name) for root in found), rtol=0, atol=0, equal_nan=True)
 
 
 def test_full_steps_are_not_cut():
