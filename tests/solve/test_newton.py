@@ -65,7 +65,7 @@ def solved(equations, x, **options):
     """Return the root found from x."""
     settings = {"max_iterations": 50, **options}
     weight = torch.ones(2, dtype=torch.float64)
-    tolerance = torch.full((len(x),), 1e-12, dtype=torch.float64)
+    tolerance = torch.full((len(x),), settings.pop("tolerance", 1e-12), dtype=torch.float64)
     running = settings.pop("running", None)
     options = NewtonOptions(linear.make("dense", PATTERN), weight, tolerance, **settings)
     return newton(equations, x, options, running)
@@ -81,12 +81,16 @@ def test_finds_the_roots():
 
 
 CASES = {
-    "the last step is expected too early": (lambda: softened(cubic()[0]), [[0.6, 2.1], [-1.2, 3.5], [0.1, 0.0]], {}),
+    "the last step is expected too early": (
+        lambda: softened(cubic()[0]),
+        [[0.6, 2.1], [-1.2, 3.5], [0.1, 0.0]],
+        {"tolerance": 1e-6},
+    ),
     "too few steps": (lambda: cubic()[0], [[3.0, 5.0], [0.5, 2.0], [-3.0, 0.1]], {"max_iterations": 3}),
     "not a number": (lambda: cubic()[0], [[torch.nan, 0.0], [1.0, 2.0], [0.0, 0.0]], {}),
     "some rows are done": (lambda: cubic()[0], [[0.5, 2.0], [9.0, 9.0], [0.0, 0.0]], {}),
-    "indefinite": (lambda: saddle(potential=False), [[0.5, 0.6], [2.0, 1.5]], {}),
-    "down a potential": (lambda: saddle(potential=True), [[0.5, 0.6], [2.0, 1.5]], {}),
+    "indefinite": (lambda: saddle(potential=False), [[0.3, 0.2]], {}),
+    "down a potential": (lambda: saddle(potential=True), [[0.3, 0.2]], {}),
 }
 
 
