@@ -83,9 +83,15 @@ def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | N
     `unbounded`, searches look at the noise once they cannot get on. The first iterate has to meet the tolerance itself,
     because Newton's method has not improved it yet.
     """
+    residual, values, norm, noise = (system.recording(begin) or begin)(system, x, options)
+    return _begun(Iterate(x, residual, values, norm), noise, options, running)
+
+
+def begin(system: System, x: Tensor, options: NewtonOptions) -> list[Tensor]:
+    """Return residual, values, norm and rounding noise at a first iterate x."""
     first = _first_trial(system, x, options)
     assert first.values is not None and first.noise is not None
-    return _begun(Iterate(first.x, first.residual, first.values, first.norm), first.noise, options, running)
+    return [first.residual, first.values, first.norm, first.noise]
 
 
 def going_on(last: Iterate, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:

@@ -22,7 +22,7 @@ from torchdismech.integrate.recorded.pair_rounds import PairRounds
 from torchdismech.integrate.recorded.static_problem import RecordedCall
 from torchdismech.integrate.search.primal_dual import met, moved, next_iterates
 from torchdismech.native.taping import taping
-from torchdismech.solve.newton import Progress, plain_round
+from torchdismech.solve.newton import Progress, begin, plain_round
 from torchdismech.solve.search import NewtonOptions
 
 __all__ = ["PairEvaluations"]
@@ -67,8 +67,11 @@ class PairEvaluations:
         """Take the pairs of a step, and the laws as they are; return whether compiled code can evaluate them all."""
         self._pairs, self._sums = pairs, {}
         self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
-        for table in self._contacts.pushing(pairs.listed):
+        pushing = self._contacts.pushing(pairs.listed)
+        for table in pairs.listed.tables:
             kind = table.contact, table.kernel
+            if table not in pushing and kind not in self._kept:  # of kinds that had pairs once recordings have sums
+                continue
             sums = self._contacts[table.contact].bound_sums(table, self._kept.get(kind))
             if sums is None:
                 return False
@@ -84,6 +87,7 @@ class PairEvaluations:
             StepEquations.unconstrained_residual: self.residual,
             StepEquations.unconstrained: self.residual_and_matrix,
             moved: self.moved,
+            begin: self.begin,
             next_iterates: self.next_iterates,
             plain_round: self.plain_round,
         }
@@ -112,6 +116,14 @@ class PairEvaluations:
 
         given = [options.weight, options.tolerance, most, *rows]
         return self._by_rounds(taken, (next_iterates, options.unbounded), options.solver, given)
+
+    def begin(self, equations: StepEquations, x: Tensor, options: NewtonOptions) -> list[Tensor]:
+        """Return what `newton.begin` does."""
+
+        def found(weight: Tensor, x: Tensor) -> list[Tensor]:
+            return begin(equations, x, dataclasses.replace(options, weight=weight))
+
+        return self._by_rounds(found, (begin,), options.solver, [options.weight, x])
 
     def plain_round(
         self, equations: StepEquations, at: Progress, options: NewtonOptions, with_matrix: bool = True
