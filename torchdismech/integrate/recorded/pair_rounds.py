@@ -16,7 +16,7 @@ from torchdismech.native.graphs import Unrecordable
 
 __all__ = ["PairRounds"]
 
-ROUNDS_BEFORE = 10  # of a kind, without a recording: to make one takes as long as about so many
+ROUNDS_BEFORE = 5  # of a kind, without a recording: to make one takes as long as about two times as many
 MOST_NUMBERS = 500_000  # of a matrix: a round with more takes longer than its calls
 
 
