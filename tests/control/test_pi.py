@@ -290,8 +290,8 @@ def test_derivatives_of_a_closed_loop(robot, steps, every):
     for tensor, slope in zip(given, slopes, strict=True):
         direction = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
         direction = direction * free * 1e-3 if tensor is q else direction
-        # by a micrometre, or a ten-thousandth of 1/m: what steps are solved to moves nodes by 1e-12 m
-        step = {id(q): 1e-3, id(values): 1e-4}.get(id(tensor), 1e-5)
+        # by a micrometre, or a ten-thousandth of others: what steps are solved to moves nodes by 1e-12 m
+        step = {id(q): 1e-3}.get(id(tensor), 1e-4)
 
         def moved(by: float, tensor=tensor, direction=direction) -> float:
             before = tensor.detach().clone()
@@ -302,8 +302,8 @@ def test_derivatives_of_a_closed_loop(robot, steps, every):
             return found
 
         expected = (moved(step) - moved(-step)) / (2 * step)
-        # 1e-6: the error of the difference, of second order in the step, and its rounding
-        assert float((slope * direction).sum()) == pytest.approx(expected, rel=1e-6), tensor.shape
+        # the error of the difference, of second order in the step: 4e-7; rounding of 50 steps, 1e-11 of the loss: 1e-6
+        assert float((slope * direction).sum()) == pytest.approx(expected, rel=3e-6), tensor.shape
 
 
 def test_gains_are_trained_and_stay_positive():
