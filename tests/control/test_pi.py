@@ -56,6 +56,48 @@ def test_law_is_that_of_the_formulas():
     assert (found.std(1) > 0).any() and found.shape[1] == 3
 
 
+def smoothing_matrix(parts) -> torch.Tensor:
+    """Return S (m, m) of one pass along one rod: (1, 2, 1) / 4 in each field, where an end counts itself twice."""
+    blocks = []
+    for part in parts:
+        count = part.stop - part.start
+        block = torch.diag(torch.full((count,), 0.5, dtype=torch.float64))
+        block += torch.diag(torch.full((count - 1,), 0.25, dtype=torch.float64), 1)
+        block += torch.diag(torch.full((count - 1,), 0.25, dtype=torch.float64), -1)
+        block[0, 0] = block[-1, -1] = 0.75
+        blocks.append(block)
+    return torch.block_diag(*blocks)
+
+
+def test_errors_are_smoothed_before_they_are_integrated():
+    """Bind rates and limits with smoothing on: action and integral are those of the formulas, by hand, at each step.
+
+    Limits tell S (Kp e + Ki z), e not smoothed, from Kp e + Ki z with e smoothed: they hold single elements back.
+    """
+    model = rod(7)
+    rate, limit = {"stretch": 0.5, "curvature": 200.0}, {"stretch": 0.05, "kappa1": 8.0}
+    controller = pi(model, rate=rate, limit=limit, smoothing=1)
+    strains = controller.strains
+    smooth = smoothing_matrix(strains.parts.values())
+    change, most = (torch.empty(len(strains), dtype=torch.float64) for _ in range(2))
+    for name, part in strains.parts.items():
+        change[part], most[part] = {"stretch": (0.5 * DT, 0.05), "kappa1": (200.0 * DT, 8.0)}[name]
+    action = integral = torch.zeros(1, len(strains), dtype=torch.float64)
+    held_back: list[float] = []
+    for frame in frames(model, model.initial_state(), ImplicitEuler(DT), 30, controller=controller, throw=True):
+        # rounding of sums of a few numbers of this size
+        torch.testing.assert_close(frame.memory["action"], action, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(frame.memory["integral"], integral, rtol=1e-12, atol=1e-12)
+        error = (controller.reference.values - strains.measured(frame.state, model)) @ smooth.t()
+        summed = integral + DT * error
+        wanted = 0.5 * error + 10.0 * summed
+        given = torch.clamp(torch.clamp(wanted, action - change, action + change), -most, most)
+        now = ((wanted > given) & (error > 0)) | ((wanted < given) & (error < 0))
+        action, integral = given, torch.where(now, integral, summed)
+        held_back.append(now.double().mean().item())
+    assert any(0 < share < 1 for share in held_back)
+
+
 @pytest.mark.slow
 def test_the_loop_converges():
     """Reach the wave of the example with few nodes: nodes are within 3e-5 m after 1.5 s, from 6 mm."""

@@ -2,13 +2,13 @@ r"""The PI law on natural strains, after section VII of the Py-DiSMech paper, wi
 
 With the reference s_ref and the measured strains s, both relative to the undeformed shape, at the sample n
 
-    e_n = s_ref(t_n) - s(t_n)
+    e_n = S (s_ref(t_n) - s(t_n))
     z_n = z_{n-1} + T e_n
-    u_{n+1} = F s_ref(t_n + T) + S (Kp e_n + Ki z_n),     |u_{n+1} - u_n| <= rate T,   |u_{n+1}| <= limit
+    u_{n+1} = F s_ref(t_n + T) + Kp e_n + Ki z_n,     |u_{n+1} - u_n| <= rate T,   |u_{n+1}| <= limit
 
 u is the natural strain relative to the undeformed shape, which holds over the sampling time T; S smooths along rods.
-With few actuators for many strains, the columns of a matrix A, all this is done with A^+ S e and A^+ s_ref in place of
-S e and s_ref, A^+ the pseudoinverse, and u = A a: rates and limits then hold for a, see `PI`.
+With few actuators for many strains, the columns of a matrix A, all this is done with A^+ e and A^+ s_ref in place of
+e and s_ref, A^+ the pseudoinverse, and u = A a: rates and limits then hold for a, see `PI`.
 
 Anti-windup by clamping: where rate or limit hold u back, and e asks for more in that direction, z stays what it was.
 Back-calculation would divide by Ki, which may be zero, and has one number more to choose.
@@ -54,7 +54,7 @@ class PI(Feedback):
     Ki : gain of the integral [1/s], likewise. `trainable.scaled(controller, ["Kp"], shape)` trains gains by a factor,
         which keeps them positive.
     feed_forward : F, whether the reference is added, one for all or (B,).
-    smoothing : passes of (1, 2, 1) / 4 along each rod, of what is fed back.
+    smoothing : passes of (1, 2, 1) / 4 along each rod, of the error, before it is integrated.
     actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or the indices of the elements, by
         field, that have an actuator each; by default all have. Strains without keep the natural ones that the control
         brings along, else the model's. `rate` and `limit` hold for every strain: an actuator gets as much as leaves
