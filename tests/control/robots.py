@@ -48,6 +48,35 @@ def wave(nodes: int, height: float = 0.01) -> Tensor:
     return torch.tensor(np.stack([at, 0 * at, height * np.sin(2 * np.pi * at / LENGTH)], axis=1))
 
 
+def folded_strip(angle: float, nodes: int = 9) -> np.ndarray:
+    """Return two rows (2 N, 3) of nodes of a strip of squares, the first one flat, each next one turned on.
+
+    Parameters
+    ----------
+    angle : by which a square is turned against the one before, away from the normals [rad].
+    """
+    turned, side = angle * np.arange(nodes - 1), LENGTH / (nodes - 1)
+    line = np.zeros((nodes, 3))
+    line[1:] = side * np.cumsum(np.stack([np.cos(turned), 0 * turned, np.sin(turned)], axis=1), axis=0)
+    return np.concatenate([line, line + [0.0, 0.02, 0.0]])
+
+
+def strip(*bending: str, natural: str = "initial", angle: float = 0.0, held_normals: bool = True) -> Model:
+    """Return flat or folded strips beside each other with these kinds of bending, each on its first square."""
+    nodes = 9
+    squares = [[k, k + 1, k + nodes + 1] for k in range(nodes - 1)]
+    squares += [[k, k + nodes + 1, k + nodes] for k in range(nodes - 1)]
+    builder, held = RobotBuilder(), []
+    for number, kind in enumerate(bending):
+        place = folded_strip(angle, nodes) + [0.0, 0.1 * number, 0.0]
+        index = builder.add_shell(place, squares, 1e-3, Material(1e8, 1100.0, 0.3), kind, natural, membrane="continuum")
+        held += [index[0], index[1], index[nodes], index[nodes + 1]]
+    builder.clamp(nodes=held, twist=held_normals)
+    builder.add_force(forces.MassDamping(20.0))
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    return builder.finalize(compile=False)
+
+
 class Integrating(nn.Module):
     """A controller that remembers: natural curvature follows the integral of how far the middle is from a height.
 

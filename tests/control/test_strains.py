@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.control.robots import LENGTH, rod, wave
+from tests.control.robots import LENGTH, folded_strip, rod, strip, wave
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, Static, meshes, straight
 from torchdismech.control import Strains
 from torchdismech.control.neighbours import smoothed
@@ -163,19 +163,82 @@ def test_elements_that_are_not_controlled_keep_theirs():
     assert (found.natural_curvature[..., 1] == 0).all() and found.natural_twist is None
 
 
-def test_hinges_are_controlled():
-    """Set and measure the angles of a sheet's hinges."""
+@pytest.mark.parametrize("bending", ["hinge", "midedge"])
+def test_hinges_are_controlled(bending):
+    """Set and measure the angles of a sheet's hinges, however its triangles bend."""
     builder = RobotBuilder()
     mesh = meshes.rectangle(0.1, 0.1, 0.05)
-    builder.add_shell(mesh.nodes, mesh.triangles, thickness=1e-3, material=Material(1e6, 1000.0), bending="hinge")
+    builder.add_shell(mesh.nodes, mesh.triangles, thickness=1e-3, material=Material(1e6, 1000.0), bending=bending)
     model = builder.finalize(compile=False)
     strains = Strains(model, ["hinge_angle"])
     control = strains.set_by(torch.full((1, len(strains)), 0.1, dtype=torch.float64), Control(), model)
     assert (control.natural_hinge_angle == 0.1).all() and strains.units == {"hinge_angle": "rad"}
     state, _ = ImplicitEuler(0.01).step(model, model.initial_state(), control, throw=True)
-    torch.testing.assert_close(strains.measured(state, model), model.strains(state)["hinge_angle"])
+    expected = by_normals(state.positions, model.hinges)
+    assert expected.abs().min() > 4e-4
+    # the arc cosine of an angle of 4e-4 is known to 1e-16 / 4e-4
+    torch.testing.assert_close(strains.measured(state, model), expected, rtol=0, atol=1e-11)
     with pytest.raises(InputError, match="stretch is of rod edges, and the robot has none"):
         Strains(model)
+
+
+def by_normals(x: torch.Tensor, hinges: np.ndarray) -> torch.Tensor:
+    """Return the angles (B, H) between normals, positive where these spread: each leans towards its own side."""
+    start, end, first, second = (x[:, hinges[:, k]] for k in range(4))
+    normal = torch.linalg.cross(end - start, first - start)
+    other = torch.linalg.cross(second - start, end - start)
+    size = torch.acos((normal * other).sum(-1) / (normal.norm(dim=-1) * other.norm(dim=-1)))
+    return torch.where((normal * (second - start)).sum(-1) < 0, size, -size)
+
+
+@pytest.mark.parametrize("natural", ["initial", "flat"])
+def test_a_folded_strip_has_its_angles(natural):
+    """Fold strips of both kinds of bending from .1 to .3 rad a square: sides between squares open by .2."""
+    model = strip("hinge", "midedge", natural=natural, angle=0.1)
+    strains = Strains(model, ["hinge_angle"])
+    shape = np.concatenate([folded_strip(0.3), folded_strip(0.3) + [0.0, 0.1, 0.0]])
+    across = np.abs(np.diff(model.hinges[:, :2], axis=1))[:, 0] == 9
+    expected = torch.tensor(np.where(across, -0.2, 0.0))[strains.index("hinge_angle")]
+    assert len(expected) == 2 * 14 and across.sum() == 2 * 7  # the diagonal of a held square cannot fold
+    # rounding of places of 0.1 m over heights of triangles of 0.01 m
+    torch.testing.assert_close(strains.of_shape(model, torch.tensor(shape)), expected, rtol=0, atol=1e-12)
+    own = -0.5 * expected if natural == "flat" else 0 * expected  # flat is .1 back from as built
+    torch.testing.assert_close(strains.natural(model, 1)[0], own, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("bending", ["hinge", "midedge"])
+def test_natural_angles_set_what_is_measured(bending):
+    """Set the angles of a folded shape, whose squares keep their size: without a load the strip takes just it."""
+    model = strip(bending, held_normals=False)  # a held normal leaves half of the fold at it
+    model.forces[1].acceleration.zero_()
+    strains, shape = Strains(model, ["hinge_angle"]), torch.tensor(folded_strip(0.15))
+    control = strains.set_by(strains.of_shape(model, shape)[None], Control(), model)
+    state, _ = Static(20, force_tolerance=1e-9).step(model, model.initial_state(), control, throw=True)
+    # 1e-9 N at the end of a strip of 0.1 m with EI = 2e-4 N m^2 move it by 2e-9 m
+    assert (state.positions[0] - shape).abs().max() < 1e-8
+
+
+def test_natural_angles_are_those_of_the_terms():
+    """Change natural angles of hinges beside triangles with mid-edge normals: the model's own have them."""
+    model = strip("midedge", "hinge")
+    term = model.term("hinge")
+    term.natural_hinge_angle = term.natural_hinge_angle + 0.1
+    found = model.natural_strains(2).natural_hinge_angle
+    assert torch.equal(found[:, term.stencil.numbers], torch.full((2, 15), 0.1, dtype=torch.float64))
+    others = np.setdiff1d(np.arange(30), term.stencil.numbers.numpy())
+    assert (found[:, others] == 0).all()
+
+
+def test_refuses_natural_curvatures_that_angles_would_replace():
+    """Refuse to set angles where natural curvatures of triangles are no longer those as built."""
+    model = strip("midedge")
+    strains = Strains(model, ["hinge_angle"])
+    model.term("midedge").natural_curvature22[3] += 0.5
+    message = "natural angles of hinges: midedge.natural_curvature22 was changed, and angles would take its place"
+    with pytest.raises(InputError, match=message):
+        Strains(model, ["hinge_angle"])
+    with pytest.raises(InputError, match=message):
+        strains.refuse_another(model)
 
 
 # ---- smoothing -----------------------------------------------------------------------------------------------------

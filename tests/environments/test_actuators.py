@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.environments.arms import NODES, arm, environment
-from torchdismech import Circle, InputError, Material, RobotBuilder, Static, forces, straight
+from torchdismech import Circle, InputError, Material, RobotBuilder, Static, forces, meshes, straight
 from torchdismech.environments import Actuator, Constant, Held, node_positions
 from torchdismech.magnetics import Constant as Uniform
 from torchdismech.magnetics import Magnetic
@@ -96,3 +96,16 @@ def test_actions_that_do_not_go_together_are_refused(actions, words):
     """Refuse a dof that is held twice, and actions that together leave an edge no length, before anything moves."""
     with pytest.raises(InputError, match=words):
         environment(actions=actions)
+
+
+def test_angles_do_not_take_the_place_of_changed_curvatures():
+    """Refuse to act on angles of hinges where natural curvatures of triangles are no longer those as built."""
+    mesh = meshes.rectangle(0.1, 0.1, 0.05)
+    builder = RobotBuilder()
+    builder.add_shell(mesh.nodes, mesh.triangles, 1e-3, Material(1e6, 1000.0))
+    model = builder.finalize(compile=False)
+    fold = Actuator("natural_hinge_angle", torch.ones(len(model.hinges), 1))
+    fold.check(model)
+    model.term("midedge").natural_curvature11 += 0.5
+    with pytest.raises(InputError, match="midedge.natural_curvature11 was changed, and angles would take its place"):
+        fold.check(model)

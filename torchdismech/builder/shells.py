@@ -27,9 +27,8 @@ from torchdismech.errors import InputError, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.mesh_checks import check_mesh
-from torchdismech.geometry.shells import hinge_angle
+from torchdismech.geometry.shells import hinge_angles
 from torchdismech.geometry.surface import Surface, edge_normals, find_surface
-from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
 from torchdismech.robot.materials import Material, Number, positive, refuse_unlike_shapes
 
@@ -289,7 +288,5 @@ def _of_faces(constant: Tensor, faces: np.ndarray) -> Tensor:
 
 def natural_hinge_angles(shells: Shells, nodes: Tensor) -> Tensor:
     """Return the angles (H,) of the hinges at rest: those of the shape as built; zero between flat triangles."""
-    hinges = nodes[shells.surface.hinges]  # (H, 4, 3)
-    e, a, b = (Vec3(*(hinges[:, k] - hinges[:, 0]).unbind(-1)) for k in (1, 2, 3))
     flat = torch.as_tensor(shells.flat[shells.surface.hinge_triangles].all(1))
-    return torch.where(flat, 0.0, hinge_angle(e, a, b))
+    return torch.where(flat, 0.0, hinge_angles(nodes, shells.surface.hinges))

@@ -54,7 +54,8 @@ class PI(Feedback):
     Ki : gain of the integral [1/s], likewise. `trainable.scaled(controller, ["Kp"], shape)` trains gains by a factor,
         which keeps them positive.
     feed_forward : F, whether the reference is added, one for all or (B,).
-    smoothing : passes of (1, 2, 1) / 4 along each rod, of the error, before it is integrated.
+    smoothing : passes of (1, 2, 1) / 4 along each rod, of the error, before it is integrated; angles of hinges are
+        along no rod.
     actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or the indices of the elements, by
         field, that have an actuator each; by default all have. Strains without keep the natural ones that the control
         brings along, else the model's. `rate` and `limit` hold for every strain: an actuator gets as much as leaves
@@ -126,6 +127,11 @@ class PI(Feedback):
         if not bool(((self.feed_forward == 0) | (self.feed_forward == 1)).all()):
             raise InputError("PI: feed_forward: expected true or false, or 0 and 1 for each robot")
         self.register_buffer("neighbours", strains.neighbours(model), persistent=False)
+        if smoothing and bool((self.neighbours == torch.arange(len(strains), device=self.neighbours.device)).all()):
+            raise InputError(
+                f"PI: smoothing: expected 0, got {smoothing}: none of these strains has a neighbour along a rod to be "
+                "smoothed with"
+            )
         matrix = None if actuators is None else _matrix(actuators, strains)
         self.register_buffer("actuators", matrix)
         self.register_buffer("inverse", None if matrix is None else torch.linalg.pinv(matrix))

@@ -12,7 +12,8 @@ twist           springs, twist per length           rad/m    natural_twist = und
 hinge_angle     edges between two triangles         rad      natural_hinge_angle = undeformed + angle
 ==============  ==================================  =======  ======================================================
 
-all relative to the undeformed shape: rest lengths l0, and curvatures, twists and angles of the robot as built.
+all relative to the undeformed shape: rest lengths l0, and curvatures, twists and angles of the robot as built. Angles
+are those between the normals of two triangles, however these bend.
 "curvature" stands for kappa1 and kappa2.
 """
 
@@ -26,9 +27,11 @@ from torch import Tensor, nn
 
 from torchdismech.control.neighbours import along_rods
 from torchdismech.elastic import BendTwistStencil, StretchStencil
+from torchdismech.elastic.natural import refuse_curvatures_without_angles
 from torchdismech.errors import InputError, warn
 from torchdismech.geometry.checks import checked_indices
 from torchdismech.geometry.frames import signed_angle
+from torchdismech.geometry.shells import hinge_angles
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 
@@ -38,7 +41,10 @@ UNITS = {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m", "hi
 ALIASES = {"curvature": ("kappa1", "kappa2")}
 ELEMENTS = {"stretch": "rod edges", "kappa1": "springs", "kappa2": "springs", "twist": "springs"}
 ELEMENTS |= {"hinge_angle": "hinges"}
-TERMS = {"rod edges": "stretch", "springs": "bend_twist", "hinges": "hinge"}  # elastic terms that have the strains
+TERMS = {
+    "rod edges": "stretch",
+    "springs": "bend_twist",
+}  # elastic terms that have the strains
 ALONG = 1e-6  # sine of the angle between a director and its edge that counts as none
 OUT_OF_PLANE = 1e-6  # component of a unit vector across the plane that counts as none, share of a shape, angle [rad]
 OTHER_UNIT = 20.0  # times the length at rest: no robot is stretched so far; an inch is 25 mm
@@ -65,6 +71,7 @@ class Strains(nn.Module):
     """
 
     undeformed: Tensor
+    _hinges: Tensor
 
     def __init__(
         self,
@@ -85,7 +92,10 @@ class Strains(nn.Module):
             self.parts[name] = slice(start, start + len(index))
             start += len(index)
         self.size = start
-        self.terms = sorted({TERMS[ELEMENTS[name]] for name in chosen})
+        hinges = model.hinges[chosen.get("hinge_angle", [])]
+        self.register_buffer("_hinges", torch.as_tensor(hinges, device=model.device), persistent=False)
+        self.terms = sorted({TERMS[ELEMENTS[name]] for name in chosen if name != "hinge_angle"})
+        self._refuse_lost_curvatures(model)
         rest = model.rest_state(1)
         self.register_buffer("undeformed", torch.zeros(start, dtype=model.dtype, device=model.device))
         with torch.no_grad():
@@ -124,10 +134,18 @@ class Strains(nn.Module):
         return vector
 
     def refuse_another(self, model: Model) -> None:
-        """Refuse a robot with other numbers of elements than the one that these strains are of."""
+        """Refuse a robot with other numbers of elements than the one that these strains are of.
+
+        Refused are also natural curvatures of triangles that angles cannot give, where angles are controlled.
+        """
         for kind, count in _counts(model).items():
             if count != self.counts[kind]:
                 raise InputError(f"strains: are those of a robot with {self.counts[kind]} {kind}, this one has {count}")
+        self._refuse_lost_curvatures(model)
+
+    def _refuse_lost_curvatures(self, model: Model) -> None:
+        if "hinge_angle" in self.parts:
+            refuse_curvatures_without_angles(model.body, model.terms)
 
     def neighbours(self, model: Model) -> Tensor:
         """Return the places (2, m) of the elements before and after each along its rod, its own where there is none."""
@@ -203,6 +221,9 @@ class Strains(nn.Module):
         values = model.mechanics.strains(state, Control(), self.terms)
         columns = []
         for name in self.parts:
+            if name == "hinge_angle":
+                columns.append(hinge_angles(state.positions, self._hinges))
+                continue
             value = values["tau" if name == "twist" else name][:, self.index(name)]
             columns.append(value / self._voronoi(model, name) if ELEMENTS[name] == "springs" else value)
         rows = max(len(column) for column in columns)  # lengths of many robots, one state: each has strains of its own
@@ -378,10 +399,6 @@ def _chosen(model: Model, name: str, index: Sequence[int] | None, fields: Sequen
     count = _counts(model)[kind]
     if not count:
         raise InputError(f"fields: {name} is of {kind}, and the robot has none")
-    if name == "hinge_angle" and not _all_hinges(model):
-        raise InputError(
-            'fields: hinge_angle needs shells whose triangles all bend by "hinge"; "midedge" has no angles'
-        )
     if name == "twist" and model.planar:
         raise InputError("fields: twist: a planar robot does not twist; leave it out, or build with planar=False")
     changes = can_change(model, name)
@@ -403,10 +420,6 @@ def _named(model: Model, name: str, k: int) -> str:
     held = not model.free[: 3 * model.body.n_nodes].reshape(-1, 3)[nodes].any()
     why = "which are all clamped" if held else "which is out of the robot's plane"
     return f"{kind} {k} of nodes {', '.join(map(str, nodes))}, {why},"
-
-
-def _all_hinges(model: Model) -> bool:
-    return any(t.name == "hinge" and t.stencil.count == len(model.hinges) for t in model.terms)
 
 
 def can_change(model: Model, name: str) -> np.ndarray:

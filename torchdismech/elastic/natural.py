@@ -8,11 +8,15 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic.membrane import MembraneStencil
+from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil
 from torchdismech.elastic.term import ElasticTerm
+from torchdismech.errors import InputError
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control
 
-__all__ = ["continuum_triangles", "natural_strains"]
+__all__ = ["continuum_triangles", "natural_strains", "refuse_curvatures_without_angles"]
+
+ROUNDING = 1e-6  # of angles [rad], also in float32
 
 
 def natural_strains(body: Body, terms: Sequence[ElasticTerm], batch: int) -> Control:
@@ -34,6 +38,23 @@ def continuum_triangles(terms: Sequence[ElasticTerm]) -> int:
     return sum(term.stencil.count for term in terms if isinstance(term.stencil, MembraneStencil))
 
 
+def refuse_curvatures_without_angles(body: Body, terms: Sequence[ElasticTerm]) -> None:
+    """Refuse natural curvatures of triangles that are not those of the natural angles, such as trained ones.
+
+    Angles that a control sets would take their place.
+    """
+    for term in terms:
+        if not isinstance(term.stencil, MidEdgeStencil):
+            continue
+        most = ROUNDING * term.stencil.shape.abs().amax()
+        for name, built in zip(term.stencil.strains, term.stencil.natural_at(body.hinge_angle[None]), strict=True):
+            if bool(((getattr(term, f"natural_{name}") - built).abs() > most).any()):
+                raise InputError(
+                    f"natural angles of hinges: midedge.natural_{name} was changed, and angles would take its place: "
+                    "leave the natural curvatures of triangles as built"
+                )
+
+
 def _own(term: ElasticTerm, batch: int) -> list[Tensor]:
     """Return a term's natural strains, each (B, S)."""
     return [getattr(term, f"natural_{name}").expand(batch, -1) for name in term.stencil.strains]
@@ -47,8 +68,10 @@ def _rest_length(body: Body, named: dict[str, ElasticTerm]) -> Tensor:
 
 
 def _hinge_angle(body: Body, named: dict[str, ElasticTerm]) -> Tensor:
-    """Return the natural angles (.., H): those that the hinge term has, if it has all hinges."""
+    """Return the natural angles (.., H): those that the hinge term has, of other hinges those as built."""
     term = named.get("hinge")
-    if term is not None and term.stencil.count == len(body.surface.hinges):
-        return term.natural_hinge_angle  # type: ignore[return-value]
-    return body.hinge_angle
+    if term is None:
+        return body.hinge_angle
+    assert isinstance(term.stencil, HingeStencil)
+    own: Tensor = term.natural_hinge_angle  # type: ignore[assignment]
+    return body.hinge_angle.expand(*own.shape[:-1], -1).index_copy(-1, term.stencil.numbers, own)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchdismech.actuation import Tendons
 from torchdismech.control.strains import can_change
+from torchdismech.elastic.natural import refuse_curvatures_without_angles
 from torchdismech.errors import InputError, refuse_one_alone
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
@@ -107,6 +108,8 @@ class Actuator(Action):
         own = getattr(model.natural_strains(model.batch or 1), self.field)
         if own is None:
             raise InputError(f"Actuator: this robot has no {self.field}")
+        if self.field == "natural_hinge_angle":
+            refuse_curvatures_without_angles(model.body, model.terms)
         if len(self.matrix) != own[0].numel():
             raise InputError(
                 f"Actuator({self.field}): matrix: expected {own[0].numel()} rows, got {len(self.matrix)}: one for each "

@@ -29,12 +29,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.geometry.vec3 import Vec3, outer_sym
 
-__all__ = ["PAIRS_9", "MidEdge", "hinge_angle", "hinge_angle_derivatives", "mid_edge"]
+__all__ = ["PAIRS_9", "MidEdge", "hinge_angle", "hinge_angle_derivatives", "hinge_angles", "mid_edge"]
 
 PAIRS_9 = [(i, j) for i in range(9) for j in range(i, 9)]
 
@@ -99,6 +100,14 @@ def hinge_angle(e: Vec3, a: Vec3, b: Vec3) -> Tensor:
     """Return the angle in (-pi, pi] about e from the normal e x a of one triangle to the normal b x e of the other."""
     first, second = e.cross(a), b.cross(e)
     return torch.atan2(first.cross(second).dot(e) / torch.sqrt(e.dot(e)), first.dot(second))
+
+
+def hinge_angles(positions: Tensor, hinges: np.ndarray | Tensor) -> Tensor:
+    """Return the angles (.., H) [rad] of hinges (H, 4), those of a `Surface`, for nodes at positions (.., N, 3)."""
+    start, end, first, second = torch.as_tensor(hinges, device=positions.device).unbind(1)
+    origin = positions[..., start, :]
+    e, a, b = (Vec3(*(positions[..., node, :] - origin).unbind(-1)) for node in (end, first, second))
+    return hinge_angle(e, a, b)
 
 
 def hinge_angle_derivatives(e: Vec3, a: Vec3, b: Vec3) -> tuple[Tensor, list[Tensor], list[Tensor]]:
