@@ -7,9 +7,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.io.beginnings import BENT, FREE, HELD, NODES, ROD, built, double, same, table, written
+from tests.io.beginnings import BENT, EDGES, FREE, HELD, NODES, ROD, built, double, same, table, written
 from tests.scenes import run
-from torchdismech import InputError, Material, RobotBuilder
+from torchdismech import InputError, Material, Rectangle, RobotBuilder
 from torchdismech.cli import app
 from torchdismech.io.run import run_scene
 
@@ -109,6 +109,25 @@ def test_clamps_with_a_direction_begin_as_they_were(load, tmp_path):
         InputError, match=r"is clamped and does not begin where it is as built, from where \[\[move\]\]"
     ):
         load(begins + turning).build()
+
+
+def test_clamps_with_a_direction_are_let_go(load, tmp_path):
+    """Drop what a run held in a direction, from its last frame; refuse other frames, and some of the clamps alone."""
+    clamps = "".join(f'[[clamp]]\nnodes = [{node}]\ndirection = "rest"\n' for node in (0, 4))
+    before = written(load, tmp_path, FREE + clamps + "[output]\nevery = 1\n")
+    builder = RobotBuilder()
+    builder.add_rods(NODES, EDGES, Rectangle(8e-3, 4e-3), Material(1e6, 1000.0))
+    for node in (0, 4):
+        builder.clamp(nodes=[node], direction="rest")
+    held, free = builder.finalize(), built()
+    state = free.released(before.state.replace(time=double(0.0)), held)
+    begins = '[initial]\ntrajectory = "run.h5"\n'
+    same(run(load(FREE + begins)), free, state)
+    with pytest.raises(InputError, match=r"initial.frame: clamps with a direction of that run are let go, which its"):
+        load(FREE + begins + "frame = 3\n").build()
+    one = '[[clamp]]\nnodes = [4]\ndirection = "rest"\n'
+    with pytest.raises(InputError, match=r"initial.trajectory: is a run of another robot: .* held directions, or none"):
+        load(FREE + one + begins).build()
 
 
 def test_contact_is_looked_at_where_robots_begin(load):

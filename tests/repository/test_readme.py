@@ -46,9 +46,13 @@ def test_the_code_on_gradients_runs():
 
 
 def test_the_code_on_rods_runs():
-    """Run the block of docs/rods.md: a ring has a spring at each node."""
-    names = after_the_only_block("rods.md")
+    """Run the blocks of docs/rods.md: a ring has a spring at each node, a rod that is let go falls."""
+    run = after_each_block("rods.md")
+    names = next(run)
     assert len(names["model"].rod_edges) == len(names["model"].springs) == names["count"]
+    names = next(run)
+    held, fallen = (names[which].positions[-1, 0, 0, 2] for which in ("before", "after"))
+    assert held == 0 and fallen < -0.04 and next(run, None) is None
 
 
 def test_the_code_on_shells_runs():

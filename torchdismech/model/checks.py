@@ -31,7 +31,13 @@ def check_state(state: State, body: Body, terms: Iterable[ElasticTerm], batch: i
     `batch` is the number that the model's parameters are given for; None: any.
     """
     if state.q.shape[1] != body.n_dofs:
-        raise InputError(f"State.q: this model has {body.n_dofs} dofs, got {state.q.shape[1]}")
+        other = ""
+        if state.n_held != body.n_held:
+            other = (
+                f"; it holds {body.n_held} rod edges in a direction, and the state is of one that holds "
+                f"{state.n_held}: where clamps are let go take model.released(state, before)"
+            )
+        raise InputError(f"State.q: this model has {body.n_dofs} dofs, got {state.q.shape[1]}{other}")
     count, kept = internal_count(terms), None if state.internal is None else tuple(state.internal.shape)
     expected = (state.batch, count) if count else None
     if kept != expected:

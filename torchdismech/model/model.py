@@ -23,7 +23,7 @@ from torchdismech.elastic.inelastic import internal_at_rest, internal_variables,
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.elastic.term import number_equal
 from torchdismech.elastic.twist_warning import warn_of_twist
-from torchdismech.errors import InputError, refuse_other_dtype
+from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices
 from torchdismech.model import constants
@@ -45,6 +45,7 @@ from torchdismech.model.layout import MatrixLayout
 from torchdismech.model.mechanics import Mechanics, StepStart
 from torchdismech.model.planar import CURVATURES, PlanarRobot
 from torchdismech.model.recorded_energies import RecordedEnergies
+from torchdismech.model.released import released
 from torchdismech.model.solvers import Solvers
 from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
@@ -400,6 +401,21 @@ class Model(nn.Module):
         if self.in_plane is not None:
             self.in_plane.refuse_velocity("thrown", moving)
         return self.accelerated(state.replace(velocity=self.unknowns.with_held(moving, 0.0)))
+
+    def released(self, state: State, before: Model, control: Control | None = None) -> State:
+        """Return the state of a robot that was built with more clamps as one of this model, which lets go.
+
+        All that is not let go keeps its place, velocity, frames, and what its materials remember. The acceleration is
+        what the forces give here (under `control`, if given). Clamps hold where the state has them.
+
+        Parameters
+        ----------
+        state : of `before`.
+        before : the model of the same robot, by the same calls of a `RobotBuilder` but for its clamps.
+        """
+        refuse_other_kind("released: before", before, Model, "the model that the state is of")
+        before.check_batch(state, Control())
+        return self.accelerated(released(state, before.body, before.terms, self.body, self.terms), control)
 
     def accelerated(self, state: State, control: Control | None = None) -> State:
         """Return the state with the acceleration that the forces give its free dofs there."""

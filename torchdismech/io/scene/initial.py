@@ -16,6 +16,7 @@ from torchdismech.io.schema.initial import Initial
 from torchdismech.io.tables import read_rows
 from torchdismech.model import Model
 from torchdismech.model.initial import collapsed_edge
+from torchdismech.model.released import without_held
 from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
 
@@ -27,6 +28,7 @@ __all__ = ["initial_state"]
 KEY = "initial"
 AXES = ("x", "y", "z")
 AS_BUILT = 1e-9  # m, rad: rounding in files and angles
+OF_ANOTHER = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions, or none"
 ASTRAY = 1e-2  # rad by which frames that are carried from stored frame to stored frame may be off at the end
 
 
@@ -107,16 +109,18 @@ def _of_nodes(scene: Scene, model: Model, key: str, name: str) -> Tensor:
 
 def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> State:
     """Return the robots in a frame of a run, at time 0."""
-    _refuse_other_robots(scene, model, run)
+    whole = _last_state(scene, model, run)
     rows = _rows(scene, table, run)
     frames = len(run.time)
     if not -frames <= table.frame < frames:
         raise SceneError(scene.path, (KEY, "frame"), f"expected {-frames} to {frames - 1}, got {table.frame}")
     frame = table.frame % frames
-    whole = State.of(run.state)
     last = whole.rows(rows).to(model.nodes)
     if int(run.step[frame]) == run.state_step:
         state = last
+    elif last.n_held != run.state.n_held:
+        problem = "clamps with a direction of that run are let go, which its last frame alone can be: expected -1"
+        raise SceneError(scene.path, (KEY, "frame"), problem)
     else:
         state = _carried(scene, model, run, rows, frame, last)
     return state.replace(time=torch.zeros_like(state.time), acceleration=torch.zeros_like(state.q))
@@ -172,24 +176,38 @@ def _rows(scene: Scene, table: Initial, run: Trajectory) -> Tensor:
     return torch.zeros(scene.batch, dtype=torch.long) if run.batch == 1 else torch.tensor(list(scene.robots))
 
 
-def _refuse_other_robots(scene: Scene, model: Model, run: Trajectory) -> None:
-    """Refuse a run of another robot, or of a chain of rigid elements."""
+def _last_state(scene: Scene, model: Model, run: Trajectory) -> State:
+    """Return the last state of a run of this robot, or of one whose clamps with a direction are let go.
+
+    Refused are runs of other robots, and of chains of rigid elements.
+    """
     body = model.body
+    if not isinstance(run.state, State):
+        raise SceneError(scene.path, (KEY, "trajectory"), OF_ANOTHER)
+    state = State.of(run.state)
+    if state.n_held and not body.n_held:
+        state = _let_go(scene, state)
     expected = (body.n_dofs, body.n_angles, len(body.springs.nodes), body.n_held)
-    state = run.state
     same = (
-        isinstance(state, State)
-        and (state.q.shape[1], state.director.shape[1], state.reference_twist.shape[1], state.n_held) == expected
+        (state.q.shape[1], state.director.shape[1], state.reference_twist.shape[1], state.n_held) == expected
         and run.rod_edges.tolist() == model.rod_edges.tolist()
         and run.triangles.tolist() == model.triangles.tolist()
     )
     if not same:
-        problem = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions"
-        raise SceneError(scene.path, (KEY, "trajectory"), problem)
+        raise SceneError(scene.path, (KEY, "trajectory"), OF_ANOTHER)
     remembered = 0 if state.internal is None else state.internal.shape[1]
     if remembered != internal_count(model.terms) or _laws(run) not in (None, scene.tables.get("inelastic", [])):
         problem = "is a run of a robot of other materials: expected the same laws that remember"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
+    return state
+
+
+def _let_go(scene: Scene, state: State) -> State:
+    """Return a state without its held directions."""
+    if state.internal is not None:
+        problem = "clamps with a direction are let go where materials remember: expected to do so in Python, by "
+        raise SceneError(scene.path, (KEY, "trajectory"), f"{problem}model.released(state, before)")
+    return without_held(state, [])
 
 
 def _laws(run: Trajectory) -> list | None:
