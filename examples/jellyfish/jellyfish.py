@@ -6,8 +6,10 @@ After the jellyfish of Py-DiSMech: a hemispherical bell with six tentacles at it
 all hinges of the bell grow and fall back (`pulsing.py`), so it contracts and refills; the thrust is proportional to the
 volume that it expels and acts while it does. Drag acts on the bell, resistive forces on the tentacles. The paper's
 jellyfish is weightless in water, with a bell of 10 GPa. This one (radius 0.1 m) is half a per cent heavier than water,
-so that it has to work to stay up, and soft, so that bending can narrow it: a stiff sphere keeps its shape, whatever
-curvature its hinges want.
+so that it has to work to stay up. A sphere cannot bend without stretching, so how far its hinges narrow it depends on
+how stiff it is in bending beside stretching, whatever its Young's modulus. This bell resists stretching by a seventieth
+of what its material would, so that strokes are large. With the whole of it strokes are small, at 1 MPa and at 10 GPa
+alike: the paper's jellyfish rises by millimetres a stroke (`tests/examples/test_shell_robots.py`).
 
 Nine pulse in one batch. What comes out is the rise per stroke of the bell's top. The first has no thrust and sinks. A
 rigid bell would sink at the speed at which drag carries its weight in water W: drag counts the speed along the normal
