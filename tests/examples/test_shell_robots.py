@@ -130,6 +130,42 @@ def test_parachute_settles_on_the_finer_mesh():
     check_parachute(run(scene.path, progress=False), scene)
 
 
+def papers_parachute(folder, joints):
+    """Return a run and the scene of the paper's parachute: ropes of 10 MPa, .13 kg where they meet."""
+    file = parachute.write_geometry(folder)
+    text = (parachute.FOLDER / "scene.toml").read_text()
+    for old, new in (
+        ("parachute.txt", file.name),
+        ('joints = "pinned"', f'joints = "{joints}"'),
+        ("youngs = 1e9                     # Pa; so", "youngs = 1e7    # Pa; not so"),
+        ("size = 8", "size = 1"),
+        ("[2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5]", "[0.13]"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "scene.toml").write_text(text)
+    scene = load_scene(folder / "scene.toml")
+    return run(scene.path, progress=False, **{"simulation.dt": 1e-2}), scene
+
+
+@pytest.mark.slow
+def test_the_papers_parachute_settles(tmp_path):
+    """Fall as the paper's parachute with joints of rods and shell, straight down, until drag carries the weight."""
+    speeds = []
+    for joints in ("stiff", "pinned"):
+        trajectory, scene = papers_parachute(tmp_path, joints)
+        # what still breathes: measured 4e-5
+        np.testing.assert_allclose(parachute.drags(trajectory, scene), parachute.weights(scene), rtol=5e-4)
+        x = trajectory.positions[-1, 0].numpy()
+        assert abs(x.mean(axis=0)[:2]).max() < 1e-9  # it is symmetric: rounding only
+        canopy = x[np.unique(trajectory.triangles), 2]
+        assert 0.1 < np.ptp(canopy) < 0.3 and (canopy > x[127, 2] + 1.5).all()  # a bowl above its payload
+        speeds.append(-trajectory.velocities[-1, 0, :, 2].mean().item())
+    # ropes of a millimetre hardly bend the canopy: measured 3e-5
+    assert speeds[0] == pytest.approx(speeds[1], rel=3e-4)
+    assert speeds[0] == pytest.approx(1.879, abs=2e-3)  # as the example says
+
+
 # ---- jellyfish ---------------------------------------------------------------------------------------------------
 
 
