@@ -12,6 +12,7 @@ from tests.contact import robots
 from tests.integrate.test_primal_dual import crossing
 from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.contact.pairs.coupling import Coupling
 from torchdismech.integrate.recorded import pair_rounds, recording
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.static_problem import RecordedCall
@@ -27,16 +28,15 @@ EASED = Attempt(Start.HERE, Search.EASED)
 def rounds(monkeypatch):
     """Record rounds of searches when they come a second time, and return how often each kind of them is replayed."""
     monkeypatch.setattr(pair_rounds, "ROUNDS_BEFORE", 1)
-    replayed, called = collections.Counter(), pair_rounds.PairRounds.called
+    replayed, called = collections.Counter(), pair_rounds._Rounds.called
 
-    def counting(self, function, kind, *given):
-        found = called(self, function, kind, *given)
-        replayed[kind[0]] += any(
-            recording is not None and own[0] == kind for own, recording in self._recordings.items()
-        )
+    def counting(self, function, kind, given):
+        before = self._calls.total(), len(self._recordings)
+        found = called(self, function, kind, given)
+        replayed[kind[0]] += before == (self._calls.total(), len(self._recordings))
         return found
 
-    monkeypatch.setattr(pair_rounds.PairRounds, "called", counting)
+    monkeypatch.setattr(pair_rounds._Rounds, "called", counting)
     return replayed
 
 
@@ -212,6 +212,55 @@ def test_rounds_serve_other_steps(rough, monkeypatch, rounds):
         state = found[0][0]
         listed.add(str(model.contact.touching(state.q).listed.tables[0].listed))
     assert len(listed) > 3 and rounds[plain_round] > 10 and (rounds[next_iterates] > 10 or not rough)
+
+
+def test_rounds_of_other_modes(monkeypatch, rounds):
+    """Go on outside of inference mode where parts first touched in it, and where rounds came in it."""
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", SEEN)
+    model, state = pressed()
+    lifted = state.q.clone()
+    lifted[:, 29:54:3] += 0.5  # the upper rod
+    apart = model.initial_state(3, q=lifted)
+    for _ in range(SEEN + 1):
+        ImplicitEuler(2e-3).step(model, apart)
+    with torch.inference_mode():
+        inside = steps(model, ImplicitEuler(2e-3), state=state)
+    assert any(kind.recording for kind in model.recordings) and not rounds.total()
+    assert_same(steps(model, ImplicitEuler(2e-3), state=state), inside)
+    assert rounds.total()
+
+
+def test_an_interrupted_step_leaves_rounds_that_serve(monkeypatch, rounds):
+    """Take the steps after one that was interrupted as places of blocks were told to compiled code."""
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", SEEN)
+    model, state = pressed()
+    expected = steps(model, ImplicitEuler(2e-3), state=state)
+    steps(model, ImplicitEuler(2e-3), state=state)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Coupling, "block_places", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ImplicitEuler(2e-3).step(model, state)
+    gc.collect()
+    taken = [torch.full((5,), -1) for _ in range(300)]  # what was freed is others' now
+    assert_same(steps(model, ImplicitEuler(2e-3), state=state), expected)
+    assert rounds.total() and len(taken) == 300
+
+
+def test_constants_in_turns_keep_their_rounds(monkeypatch, rounds):
+    """Go on by recordings where a control gives a constant of each robot in every other step."""
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", SEEN)
+    model, state = pressed()
+    stiffness = model.places["self_contact.stiffness"]
+    given = Control(values={"self_contact.stiffness": getattr(*stiffness).expand(3, 1) * robots.numbers(1.0, 1.1, 1.2)})
+    made, recorded = [], pair_rounds._recorded
+    monkeypatch.setattr(pair_rounds, "_recorded", lambda *args: made.append(args) or recorded(*args))
+    for step in range(2 * STEPS):
+        state, _ = ImplicitEuler(2e-3).step(model, state, given if step % 2 else None)
+    assert len(made) <= 12 and rounds.total() > 4 * len(made)
 
 
 def test_gradients_of_steps_with_recorded_evaluations(monkeypatch):

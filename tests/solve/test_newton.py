@@ -20,6 +20,7 @@ class Equations:
     def __init__(self, residual, matrix, potential=None):
         self._residual, self._matrix, self._potential = residual, matrix, potential
         self.evaluations, self.residuals, self.records = 0, 0, False
+        self.descending = potential is not None
 
     def residual(self, x):
         """Return r."""

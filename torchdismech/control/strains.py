@@ -46,7 +46,9 @@ TERMS = {
     "springs": "bend_twist",
 }  # elastic terms that have the strains
 ALONG = 1e-6  # sine of the angle between a director and its edge that counts as none
-OUT_OF_PLANE = 1e-6  # component of a unit vector across the plane that counts as none, share of a shape, angle [rad]
+OUT_OF_PLANE = (
+    1e-6  # of a target that may be measured: share of where its nodes are, component of a unit vector, angle [rad]
+)
 OTHER_UNIT = 20.0  # times the length at rest: no robot is stretched so far; an inch is 25 mm
 
 
@@ -185,7 +187,7 @@ class Strains(nn.Module):
         _refuse_one_place(lead.detach(), model.body.links)
         _warn_of_other_unit(lead.detach(), model)
         if model.in_plane is not None:
-            model.in_plane.refuse_shape("target: positions", model.body.q_of(lead))
+            model.in_plane.refuse_shape("target: positions", model.body.q_of(lead), OUT_OF_PLANE)
         at = model.frames.moved(model.rest_state(len(lead)), model.body.q_of(lead))
         if directors is not None:
             turned = _turned(at, _of_robots("directors", "rod edges", directors, len(model.rod_edges), model))

@@ -48,20 +48,27 @@ class PlanarRobot(nn.Module):
     # ---- states ------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def refuse_shape(self, where: str, q: Tensor) -> None:
-        """Refuse dofs (B, n) that are in no plane along x and z, and edges turned about themselves."""
+    def refuse_shape(self, where: str, q: Tensor, beside: float | None = None) -> None:
+        """Refuse dofs (B, n) that are in no plane along x and z, and edges turned about themselves.
+
+        Parameters
+        ----------
+        beside : how far out of the plane nodes may be, as a share of how far they are from the origin, and edges may be
+            turned [rad]; None: by what rounding leaves.
+        """
         (body,) = self._body
         plane = body.rest_q.repeat(len(q), 1)
         plane[:, 1 : 3 * body.n_nodes : 3] += q[:, 1:2] - body.nodes[0, 1]
-        if not self._leaves(q, plane):
+        excess = self._excess(q, plane, beside)
+        if excess is None or not bool((excess > 1).any()):
             return
-        away = (q - plane)[:, self.across].abs()
-        robot, k = divmod(int(away.argmax()), len(self.across))
-        dof, most = int(self.across[k]), float(away[robot, k])
+        robot, k = divmod(int(excess.argmax()), len(self.across))
+        dof = int(self.across[k])
+        away = abs(float((q - plane)[robot, dof]))
         raise InputError(
             f"{where}: the robot is planar: its nodes keep the y that they have at rest, all moved along y alike, and "
-            f"its edges are not turned about themselves, but {_what(dof, body)} of robot {robot} is {most:.3g} "
-            f"{'rad' if _turns(dof, body) else 'm'} out of that; leave out what differs, {ELSE_IN_SPACE}"
+            f"its edges are not turned about themselves, but {_what(dof, body)} of robot {robot} is {away:.3g}"
+            f"{_unit(dof, body)} out of that; give a shape in x and z (up is usually z), {ELSE_IN_SPACE}"
         )
 
     @torch.no_grad()
@@ -97,7 +104,8 @@ class PlanarRobot(nn.Module):
         What rounding leaves of a motion in the plane is taken.
         """
         target, pose = control.clamped_q, control.pose
-        if target is not None and self._leaves(target, q):
+        excess = None if target is None else self._excess(target, q)
+        if excess is not None and bool((excess > 1).any()):
             raise InputError(
                 "Control.clamped_q: the robot is planar: it keeps to the x-z plane, and the y of its nodes and the "
                 "angles of its edges, which are all clamped, stay as the state has them; leave out what differs, "
@@ -149,14 +157,17 @@ class PlanarRobot(nn.Module):
 
     # ---- geometry ----------------------------------------------------------------------------------------------
 
-    def _leaves(self, q: Tensor, plane: Tensor) -> bool:
-        """Return whether robots at q (B, n) differ from `plane` (B, n) in dofs that are out of it."""
+    def _excess(self, q: Tensor, plane: Tensor, beside: float | None = None) -> Tensor | None:
+        """Return how far robots at q (B, n) are from `plane` (B, n) in dofs out of it (B, K), over how far they may be.
+
+        None where they are in it; `beside` is as for `refuse_shape`.
+        """
         (body,) = self._body
         at, expected = q.index_select(1, self.across), plane.index_select(1, self.across)
         if torch.equal(at, expected):  # in most steps
-            return False
-        taken = BESIDE_PLANE[q.dtype] * torch.where(self.across < 3 * body.n_nodes, _reach(q, body), 1.0)
-        return bool(((at - expected).abs() > taken).any())
+            return None
+        share = BESIDE_PLANE[q.dtype] if beside is None else beside
+        return (at - expected).abs() / (share * torch.where(self.across < 3 * body.n_nodes, _reach(q, body), 1.0))
 
     def _turns_away(self, pose: Tensor, q: Tensor) -> bool:
         """Return whether poses (B, C, 7) move clamps along y, or turn them about other axes, of robots at q (B, n)."""
@@ -186,6 +197,13 @@ def _reach(q: Tensor, body: Body) -> Tensor:
 def _turns(dof: int, body: Body) -> bool:
     """Return whether a dof is the angle of an edge."""
     return 3 * body.n_nodes <= dof < body.first_held
+
+
+def _unit(dof: int, body: Body) -> str:
+    """Return the unit of a dof, after a space; that of a held tangent is none."""
+    if dof < 3 * body.n_nodes:
+        return " m"
+    return " rad" if _turns(dof, body) else ""
 
 
 def _what(dof: int, body: Body) -> str:

@@ -309,10 +309,11 @@ class _LineSearch(DividingSearch):
     def _whole_steps(self) -> bool | None:
         """Take whole Newton steps by a recording; return whether some row still runs.
 
-        None where there is no recording, or where these are not the steps to take in all rows: nothing was done.
+        None where there is no recording, or where these are not the steps to take in all rows: nothing was done, and
+        what there is without recordings tries the same steps once more.
         """
         recorded = self.system.recording(plain_round)
-        if recorded is None or not self._begins or self.system.potential(self.at.x) is not None:
+        if recorded is None or not self._begins or self.system.descending:
             return None
         at = self.at
         progress = Progress(at.x, at.residual, at.values, at.norm, self.status, self.iterations)

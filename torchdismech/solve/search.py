@@ -37,7 +37,14 @@ ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (un
 
 
 class System(Protocol):
-    """Equations r(x) = 0 of a batch, with their matrix dr/dx on the solver's pattern."""
+    """Equations r(x) = 0 of a batch, with their matrix dr/dx on the solver's pattern.
+
+    Attributes
+    ----------
+    descending : whether there is a `potential`, which steps are to descend.
+    """
+
+    descending: bool
 
     def residual(self, x: Tensor) -> Tensor:
         """Return r (B, m)."""

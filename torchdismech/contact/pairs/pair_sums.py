@@ -102,20 +102,21 @@ class _Calls:
     x, moving : (3 n, PAIRS_AT_ONCE) the coordinates of some pairs in the two vectors.
     given : of these pairs; what is the same for all is a copy.
     known : (KNOWN, PAIRS_AT_ONCE) what searches know of them.
-    is_bound_anew : whether these are bound to other pairs before a tape is replayed in which they are.
+    on_tapes : whether tapes may have calls for them, as they are bound to the pairs of a step before it is replayed.
     """
 
     def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, places: Tensor | None = None):
         columns, coordinates = sum(tensor.dim() > 0 for tensor in given), 3 * listed.nodes.shape[1]
-        self._read = torch.empty(2 * coordinates + columns + KNOWN, PAIRS_AT_ONCE, dtype=dtype)
-        self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
-        row = iter(rows)
-        self.given = [next(row) if tensor.dim() else torch.empty_like(tensor) for tensor in given]
+        with torch.inference_mode(False):  # it is written to in any mode
+            self._read = torch.empty(2 * coordinates + columns + KNOWN, PAIRS_AT_ONCE, dtype=dtype)
+            self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
+            row = iter(rows)
+            self.given = [next(row) if tensor.dim() else torch.empty((), dtype=tensor.dtype) for tensor in given]
         self._dtype, self._functions = dtype, dict[str, Callable]()
         self._columns, self._pairs = Structure(*[None] * columns), Structure(*[None] * 8)
         self._loops: dict[Fused, _BoundLoop | None] = {}
         self._held: list[Any] = []  # what compiled code knows by its address
-        self.is_bound_anew = False
+        self.on_tapes = False
         self.bind(listed, given, places)
 
     def bind(self, listed: Listed, given: Sequence[Tensor], places: Tensor | None) -> None:
@@ -158,7 +159,7 @@ class _Calls:
     def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
         """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own.
 
-        On a tape there is one that returns nothing, and it is called for the pairs that are bound then.
+        Where a tape is recorded the function has to return nothing: replays call it for the pairs that are bound then.
         """
         function = self._function(name)
         first, second = first.contiguous(), second.contiguous()
@@ -166,7 +167,7 @@ class _Calls:
         call = partial(function, self._pairs.address, first.shape[1], *map(address, given))
         if not taping():
             return call()
-        if not self.is_bound_anew:
+        if not self.on_tapes:
             raise NumbersRead("which pairs may touch depends on numbers")
         return taped(call, *(own for own in given if isinstance(own, Tensor)))
 
@@ -223,25 +224,31 @@ class PairSums:
     loops : of the table's kernel.
     table : of the pairs.
     constants : of the law, each () or (B, 1).
+
+    Attributes
+    ----------
+    block_places : where tapes find out where the blocks of the pairs go (`BlockPlaces.members`); they know its address.
     """
 
     def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
         self._loops = loops
         given, places = _given_of(table, constants)
         self._calls = _Calls(table.listed, given, table.reaches.dtype, places)
+        self.block_places = Structure(*[None] * 5)
         self._bind(table, constants)
         self._reach, *rest = self._calls.given
         count = len(constants.given())
         self._law, self._more = rest[:count], rest[count:]
-        self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
+        with torch.inference_mode(False):  # it is written to in any mode
+            self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
 
     def _bind(self, table: PairTable, constants: LawConstants) -> None:
         self._table, self._constants = weakref.ref(table), constants
         self._shape = (*table.shape, KNOWN)
 
-    def bind_anew(self) -> None:
-        """Let tapes have these sums: they are to be bound to the pairs of a step before a tape is replayed."""
-        self._calls.is_bound_anew = True
+    def allow_on_tapes(self) -> None:
+        """Let tapes have these sums: whoever replays one binds them to the pairs of the step before."""
+        self._calls.on_tapes = True
 
     @classmethod
     def of(

@@ -16,7 +16,9 @@ from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["Listed", "PairBlocks", "PairTable", "Touching", "numbers_at", "touching"]
 
-FEWEST_PLACES = 32
+# What is known of pairs has at least so many places for each robot, of many robots this one share of so many in all: as
+# pairs come and go its shape stays, and with it what is recorded.
+FEWEST_PLACES, OF_MANY = 32, 256
 
 
 class Listed(NamedTuple):
@@ -87,7 +89,7 @@ class PairTable:
             place = numbers - starts.index_select(0, listed.robot)
         most = int(place.amax()) + 1 if len(place) else 0
         # by doublings: what is recorded for so many places serves the next steps, too
-        places = max(FEWEST_PLACES, 1 << (most - 1).bit_length())
+        places = max(min(FEWEST_PLACES, OF_MANY // batch), 1 << max(most - 1, 0).bit_length())
         return cls(kernel, listed, reaches, place, (batch, places), rounding, contact, goes_on)
 
     def __len__(self) -> int:

@@ -265,6 +265,12 @@ class SelfContact(nn.Module):
         return PairSums.bound_to(self._loops[table.kernel], table, self.law.constants, kept)
 
     @property
+    def constants_of_robots(self) -> tuple[bool, ...]:
+        """Which of the law's constants are given robot by robot as they are now; not of a constraint."""
+        assert not isinstance(self.law, ConstraintLaw)
+        return tuple(number.numel() > 1 for number in self.law.constants.given())
+
+    @property
     def rubs(self) -> bool:
         """Whether it has friction that is smoothed."""
         return not self.constrained and self.law.friction is not None

@@ -1,9 +1,10 @@
-"""RecordedEvaluations: what steps in contact evaluate many times, but for what touches, which no recording knows.
+"""RecordedEvaluations: what steps in contact evaluate many times.
 
 Which parts of a robot may touch is found anew in each step, and with it the pattern of the matrix; and contacts that
 are constraints have their loads for unknowns. So such steps run as ever, but for the functions that are recorded here:
 the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and the state after the
-step. Nothing in these depends on which parts touch.
+step. Nothing in these depends on which parts touch; what does is in `pairs.py`, and rounds of searches in
+`pair_rounds.py`.
 """
 
 from __future__ import annotations

@@ -6,9 +6,11 @@ Which pairs may touch is found anew in each step, but compiled code knows them b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from torchdismech.integrate.recorded.static_problem import RecordedCall
@@ -17,16 +19,15 @@ from torchdismech.native.graphs import Unrecordable
 __all__ = ["PairRounds"]
 
 ROUNDS_BEFORE = 5  # of a kind, without a recording: to make one takes as long as about two times as many
-MOST_NUMBERS = 500_000  # of a matrix: a round with more takes longer than its calls
+MOST_NUMBERS = 200_000  # of a matrix: a round with more takes longer than its calls, and memory counts
+KEPT = 3  # patterns, and sums of pairs, whose recordings are kept: steps may have two of them in turns
 
 
 class PairRounds:
-    """Recordings of rounds, for the last pattern that steps had."""
+    """Recordings of rounds, for the patterns that steps had last."""
 
     def __init__(self) -> None:
-        self._shared: tuple = ()
-        self._counts: dict[Hashable, int] = {}
-        self._recordings: dict[Hashable, RecordedCall | None] = {}  # None: it cannot be recorded
+        self._kept: list[_Rounds] = []  # the one that served last comes first
 
     def called(
         self, function: Callable[..., list[Tensor]], kind: Hashable, shared: tuple, given: Sequence[Tensor]
@@ -37,17 +38,46 @@ class PairRounds:
         ----------
         function : depends on these tensors, on memory that stays where it is, and on nothing else.
         kind : of the function.
-        shared : by all kinds: the objects that recordings know by their addresses. With others all are made anew.
+        shared : by all kinds: the objects that recordings know by their addresses. Others have recordings of their own.
         """
-        if len(shared) != len(self._shared) or any(a is not b for a, b in zip(shared, self._shared, strict=True)):
-            self._shared, self._counts, self._recordings = shared, {}, {}
-        kind = (kind, *(tensor.shape for tensor in given))
-        if kind not in self._recordings:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            if self._counts[kind] <= ROUNDS_BEFORE or max(tensor.numel() for tensor in given) > MOST_NUMBERS:
+        for place, rounds in enumerate(self._kept):
+            if rounds.shares(shared):
+                self._kept.insert(0, self._kept.pop(place))
+                break
+        else:
+            self._kept.insert(0, _Rounds(shared))
+            del self._kept[KEPT:]
+        return self._kept[0].called(function, kind, given)
+
+
+class _Rounds:
+    """Recordings that know the same objects by their addresses.
+
+    Parameters
+    ----------
+    shared : these objects.
+    """
+
+    def __init__(self, shared: tuple):
+        self._shared = shared
+        self._calls = Counter[Hashable]()  # without a recording
+        self._recordings: dict[Hashable, RecordedCall | None] = {}  # None: it cannot be recorded
+
+    def shares(self, others: tuple) -> bool:
+        """Return whether these are the objects."""
+        return len(others) == len(self._shared) and all(a is b for a, b in zip(others, self._shared, strict=True))
+
+    def called(self, function: Callable[..., list[Tensor]], kind: Hashable, given: Sequence[Tensor]) -> list[Tensor]:
+        """Return what a function does; see `PairRounds.called`."""
+        shaped = (kind, *(tensor.shape for tensor in given))
+        if shaped not in self._recordings:
+            self._calls[shaped] += 1
+            # what is made in inference mode could not be written to outside of it
+            waits = self._calls[shaped] <= ROUNDS_BEFORE or torch.is_inference_mode_enabled()
+            if waits or max(tensor.numel() for tensor in given) > MOST_NUMBERS:
                 return function(*given)
-            self._recordings[kind] = _recorded(function, given)
-        recording = self._recordings[kind]
+            self._recordings[shaped] = _recorded(function, given)
+        recording = self._recordings[shaped]
         found: Any = function(*given) if recording is None else recording(None, *given)
         return found
 

@@ -1,7 +1,8 @@
 """PairEvaluations: what steps evaluate whose robots' parts may touch, of tapes and of calls for the pairs.
 
 A tape knows memory by its address, and where the pairs of a step are is found anew before each. So tapes hold what is
-bare of pairs, and compiled code adds what these do to what a tape has left in its memory.
+bare of pairs, and compiled code adds what these do to what a tape has left in its memory. Once a pattern of the matrix
+has served some rounds of a search, tapes for it hold whole rounds, with the calls for pairs (`pair_rounds.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.contact.pairs.coupling import Coupling, StepPairs
-from torchdismech.contact.pairs.pair_sums import PairSums, Structure
+from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.recorded.pair_rounds import PairRounds
@@ -57,26 +58,27 @@ class PairEvaluations:
             self._bare_moved = RecordedCall(partial(_bare_moved, bare), [x, x, self._part, *friction], pool)
         self._rounds = PairRounds()
         self._kept: dict[tuple, PairSums] = {}
-        self._places: dict[PairSums, Structure] = {}  # where the blocks of their pairs go
-        self._places_of: Coupling | None = None  # in which they do
+        self._knows_places = False  # where the blocks of the pairs of this step go
         self._sums: dict[PairTable, PairSums] = {}
         self._rubbing: list[PairTable] = []
         self._pairs: StepPairs | None = None
 
     def bound(self, pairs: StepPairs) -> bool:
         """Take the pairs of a step, and the laws as they are; return whether compiled code can evaluate them all."""
-        self._pairs, self._sums = pairs, {}
+        self._pairs, self._sums, self._knows_places = pairs, {}, False
         self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
         pushing = self._contacts.pushing(pairs.listed)
         for table in pairs.listed.tables:
-            kind = table.contact, table.kernel
+            if table.contact in self._contacts.constrained:
+                continue
+            kind = table.contact, table.kernel, self._contacts[table.contact].constants_of_robots
             if table not in pushing and kind not in self._kept:  # of kinds that had pairs once recordings have sums
                 continue
             sums = self._contacts[table.contact].bound_sums(table, self._kept.get(kind))
             if sums is None:
                 return False
             if sums is not self._kept.get(kind):
-                sums.bind_anew()
+                sums.allow_on_tapes()
             self._kept[kind] = self._sums[table] = sums
         return True
 
@@ -147,17 +149,11 @@ class PairEvaluations:
         coupling = self._pairs.coupling
         if coupling.sliding is not None:
             return function(*given)
-        if coupling is not self._places_of or not self._places.keys() >= {*self._sums.values()}:
-            self._bind_places(coupling)
+        if not self._knows_places:
+            for table, sums in self._sums.items():
+                sums.block_places.fill(*coupling.block_places(table).members)
+            self._knows_places = True
         return self._rounds.called(function, kind, (solver, *self._sums.values()), given)
-
-    def _bind_places(self, coupling: Coupling) -> None:
-        """Tell the structures that stay where the blocks of this step's pairs go."""
-        before, self._places, self._places_of = self._places, {}, coupling
-        for table, sums in self._sums.items():
-            members = coupling.block_places(table).members
-            self._places[sums] = before.get(sums) or Structure(*members)
-            self._places[sums].fill(*members)
 
     def moved(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
         """Return what `primal_dual.moved` does."""
@@ -195,8 +191,8 @@ class PairEvaluations:
         """
         assert self._pairs is not None
         total, at, gains = self._total.zero_(), None, equations.gains_of_pairs
-        if taping():  # what is the same in a step is not in others
-            gains, at = equations.gains, {table: self._places[sums] for table, sums in self._sums.items()}
+        if taping():  # which reads, in each step, its length for the gains, and the places where they stay
+            gains, at = equations.gains, {table: sums.block_places for table, sums in self._sums.items()}
         wide = self._pairs.widened(self._sums, q, velocity, total, values, (gains.position, gains.velocity), known, at)
         return self._less.replayed(residual, total).clone(), wide[:-1]
 

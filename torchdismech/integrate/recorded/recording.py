@@ -23,8 +23,8 @@ numbers); what the recording cannot tell, whether a node passed through somethin
 steps in which one may have.
 
 Most steps are recorded as a whole (`step.py`). Where parts of a robot may touch, where contacts are
-constraints, or where the linear solver reads numbers, a CPU records functions of the equations, and the rest of the
-step runs as ever (`evaluations.py`).
+constraints, or where the linear solver reads numbers, a CPU records functions of the equations (`evaluations.py`) and
+rounds of searches (`pair_rounds.py`), and the rest of the step runs as ever.
 """
 
 from __future__ import annotations
