@@ -1,16 +1,15 @@
 """An energy of one's own: Sadowsky's ribbon, twisted.
 
 A thin ribbon that cannot stretch bends and twists along straight lines. Sadowsky (1930) integrated its bending energy
-over the width: with kappa the curvature about the soft axis, tau the twist and D = E w h^3 / 12,
-
-    psi = D/2 (kappa^2 + tau^2)^2 / kappa^2.
+over the width: with kappa the curvature about the soft axis, tau the twist and D = E w h^3 / (12 (1 - nu^2)), as the
+ribbon bends like a plate, psi = D/2 (kappa^2 + tau^2)^2 / kappa^2.
 
 It is not convex where |tau| > |kappa| and singular at kappa = 0. Its convex envelope there is psi = D/2 (2 tau)^2
 (Freddi, Hornung, Mora and Paroni, "A corrected Sadowsky functional for inextensible elastic ribbons", J. Elasticity
-2016): smooth where the two meet, bounded below, used here. Curvature about the stiff axis costs what it costs a rod.
+2016): smooth where the two meet, bounded below. The stiff axis has the stiffness of a beam.
 
-All that a user writes is `density`; derivatives come from autograd. `python -m examples.ribbon.ribbon` twists a paper
-ribbon, prints the torque beside that of a linear rod, and draws both if matplotlib is there.
+A user writes `density` only; derivatives come from autograd. `python -m examples.ribbon.ribbon` twists a paper ribbon,
+prints the torque beside that of a linear rod, and draws both if matplotlib is there.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from torch import Tensor
 
 LENGTH, WIDTH, THICKNESS, NODES = 0.2, 1e-2, 2e-4, 41  # m
 YOUNGS, POISSON = 2e9, 0.3  # paper, Pa
-BENDING = YOUNGS * WIDTH * THICKNESS**3 / 12  # N m^2
+BENDING = YOUNGS * WIDTH * THICKNESS**3 / (12 * (1 - POISSON**2))  # of a plate, N m^2
 
 
 class Sadowsky(Energy):
@@ -36,7 +35,7 @@ class Sadowsky(Energy):
 
     Parameters
     ----------
-    bending : D [N m^2].
+    bending : D, that of a plate [N m^2].
     stiff : bending stiffness about the stiff axis [N m^2].
     """
 
