@@ -159,6 +159,27 @@ def test_quadratic_drag_refuses_flat_sections():
         builder.finalize()
 
 
+def planar_strip(directors=None, **sides):
+    """Return the force on a planar strip, which lies along x and rises at 0.5 m/s in water."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 5), Rectangle(**sides), Material(1e6, 1000.0), directors=directors)
+    force = forces.QuadraticResistive(0.0, 1.5, 1000.0)
+    builder.add_force(force)
+    return total(force, moving(builder.finalize().initial_state(), [0, 0, 0.5]))[0].tolist()
+
+
+def test_quadratic_drag_of_planar_strips():
+    """Resist by the side along y, on whichever of the two directors it lies; refuse sections that lie askew."""
+    expected = [0, 0, -0.5 * 1000 * 1.5 * 0.1 * 1e-2 * 0.5**2]
+    assert planar_strip(width=1e-2, height=1e-3) == pytest.approx(expected, abs=1e-12)
+    assert planar_strip(width=1e-2, height=1e-4) == pytest.approx(expected, abs=1e-12)
+    up, across = np.tile([0.0, 0.0, 1.0], (4, 1)), np.tile([0.0, 1.0, 0.0], (4, 1))
+    assert planar_strip(up, width=1e-2, height=1e-3) == pytest.approx(expected, abs=1e-12)
+    assert planar_strip(across, width=1e-3, height=1e-2) == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(InputError, match="planar robot whose rectangles have a side along y"):
+        planar_strip((up + across) / math.sqrt(2), width=1e-2, height=1e-3)
+
+
 def test_mass_damping_slows_every_mode_alike():
     """Damp C = rate M: all modes of a free rod decay alike, its spin, too."""
     model, state = rod(forces.MassDamping(3.0))

@@ -36,6 +36,7 @@ def robot_body(
     masses: Sequence[tuple[np.ndarray, Tensor]],
     stiff: bool,
     consistent: bool,
+    planar: bool,
     dtype: torch.dtype,
 ) -> tuple[Body, np.ndarray, Tensor]:
     """Return the body, how its joint edges average the constants of the rods (J, E), directors in float64.
@@ -46,6 +47,7 @@ def robot_body(
     masses : nodes and what is added to each of them [kg].
     stiff : where rods branch or meet shells, all edges resist bending and twisting against each other.
     consistent : masses are those of motion that is linear along edges and in triangles, not lumped at the nodes.
+    planar : the robot keeps to the x-z plane.
     """
     check_rods(points, rods.edges, where="robot")
     surface = shells.surface
@@ -64,6 +66,7 @@ def robot_body(
     springs = with_held(springs, held, rods.edges, len(framed))
     directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
     count = len(nodes)
+    radius, known = rods.radii_in_flow(along_rods, planar)
     mass = lumped_mass(rods, shells, masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype)
     body = Body(
         nodes=nodes,
@@ -77,20 +80,22 @@ def robot_body(
         clamps=clamped_parts(clamps, framed, held),
         part_names=_part_names(rods, shells),
         sections=rods.sections(),
+        radius_known=known,
         directors=directors,
         held_tangents=held_tangents,
         mass=mass,
         link_share=link_share(rods, shells, mass) if consistent else nodes.new_zeros(()),
+        edge_radius=radius,
         **_sizes(rods, shells, nodes),
     )
     return body.to(dtype), weights, directors
 
 
 def _sizes(rods: Rods, shells: Shells, nodes: Tensor) -> dict[str, Tensor]:
-    """Return lengths, areas, radii, angles and volumes of elements at rest, by the names that `Body` gives them."""
+    """Return lengths, areas, contact radii, angles and volumes of elements at rest, by their names in `Body`."""
     count, triangles = len(nodes), shells.surface.triangles
     volume = at_nodes(0.5 * rods.volume(), rods.edges, count) + at_nodes(shells.volume() / 3, triangles, count)
-    of_rods = {name: per_element(rods.constant(name), len(rods.edges)) for name in ("area", "radius", "contact_radius")}
+    of_rods = {name: per_element(rods.constant(name), len(rods.edges)) for name in ("area", "contact_radius")}
     return {
         **{f"edge_{name}": values for name, values in of_rods.items()},
         "edge_length": rods.length,

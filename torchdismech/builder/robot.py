@@ -451,6 +451,7 @@ class RobotBuilder:
             self._masses,
             stiff=self.joints == "stiff",
             consistent=self.mass == "consistent",
+            planar=self.planar,
             dtype=dtype,
         )
         if self.planar:

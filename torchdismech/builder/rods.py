@@ -20,6 +20,7 @@ from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body, Sections
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike_shapes
+from torchdismech.robot.plane import OUT_OF_PLANE
 
 __all__ = [
     "any_directors",
@@ -83,6 +84,25 @@ class Rods:
         circles = np.repeat([group.round for group in self.groups], [len(group.edges) for group in self.groups])
         arrays = {name: size.detach().cpu().numpy() for name, size in sizes.items()}
         return Sections(**arrays, round=circles.astype(bool))
+
+    def radii_in_flow(self, directors: Tensor, planar: bool) -> tuple[Tensor, np.ndarray]:
+        """Return half of the width (.., E) that flow across the edges meets [m], and of which edges that is known (E,).
+
+        Of a rectangle it depends on the direction of the motion in space. A planar robot moves across y, so flow meets
+        the side along y; where neither side is, it is not known, and half of the smaller side is returned.
+
+        Parameters
+        ----------
+        directors : d1 (E, 3), along the sections' height.
+        """
+        circles = self.sections().round
+        height, width, radius = (per_element(self.constant(n), len(self.edges)) for n in ("height", "width", "radius"))
+        if not planar:
+            return radius, circles
+        height_meets = torch.linalg.vector_norm(directors[:, [0, 2]], dim=-1) < OUT_OF_PLANE
+        known = height_meets | (directors[:, 1].abs() < OUT_OF_PLANE)
+        half = 0.5 * torch.where(height_meets, height, width)
+        return torch.where(known, half, radius), circles | known.numpy()
 
     def node_mass(self, n_nodes: int) -> Tensor:
         """Return the mass (.., N) that the rods give to nodes [kg]."""

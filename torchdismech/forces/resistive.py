@@ -147,17 +147,18 @@ _RESISTIVE = Loops("resistive forces", _resistive, _resistive_derivatives, 3)
 
 
 class QuadraticResistive(ElementForce):
-    """F = -1/2 rho l 2r [C_t |u_par| u_par + C_n |u_perp| u_perp] per edge, for Reynolds numbers of about 1 to 1000.
+    """F = -1/2 rho l b [C_t |u_par| u_par + C_n |u_perp| u_perp] per edge, for Reynolds numbers of about 1 to 1000.
 
-    u is the mean velocity of the edge's nodes, split along and across the edge; l its length, r its radius. Half of the
-    force acts on each node. Sections have to be round.
+    u is the mean velocity of the edge's nodes, split along and across the edge; l its length, b its width: the diameter
+    of round sections. Half of the force acts on each node. The width of a rectangle depends on the direction of motion
+    in space, so its sides count in planar robots only, which move in x and z: there b is the side along y.
 
     Parameters
     ----------
     tangential, normal : drag coefficients C_t, C_n, 0 or more: () or (B, 1); or of each edge, (E,) or (B, E).
     density : of the fluid [kg/m^3], likewise.
     explicit : see `Force`.
-    length : "rest": l is the edge's length at rest; "current": its present length. The width 2 r is that at rest
+    length : "rest": l is the edge's length at rest; "current": its present length. The width b is that at rest
         either way, while a rod that keeps its volume gets thinner as it gets longer: its area grows as sqrt(l), halfway
         between the two. So they are equally far from it, and the simpler one is the default.
 
@@ -165,8 +166,8 @@ class QuadraticResistive(ElementForce):
     ------
     InputError
         A coefficient or the density is below zero, is not finite, or has more than two dimensions; `length` is neither
-        of the two; on binding, a coefficient or the density is given for another number of edges, or a section is not
-        round.
+        of the two; on binding, a coefficient or the density is given for another number of edges, or a section is
+        a rectangle of a robot in space, or of a planar one and neither of its sides lies along y.
     """
 
     per_robot = not_negative = ("tangential", "normal", "density")
@@ -187,11 +188,12 @@ class QuadraticResistive(ElementForce):
         """Keep the edges' nodes; refuse coefficients of other edges."""
         super().bind(body)
         refuse_no_rods(body, "QuadraticResistive", ON_SHELLS)
-        flat = np.flatnonzero(~body.sections.round)
-        if len(flat):
+        unknown = np.flatnonzero(~body.radius_known)
+        if len(unknown):
             raise InputError(
-                f"QuadraticResistive: rod edge {flat[0]} has a rectangular section, whose width across the motion "
-                "depends on its direction; expected round sections. Resistive takes any"
+                f"QuadraticResistive: rod edge {unknown[0]} has a rectangular section, whose width across the motion "
+                "depends on its direction; expected round sections, or a planar robot whose rectangles have a side "
+                "along y. Resistive takes any"
             )
         for name in self.not_negative:
             refuse_other_count(getattr(self, name), f"{type(self).__name__}.{name}", body.n_edges, "rod edges")

@@ -136,6 +136,8 @@ class Body(nn.Module):
     surface : the triangles, their edges and hinges.
     part_names : how rod edges and triangles are called.
     sections : of the rod edges.
+    radius_known : (E,) bool, whether flow across a rod edge meets `edge_radius` however the robot moves: not so of
+        rectangles in space.
     mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
     directors : (A, 3) reference directors of the framed edges at rest.
     held_tangents : (H, 3) directions in which rods are held at rest.
@@ -143,7 +145,8 @@ class Body(nn.Module):
         that consistent masses couple their nodes by, see `Inertia`; zero for lumped masses.
     edge_length : (..., E) rest lengths of the rod edges [m].
     edge_area : (..., E) areas of their sections [m^2].
-    edge_radius : (..., E) radius of a circle that drag may use [m].
+    edge_radius : (..., E) half of the width that flow across the edges meets [m]: the radius of a circle; of a
+        rectangle of a planar robot half of the side along y, of others half of the smaller side.
     edge_contact_radius : (..., E) radius of the capsules that touch other things [m].
     shell_edge_length : (..., M) rest lengths of the triangles' edges [m].
     face_area : (..., F) rest areas of the triangles [m^2].
@@ -200,6 +203,7 @@ class Body(nn.Module):
         clamps: Sequence[Clamp],
         part_names: PartNames,
         sections: Sections,
+        radius_known: np.ndarray,
         directors: Tensor,
         held_tangents: Tensor,
         **sizes: Tensor,
@@ -212,7 +216,7 @@ class Body(nn.Module):
         self.springs = springs
         self.surface = surface
         self.held, self.clamps = held, tuple(clamps)
-        self.part_names, self.sections = part_names, sections
+        self.part_names, self.sections, self.radius_known = part_names, sections, radius_known
         self.register_buffer("nodes", nodes)
         self.register_buffer("directors", directors)
         self.register_buffer("held_tangents", held_tangents)

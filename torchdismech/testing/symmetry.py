@@ -202,6 +202,7 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
         clamps=(),
         part_names=called,
         sections=seen,
+        radius_known=body.radius_known[which],
         directors=directors,
         held_tangents=tangents,
         **sizes,

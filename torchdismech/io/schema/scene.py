@@ -100,7 +100,10 @@ class Resistive(Table):
 
     tangential: Annotated[NotNegative, PER_ROBOT] = Field(description="coefficient along the rod [Pa s; quadratic: 1]")
     normal: Annotated[NotNegative, PER_ROBOT] = Field(description="coefficient across the rod [Pa s; quadratic: 1]")
-    law: Literal["linear", "quadratic"] = Field(default="linear", description="how the force depends on the velocity")
+    law: Literal["linear", "quadratic"] = Field(
+        default="linear",
+        description="dependence on the velocity; quadratic: round sections, in planar robots rectangles, too",
+    )
     density: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="density of the fluid [kg/m^3]")
     length: Literal["rest", "current"] = Field(default="rest", description="which length of an edge counts")
 
