@@ -107,6 +107,14 @@ def draped(
     return Scene(arm, arm.initial_state(batch), (3, 6), torch.as_tensor(peak, dtype=torch.float64), begins, ends)
 
 
+def rough_incline(batch: int = 1, friction=0.8, stiffness=STIFFNESS, peak=40.0) -> Scene:
+    """Return scenario A'': as A', with six disks a section, on a face of 30 degrees that is rough enough to hold it.
+
+    It comes to rest, as tan 30 degrees = .58 is less than mu, and sticks with many plates until the chambers lift it.
+    """
+    return draped(30.0, 6, batch, friction, stiffness, peak)
+
+
 def two_spheres(batch: int = 1, friction=FRICTION, stiffness=STIFFNESS, peak=40.0) -> Scene:
     """Return scenario B: a shortening arm is pushed aside by a ball, then bends its tip against another."""
     x, y = 0.5, -math.sqrt(0.75)  # where chambers 7 and 8 bend the tip to

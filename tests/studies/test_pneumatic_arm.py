@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from studies.pneumatic_arm import ablation, pneumatic_arm
-from studies.pneumatic_arm.scenarios import draped, inclined_box, two_spheres
+from studies.pneumatic_arm.scenarios import draped, inclined_box, rough_incline, two_spheres
+from torchdismech import Control
+from torchdismech.constant_curvature import ArmIntegrator
 
 TIP = np.array([0.113, 0.0, -0.407])  # m, of scenario A at 2 s, from an earlier program with central differences
 
@@ -50,6 +52,30 @@ def test_draped_arm_bears_load_on_many_plates():
     trajectory = pneumatic_arm.run(scene, dt=1e-2, duration=0.8)
     assert trajectory.contact["penetration"].max() < 1e-6
     assert trajectory.contact["active"][-1, 0] >= 4
+
+
+def test_many_plates_stick_and_then_slide():
+    """Follow scenario A'': the arm falls, sticks on the face with many plates, and slides as it is lifted."""
+    trajectory = pneumatic_arm.run(rough_incline(), duration=1.4)
+    active, sticking, sliding = (trajectory.contact[name][:, 0] for name in ("active", "sticking", "sliding"))
+    # two plates bear nearly all; what each of those between has is hardly determined, and single ones may open or slide
+    at_rest = (trajectory.time > 0.35) & (trajectory.time < 0.95)
+    assert active[0] == 0 and (active[at_rest] >= 6).all() and (sticking[at_rest] >= 4).all()
+    lifted = trajectory.time > 1.25
+    assert (sticking[lifted] == 0).all() and (sliding[lifted] == 1).all()
+    assert trajectory.contact["penetration"].max() < 1e-6
+
+
+def test_plates_that_are_about_to_be_lifted():
+    """Step from where an arm of scenario A'' begins to leave the face; all starts of the interior point method fail."""
+    scene = rough_incline(friction=0.8783542, stiffness=230.6467)
+    q = [-0.0049403, 0.0069483, 0.0069483, 0.0024431, -0.0042095, -0.0042095, -0.0006979, -0.0006979, -0.0006979]
+    v = [-0.0020173, -0.002047, -0.002047, 0.0017567, 0.0017865, 0.0017865, 0.0064939, 0.0064939, 0.0064939]
+    force = torch.tensor([0, 0, 0, 1, 0, 0, 1, 0, 0], dtype=torch.float64) * 2.3263162
+    start = scene.arm.initial_state(1, q=torch.tensor(q, dtype=torch.float64))
+    start = start.replace(velocity=torch.tensor([v], dtype=torch.float64))
+    _, info = ArmIntegrator(2e-3).step(scene.arm, start, Control(force=force[None]), throw=True)
+    assert 1 <= info.contact["active"].item() <= 3
 
 
 @pytest.mark.slow

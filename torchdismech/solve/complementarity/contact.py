@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,6 +38,7 @@ CONES = ("second_order", "pyramid")
 STARTS = ((10.0, 0.1, 1), (1.0, 0.1, 2), (100.0, 0.1, 2), (1.0, 1.0, 4), (1000.0, 0.01, 4), (0.1, 1.0, 4))
 MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
 POLISHING = 60  # Newton iterations on the exact cone
+VISITS = 20_000  # of contacts, in the sweeps over a row that no start solves: some seconds
 RESUMING = 12  # from a guess: near ones take less, and from others it is better to begin anew
 
 
@@ -129,8 +130,8 @@ def solve_contact(
     The cone is first taken as a pyramid (Stewart and Trinkle; Anitescu and Potra), which makes it a linear
     complementarity problem; its solution is then polished by Newton's method on the exact cone, so that friction
     opposes the sliding velocity exactly. A row that fails starts again, from other first values and with its pyramid
-    turned to where the best impulses so far point, and finer. Rows do not influence each other, nor do contacts that
-    are not active.
+    turned to where the best impulses so far point, and finer; with "interior_point" its last attempt are sweeps as of
+    "gauss_seidel". Rows do not influence each other, nor do contacts that are not active.
 
     Solutions need not be unique: of redundant contacts only what they do together is determined.
 
@@ -201,18 +202,18 @@ def _solved(
 def _best(first: _Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     """Return the impulses (B, 3C) of least residual that all starts lead to, and the iterations (B,) of these.
 
-    A row is tried again, from the next start, until it is near enough; the first start is to come to its goal.
+    A row is tried again, by the next attempt, until it is near enough; the first attempt is to come to its goal.
     """
     residual, enough = law.residual(impulses), first.enough
     iterations = torch.zeros_like(enough, dtype=torch.long)
-    for k, start in enumerate(STARTS if first.way.method == "interior_point" else STARTS[:1]):
+    for k, (way, start) in enumerate(first.way.attempts(law.mu.shape[1])):
         rows = (residual > (enough if k else first.goal)).nonzero().flatten()
         if not len(rows):
             break
         if k and first.way.cone == "second_order":
             angle = torch.where((residual > enough)[:, None], _angle(impulses), angle)
         problem = first.problem.rows(rows)
-        attempt = _Attempt(problem, first.way, start, first.goal[rows], enough[rows])
+        attempt = _Attempt(problem, way, start, first.goal[rows], enough[rows])
         found, used = attempt.solved(angle[rows])
         iterations[rows] += used
         trial = impulses.index_copy(0, rows, found)
@@ -271,6 +272,21 @@ class _Way:
     regularisation: float
     tolerance: float
     limit: int  # of iterations from each start
+
+    def attempts(self, contacts: int) -> list[tuple[_Way, tuple[float, float, int]]]:
+        """Return the ways and starts of what is tried, one after the other, on problems of so many contacts.
+
+        Sweeps come last: they are slow, but arrive where redundant contacts are about to let go, at some of which
+        neither impulse nor velocity is far from zero, so that Newton's method on the exact cone stalls.
+        """
+        if self.method != "interior_point":
+            return [(self, STARTS[0])]
+        from_starts = [(self, start) for start in STARTS]
+        if self.cone == "pyramid":
+            return from_starts
+        limit = min(MAX_ITERATIONS["gauss_seidel"], VISITS // contacts)
+        sweeps = replace(self, method="gauss_seidel", limit=limit)
+        return [*from_starts, (sweeps, STARTS[0])]
 
 
 @dataclass(frozen=True)
