@@ -1,4 +1,4 @@
-"""A rod whose ends come together and then turn buckles and winds up: after the contortion of Py-DiSMech.
+"""A rod whose ends come together and then turn buckles and winds up: after an example of Py-DiSMech's code.
 
 The rod of 0.1 m sags and buckles as its left end comes closer by 15 mm, and coils as that end turns by one and a half
 turns. Turns cannot get lost: the twist of the material and the writhe of the centre line add up to the link, which

@@ -2,9 +2,9 @@
 
     python -m examples.plate.plate
 
-The plate of MAT-DiSMech's validation: 0.1 m square, 1 mm thick, steel. Its sides are clamped (`scene.toml`) or simply
-supported (`supported.toml`), and eight thicknesses are solved in one batch. The load q is the weight per area; plate
-theory (Timoshenko and Woinowsky-Krieger, 1959) gives for the centre
+The square plate among the examples of MAT-DiSMech's code: 0.1 m square, 1 mm thick, steel. Its sides are clamped
+(`scene.toml`) or simply supported (`supported.toml`), and eight thicknesses are solved in one batch. The load q is the
+weight per area; plate theory (Timoshenko and Woinowsky-Krieger, 1959) gives for the centre
 
     w = 0.001265 q a^4 / D  clamped,    w = 0.004062 q a^4 / D  simply supported
 

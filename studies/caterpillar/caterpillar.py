@@ -1,4 +1,4 @@
-r"""A caterpillar crawls on a floor by changing its lengths: after the caterpillar of MAT-DiSMech, with friction.
+r"""A caterpillar crawls on a floor by changing its lengths: after an example of MAT-DiSMech's code.
 
 Three feet of equal weight are joined by two segments whose rest lengths change in three moves: the front segment gets
 longer by a stroke s, then the rear one as the front one gets short again, then the rear one gets short as well. Each

@@ -1,4 +1,4 @@
-r"""An overhand knot is pulled tight: six rods in one batch, after the knot of MAT-DiSMech.
+r"""An overhand knot is pulled tight: six rods in one batch, after an example of MAT-DiSMech's code.
 
 A soft rod of 1 m, straight by nature, lies in a loose overhand knot,
 

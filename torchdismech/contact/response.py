@@ -113,8 +113,9 @@ class Potential(Response):
 class Penalty(Potential):
     r"""phi = k (log(1 + exp(-K1 d)) / K1)^2 with K1 = 15 / tolerance: a spring of stiffness 2 k with a smooth onset.
 
-    Bodies in contact overlap by what their load needs. Implicit contact model of Tong, Choi, Joo and Jawed (Discrete
-    Elastic Rods and Plates with contact, MAT-DiSMech eq. 25).
+    Bodies in contact overlap by what their load needs. Implicit contact model of Tong, Choi, Joo and Jawed, A
+    fully implicit method for robust frictional contact handling in elastic rods, Extreme Mech. Lett. 58, 101924, 2023
+    (MAT-DiSMech eq. 25).
     """
 
     def energy(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> Tensor:
