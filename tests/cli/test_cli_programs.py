@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from torchdismech import Trajectory, __version__
 from torchdismech.cli import app
-from torchdismech.errors import InputError
-from torchdismech.io.demo import FILES, copied_scene
+from torchdismech.io.demo import FILES, copied_scene, refuse_changed
 
 
 def call(*arguments, status: int = 0):
@@ -35,15 +34,23 @@ def test_the_demo_leaves_a_scene_and_a_run(tmp_path):
     assert Trajectory.load(folder / "demo.h5").batch == 64 and "next:" in said
 
 
-def test_the_demo_keeps_a_scene_that_was_changed(tmp_path):
-    """Refuse to write over a changed scene; do so when asked; make no difference where nothing was changed."""
-    scene = copied_scene(tmp_path, overwrite=False)
-    copied_scene(tmp_path, overwrite=False)
-    original = scene.read_text(encoding="utf-8")
-    scene.write_text(original + "\n# mine\n", encoding="utf-8")
-    with pytest.raises(InputError, match="changed"):
-        copied_scene(tmp_path, overwrite=False)
-    assert copied_scene(tmp_path, overwrite=True).read_text(encoding="utf-8") == original
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("options", [[], ["--overwrite"]])
+def test_the_demo_never_replaces_a_scene_that_was_changed(tmp_path, name, options):
+    """Refuse the folder before anything in it is written, whatever is to be replaced, and say how to run the scene."""
+    empty_trajectory(tmp_path / "demo.h5")
+    (tmp_path / name).write_bytes(b"# mine \xff\n")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    said = call("demo", "--out", tmp_path, "--steps", 1, *options, status=2).stderr
+    assert f"{name} is there already, changed" in said and f"simulate {tmp_path / FILES[0]}" in " ".join(said.split())
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_demo_runs_again_in_its_folder(tmp_path):
+    """Replace the run where it is asked for, as the scene was not changed."""
+    for options in ([], ["--overwrite"]):
+        call("demo", "--out", tmp_path, "--steps", 1, "--device", "cpu", *options)
+    assert refuse_changed(tmp_path) is None and copied_scene(tmp_path) == tmp_path / FILES[0]
 
 
 def test_a_second_demo_is_told_how_to_go_on(tmp_path):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from torchdismech.cli.ending import refusing
-from torchdismech.cli.options import Device, Overwrite
+from torchdismech.cli.options import Device
 from torchdismech.cli.runs import simulate
 
 __all__ = ["OTHERS_OPTIONS", "demo", "evaluate", "train"]
@@ -23,16 +23,19 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the scene, the run and the picture.")] = Path("demo"),
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps, in place of the scene's.")] = None,
     device: Device = "auto",
-    overwrite: Overwrite = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run and the picture, but never a scene that was changed.")
+    ] = False,
 ) -> None:
     """Simulate 64 rods of random stiffness: a scene to change, a run, a picture."""
-    from torchdismech.io.demo import copied_scene
+    from torchdismech.io.demo import copied_scene, refuse_changed
     from torchdismech.io.outputs import refuse_overwriting
     from torchdismech.trajectory.reading import is_trajectory
 
     run = out / "demo.h5"
+    refuse_changed(out)
     refuse_overwriting(run, overwrite, "trajectory", is_trajectory, "")  # here it cannot be resumed
-    scene = copied_scene(out, overwrite)
+    scene = copied_scene(out)
     simulate(scene, out=run, device=device, steps=steps, overwrite=overwrite)
     if importlib.util.find_spec("matplotlib") is None:
         print("no picture: that needs matplotlib, pip install 'torchdismech[view]'")

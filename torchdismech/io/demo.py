@@ -7,29 +7,51 @@ from pathlib import Path
 
 from torchdismech.errors import InputError
 
-__all__ = ["FILES", "copied_scene"]
+__all__ = ["FILES", "copied_scene", "refuse_changed"]
 
 FILES = ("scene.toml", "rod.txt")
 
 
-def copied_scene(folder: Path, overwrite: bool) -> Path:
-    """Return the scene of the demo, copied with the file that it names into a folder, where it can be changed.
+def refuse_changed(folder: Path) -> None:
+    """Refuse a folder in which a file has the name of one of the demo's and another content.
 
     Raises
     ------
     InputError
-        The folder cannot be written to, or one of the files is there, was changed, and shall not be replaced.
+        There is such a file, or one that cannot be read.
     """
     for name in FILES:
-        text = (files("torchdismech") / "demo" / name).read_text(encoding="utf-8")
+        path = folder / name
+        try:
+            changed = path.exists() and path.read_text(encoding="utf-8", errors="replace") != _text(name)
+        except OSError as error:
+            raise InputError(f"--out {folder}: {name} cannot be read: {error}; name another folder") from error
+        if changed:
+            raise InputError(
+                f"--out {folder}: {name} is there already, changed, and is not replaced: run your scene by "
+                f"torchdismech simulate {folder / FILES[0]}, or name another folder for the demo"
+            )
+
+
+def copied_scene(folder: Path) -> Path:
+    """Return the scene of the demo in a folder, where it can be changed; those of its files that are there stay.
+
+    Raises
+    ------
+    InputError
+        The folder cannot be written to.
+    """
+    for name in FILES:
         path = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not overwrite and path.read_text(encoding="utf-8") != text:
-                raise InputError(
-                    f"--out {folder}: {name} is there already, changed: name another folder, or pass --overwrite"
-                )
-            path.write_text(text, encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            if not path.exists():
+                path.write_text(_text(name), encoding="utf-8")
+        except OSError as error:
             raise InputError(f"--out {folder}: {name} cannot be written there: {error}; name another folder") from error
     return folder / FILES[0]
+
+
+def _text(name: str) -> str:
+    """Return what is in a file of the demo."""
+    return (files("torchdismech") / "demo" / name).read_text(encoding="utf-8")
