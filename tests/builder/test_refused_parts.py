@@ -1,6 +1,7 @@
 """What a builder is given by mistake, refused in the call that gives it."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from torch import nn
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, arc, forces, straight
-from torchdismech.contact import Sphere
+from torchdismech.contact import Obstacle, Penalty, SelfContact, Sphere
+from torchdismech.elastic import Dahl, ElasticTerm, LinearElastic
 
 SECTION, MATERIAL = Circle(2e-3), Material(1e6, 1000.0)
 
@@ -139,6 +141,40 @@ def test_objects_of_another_kind(name):
     call, message = OTHER_KINDS[name]
     with pytest.raises(InputError, match=message):
         call(rod())
+
+
+DENSITY = LinearElastic({"EA": 1.0})
+OBSTACLE = Obstacle(Sphere((0, 0, -1), 0.1), Penalty(1e3, 1e-3))
+# what may be added to a finished builder with a rod, each by the call that adds it
+LATER = {
+    "nodes": lambda builder: builder.add_nodes([[0.0, 0.0, 0.1]]),
+    "rod": lambda builder: builder.add_rod(straight((0, 0, 0), (0, 0, 0.3), 5), SECTION, MATERIAL),
+    "shell": lambda builder: builder.add_shell(np.eye(3), [[0, 1, 2]], 1e-3, MATERIAL),
+    "clamp": lambda builder: builder.clamp(nodes=[0], direction="rest"),
+    "add_mass": lambda builder: builder.add_mass([4], 1e-3),
+    "set_spring_stiffness": lambda builder: builder.set_spring_stiffness([[0, 1, 2]], EI1=1e-3),
+    "add_force": lambda builder: builder.add_force(forces.Gravity((0, 0, -9.81))),
+    "add_contact": lambda builder: builder.add_contact(OBSTACLE),
+    "add_contact ": lambda builder: builder.add_contact(SelfContact(Penalty(1e3, 1e-3))),
+    "add_term": lambda builder: builder.add_term(ElasticTerm("own", rod().finalize().terms[0].stencil, DENSITY, None)),
+    "add_energy": lambda builder: builder.add_energy("stretch", DENSITY),
+    "replace_energy": lambda builder: builder.replace_energy("stretch", DENSITY),
+    "add_dissipation": lambda builder: builder.add_dissipation("stretch", DENSITY),
+    "add_inelastic": lambda builder: builder.add_inelastic("stretch", Dahl({"EA": 1.0}, 1.0)),
+}
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_what_comes_after_the_model_is_warned_of(what):
+    """The model stayed as it was, without a word. One warning is enough, until there is another model."""
+    builder = rod()
+    builder.finalize()
+    with pytest.warns(UserWarning, match=f"^{what.strip()}: comes after finalize") as told:
+        LATER[what](builder)
+    assert len(told) == 1 and told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        builder.add_mass([4], 1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.complex64, "float32", float, None])

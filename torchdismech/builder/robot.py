@@ -131,6 +131,7 @@ class RobotBuilder:
         self._dissipations: list[tuple[str, Energy]] = []
         self._inelastic: list[tuple[str, str, Inelastic]] = []
         self._stiffened: list[tuple[np.ndarray, dict[str, Tensor]]] = []
+        self._model_made = False  # and nothing was added since
 
     @property
     def nodes(self) -> np.ndarray:
@@ -291,6 +292,7 @@ class RobotBuilder:
         else:
             selected = checked_indices(nodes, len(self._nodes), "clamp.nodes")
         self._clamps.append(ClampedNodes.of(selected, held, twist, direction, self.planar))
+        self._warn_of_model_made("clamp")
 
     def add_mass(self, nodes: Indices, mass: Number) -> None:
         """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices or a bool mask (N,)."""
@@ -302,6 +304,7 @@ class RobotBuilder:
                 "nodes with other masses take a call each"
             )
         self._masses.append((index, added))
+        self._warn_of_model_made("add_mass")
 
     def set_spring_stiffness(
         self, springs, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
@@ -324,11 +327,13 @@ class RobotBuilder:
         self._refuse_out_of_plane("set_spring_stiffness.", values)
         refuse_twice(self._stiffened, nodes, set(values))
         self._stiffened.append((nodes.astype(np.int64), values))
+        self._warn_of_model_made("set_spring_stiffness")
 
     def add_force(self, force: Force) -> None:
         """Add an external force."""
         refuse_other_kind("add_force", force, Force, "a force, such as forces.Gravity((0, 0, -9.81))")
         self._forces.append(force)
+        self._warn_of_model_made("add_force")
 
     def add_contact(self, contact: Obstacle | SelfContact) -> None:
         """Let the robot touch an obstacle, or its parts each other.
@@ -347,6 +352,7 @@ class RobotBuilder:
             self._forces.append(contact)
         else:
             self._self_contacts.append(contact)
+        self._warn_of_model_made("add_contact")
 
     def add_term(self, term: ElasticTerm) -> None:
         """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
@@ -354,6 +360,7 @@ class RobotBuilder:
         if term.name in {*STRAINS, *(t.name for t in self._terms)}:
             raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
         self._terms.append(term)
+        self._warn_of_model_made("add_term")
 
     def add_energy(self, name: str, energy: Energy, part: str | None = None) -> None:
         """Add an energy density to that of a term.
@@ -374,6 +381,7 @@ class RobotBuilder:
         if part == OWN:
             raise InputError(f"add_energy: {OWN!r} is the name of the term's own energy; choose another name")
         self._energies.append((name, part, energy))
+        self._warn_of_model_made("add_energy")
 
     def replace_energy(self, name: str, energy: Energy) -> None:
         """Put an energy density in place of the linear one of a term (see `add_energy`); what is added stays."""
@@ -382,6 +390,7 @@ class RobotBuilder:
         if name in self._replacements:
             raise InputError(f"replace_energy: the energy of {name} is replaced already; add the second by add_energy")
         self._replacements[name] = energy
+        self._warn_of_model_made("replace_energy")
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
         """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
@@ -390,6 +399,7 @@ class RobotBuilder:
         if name == "bend_twist":
             self._refuse_out_of_plane("add_dissipation: ", stiffnesses_in(dissipation))
         self._dissipations.append((name, dissipation))
+        self._warn_of_model_made("add_dissipation")
 
     def add_inelastic(self, name: str, law: Inelastic, part: str | None = None) -> None:
         """Let a term's material remember: `elastic.Dahl` (hysteresis), `elastic.Maxwell` (relaxation), or your own.
@@ -409,6 +419,7 @@ class RobotBuilder:
         if any((name, part) == (of, taken) for of, taken, _ in self._inelastic):
             raise InputError(f"add_inelastic: {name} has a law called {part!r} already; choose another name")
         self._inelastic.append((name, part, law))
+        self._warn_of_model_made("add_inelastic")
 
     def finalize(
         self,
@@ -417,7 +428,7 @@ class RobotBuilder:
         dtype: torch.dtype = torch.float64,
         device=None,
     ) -> Model:
-        """Return the model.
+        """Return the model, which what is added to the builder afterwards does not change.
 
         Parameters
         ----------
@@ -478,6 +489,7 @@ class RobotBuilder:
         if self.planar:
             refuse_fields_out_of_plane(forces, body)
         warn_of_thin_obstacles(model.obstacles)
+        self._model_made = True
         return model.to(device=device, dtype=dtype)
 
     def _check_planar(self) -> None:
@@ -518,6 +530,15 @@ class RobotBuilder:
         for name, part, law in self._inelastic:
             terms[name].add_inelastic(part, law)
 
+    def _warn_of_model_made(self, what: str) -> None:
+        """Warn, once, where something is added after a model was made, which lacks it."""
+        if self._model_made:
+            self._model_made = False
+            warn(
+                f"{what}: comes after finalize(), whose model does not change: add everything first, or make another "
+                f"model by finalize(); or, if that is meant, warnings.filterwarnings('ignore', '{what}: comes after')"
+            )
+
     def _join(self, points: np.ndarray, where: str) -> np.ndarray:
         """Add the points that are new and return the index of each.
 
@@ -540,4 +561,5 @@ class RobotBuilder:
             )
         numbers = len(self._nodes) + np.cumsum(fresh) - 1
         self._nodes = np.concatenate([self._nodes, points[fresh]])
+        self._warn_of_model_made(where)
         return np.where(fresh, numbers, index)
