@@ -55,6 +55,26 @@ def test_movies_and_pictures_are_no_names_of_trajectories(tmp_path, name, comman
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5"]
 
 
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_file_that_is_open_in_this_process_is_called_so(tmp_path, mode):
+    """It was called no trajectory, or cut off, so that a whole run looked lost. It loads once it is closed."""
+    path = tmp_path / "run.h5"
+    written(path, [0, 10]).close()
+    run = Trajectory.load(path)
+    with h5py.File(path, mode):
+        for ask in (lambda: Trajectory.load(path), lambda: run.save(path)):
+            with pytest.raises(InputError, match="run.h5: this process has it open already: close"):
+                ask()
+    assert_same(Trajectory.load(path), run)
+
+
+def test_a_run_loads_beside_a_file_that_is_open_without_a_lock(tmp_path):
+    """Do as the refusal of a file that is open advises."""
+    written(tmp_path / "run.h5", [0, 10]).close()
+    with h5py.File(tmp_path / "run.h5", "r", locking=False):
+        assert len(Trajectory.load(tmp_path / "run.h5").time) == 2
+
+
 def test_save_replaces_trajectories_alone(tmp_path):
     """Refuse to replace what is no trajectory, and leave it as it was; replace a run."""
     path, text = tmp_path / "run.h5", tmp_path / "precious.txt"

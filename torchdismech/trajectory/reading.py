@@ -33,19 +33,45 @@ __all__ = ["is_trajectory", "read"]
 BLOCK = 1 << 22  # bytes that are read at a time
 # h5py names no exceptions of its own: these are what damaged files make it raise
 UNREADABLE = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, MemoryError)
+OTHERWISE_OPEN = "flag values don't match"  # HDF5 says so of a file that is open with a lock and shall be without
 WHOLE_NUMBERS = ("step", "newton/iterations", "newton/iterations_max", "newton/status")
 PAUSE = 0.005  # s, before a state is read again that was written meanwhile
 
 
 def is_trajectory(path: Path) -> bool:
-    """Return whether the file has the parts of a trajectory; what is in them may be damaged."""
-    import h5py
+    """Return whether the file has the parts of a trajectory; what is in them may be damaged.
 
+    Raises
+    ------
+    InputError
+        This process has the file open already, so that there is no telling.
+    """
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with _opened(path) as file:
             return {"time", "step", "positions", "state", "topology"} <= set(file)
     except (OSError, RuntimeError):  # not HDF5, or too damaged to tell
         return False
+
+
+def _opened(path: Path) -> h5py.File:
+    """Return the file, open without a lock, so that a run can be looked at while it goes on.
+
+    Raises
+    ------
+    InputError
+        This process has the file open with a lock: HDF5 opens a file in one process in one way only.
+    """
+    import h5py
+
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        if OTHERWISE_OPEN not in str(error):
+            raise
+        raise InputError(
+            f"{path}: this process has it open already: close that h5py.File first, or open it there by "
+            "h5py.File(path, 'r', locking=False)"
+        ) from error
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -64,6 +90,8 @@ def read(path: Path) -> dict[str, Any]:
                 time.sleep(PAUSE)
     except Damaged as problem:
         raise InputError(f"{path}: is damaged, or no trajectory file: {problem}") from problem
+    except InputError:
+        raise  # it says already what is the matter
     except UNREADABLE as error:
         raise InputError(
             f"{path}: not a trajectory file, or cut off; expected one that `torchdismech simulate` or "
@@ -85,10 +113,7 @@ class _Torn(Exception):
 
 
 def _fields(path: Path) -> dict[str, Any]:
-    import h5py
-
-    # without a lock, so that a run can be looked at while it goes on
-    with h5py.File(path, "r", locking=False) as file:
+    with _opened(path) as file:
         members = Members(file, path.stat().st_size)
         checked = members.has("checksums")  # files of earlier versions have none
         kind = _kind_of_state(members)
