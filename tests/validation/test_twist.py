@@ -8,7 +8,8 @@ import pytest
 import scipy.optimize
 import torch
 
-from torchdismech import Circle, Control, Material, RobotBuilder, Static, straight
+from torchdismech import Circle, Control, Material, RobotBuilder, Static, rollout, straight
+from torchdismech.forces import PointMoment
 
 RADIUS, YOUNGS, LENGTH = 5e-3, 1e6, 1.0
 EI = YOUNGS * math.pi * RADIUS**4 / 4
@@ -179,3 +180,20 @@ def buckled(nodes: int, curvature: str = "half-way") -> float:
 def test_localised_helical_buckling(nodes, within):
     """Buckle into a localised helix of the depth that theory has for a long rod, of second order in the edges."""
     assert abs(buckled(nodes) / deepest_loop() - 1) < within
+
+
+def test_the_twist_of_rods_stands_before_that_of_held_tangents():
+    """Twist a rod by a torque T at its end, by T / GJ per length up to the middle of its last edge."""
+    length, torque, edges = 0.3, 1e-4, 20
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (length, 0, 0), edges + 1), Circle(2e-3), Material(1e7, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(PointMoment((torque, 0, 0), nodes=[edges]))
+    model = builder.finalize()
+    run = rollout(model, model.initial_state(), Static(), steps=1)
+    stiffness = 1e7 / (2 * (1 + 0.5)) * math.pi / 2 * 2e-3**4  # incompressible by default
+    expected = torque / stiffness * length / edges * (torch.arange(edges, dtype=torch.float64) + 0.5)
+    assert len(run.rod_edges) == edges and run.twist.shape[-1] == edges + 1
+    # the equilibrium is linear and exact for uniform twist: what is left is Newton's tolerance
+    assert torch.allclose(run.twist[-1, 0, :edges], expected, rtol=1e-8)
+    assert run.twist[-1, 0, edges] == 0

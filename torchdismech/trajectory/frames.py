@@ -114,7 +114,8 @@ class Trajectory:
     step, time : (T,) number of steps done and time [s]; row 0 is the initial state. Both go on where robots failed,
         also where all did: `state.time` (B,) says when the last good step of each robot ended.
     positions, velocities : (T, B, N, 3) of the nodes [m, m/s].
-    twist : (T, B, A) angles of the framed edges [rad]: rods' twist first, then joints', then mid-edge normals; of
+    twist : (T, B, A) angles of the framed edges [rad]: rods' twist first, `twist[..., :E]`, then joints', then mid-edge
+        normals, then those of held tangents, one for each rod edge at a node that a clamp holds with a direction; of
         chains of rigid elements the angles of their joints, of pneumatic arms the elongations of their chambers [m].
     iterations, iterations_max, residual, status : (T, B), as in `Frame`.
     energies : (T, B) [J] by name.
