@@ -95,13 +95,14 @@ def test_damage_shows(scene, tmp_path):
 
 
 def test_strains_are_drawn_or_missed_in_one_line(scene, tmp_path):
-    """Draw curves of strains; say how to ask for them where a run has none."""
+    """Draw curves of strains; say how scenes and Python ask for them where a run has none."""
     ran(scene, tmp_path / "run.h5")
     drawn = CliRunner().invoke(app, ["plot", str(tmp_path / "run.h5"), "--strains"])
     assert drawn.exit_code == 0 and (tmp_path / "run.png").stat().st_size > 10_000
     ran(scene, tmp_path / "none.h5", output__strains=False)
     missed = CliRunner().invoke(app, ["plot", str(tmp_path / "none.h5"), "--strains"])
     assert missed.exit_code == 2 and "--strains: the run has none" in missed.output
+    assert all(way in " ".join(missed.output.split()) for way in ("strains = true", "rollout(..., strains=True)"))
 
 
 def test_parts_of_a_batch_have_the_strains_of_the_whole():

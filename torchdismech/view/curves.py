@@ -101,7 +101,10 @@ def _strains(trajectory: Trajectory, robot: int) -> tuple[list[tuple[str, dict[s
     """Return curves by the labels of their axes, and the names of strains that are zero throughout, if not all are."""
     curves = _of_robot(trajectory.strains, robot)
     if not curves:
-        raise InputError("--strains: the run has none: ask for them by strains = true in [output] of the scene")
+        raise InputError(
+            "--strains: the run has none: ask for them before it, by strains = true in [output] of a scene, or by "
+            "rollout(..., strains=True)"
+        )
     there = {name: values for name, values in curves.items() if values.shape[1]}
     still = [name for name, values in there.items() if np.abs(values).max() <= STILL]
     still = [] if len(still) == len(there) else still
