@@ -50,6 +50,7 @@ offset = [0, -0.01, 0]
 area = 1e-5
 pressure_file = "p.csv"
 """
+DRAWN_FOR_TWO = '[batch]\nsize = 2\nrandomize = {{"{}" = {{values = [0.0, 0.1]}}}}'
 TABLES = {"pull.csv": "time, pull\n0, 0\n0.02, 0.002\n", "p.csv": "0, 0\n0.03, 6e3\n"}
 
 
@@ -140,6 +141,12 @@ randomize = {"tendon.0.tension" = {values = [0.0, 0.1, 0.2]}, "chamber.0.area" =
             '[batch]\nsize = 2\nrandomize = {"tendon.0.tension" = {values = [0.0, 0.1]}}',
             "there is no 'tendon' in the scene to be drawn",
         ),
+        (
+            BY_LENGTH + DRAWN_FOR_TWO.format("tendon.0.offset.2"),
+            "share it; of this table these may differ: stiffness, pretension, friction, slip_velocity",
+        ),
+        (CHAMBER + DRAWN_FOR_TWO.format("chamber.0.offset.1"), "share it; of this table these may differ: area"),
+        (CHAMBER + DRAWN_FOR_TWO.format("robot.nodes.0.0"), "all robots of a batch share their geometry"),
         ("[[tendon]]\nnodes = [1]\ntension = 1.0\n", "two points or more"),
         (CHAMBER + "pressure = 1.0", "exactly one of pressure or pressure_file"),
         (CHAMBER.replace("1e-5", "0.0"), "greater than 0|above 0|more than 0"),

@@ -95,20 +95,22 @@ def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
     """Return the key of a dotted name; the index of a table that stands alone may be left out."""
     key: list[str | int] = []
     value: Any = document
+    table: BaseModel = document
     for part in name.split("."):
         if isinstance(value, list) and value and isinstance(value[0], BaseModel) and not part.isdigit():
             if len(value) > 1:
-                table = ".".join(map(str, key))
+                several = ".".join(map(str, key))
                 raise SceneError(
-                    path, where, f"there are {len(value)} tables {table}: say which, as in {table}.0.{part}"
+                    path, where, f"there are {len(value)} tables {several}: say which, as in {several}.0.{part}"
                 )
             key.append(0)
             value = value[0]
+        table = value if isinstance(value, BaseModel) else table
         value = _entry(path, where, value, part, ".".join(map(str, key)))
         key.append(int(part) if part.isdigit() else part)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SceneError(path, where, f"expected the name of one number of the scene, got {_kind(value)}")
-    _check_per_robot(path, where, tuple(key))
+    _check_per_robot(path, where, tuple(key), table)
     return tuple(key)
 
 
@@ -134,11 +136,19 @@ def _kind(value: Any) -> str:
     return f"a list of {len(value)}: add an index" if isinstance(value, list) else repr(value)
 
 
-def _check_per_robot(path: Path, where: str, key: Key) -> None:
+def _check_per_robot(path: Path, where: str, key: Key, table: BaseModel) -> None:
+    """Refuse a number of a table that all robots share."""
     field = field_at(Document, key)
     if field is None or not per_robot(field):
-        reason = WHY_NOT.get(str(key[0]), "only physical numbers may differ from robot to robot, not indices and times")
+        reason = WHY_NOT.get(str(key[0]), f"all robots of a batch share it; {_what_may(table)}")
         raise SceneError(path, where, f"this number cannot differ from robot to robot: {reason}")
+
+
+def _what_may(table: BaseModel) -> str:
+    """Return which numbers of a table may differ from robot to robot, in words."""
+    fields = type(table).model_fields
+    given = [name for name, field in fields.items() if per_robot(field) and getattr(table, name) is not None]
+    return f"of this table these may differ: {', '.join(given)}" if given else "nothing of this table may differ"
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------
