@@ -21,6 +21,7 @@ MALFORMED = {
     "not toml": ("[robot\nfile = 1", "not TOML", "line 1"),
     "not text": (b"\xff\xfe\x00", "not a text file"),
     "empty": ("", "robot: missing"),
+    "config of a fit": ('name = "one"\n[data]\n[robot]\n[[stages]]\n', "is the config of a fit: expected a scene"),
     "table twice": ("[robot]\n[robot]\n", "not TOML"),
     "integer of 5000 digits": (f"a = {'9' * 5000}", "an integer has too many digits; expected numbers within 64 bits"),
     "integer of 4000 digits": (scene_text(batch=f"seed = {'9' * 4000}"), "batch.seed: expected less than"),

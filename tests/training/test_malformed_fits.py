@@ -1,9 +1,13 @@
 """Malformed configs of fits: each fault is named by its field, with what to write in its place."""
 
+from importlib.resources import files
+
 import pytest
 
 from torchdismech import InputError
-from training.config import load
+from torchdismech.io.schema.scene import Document
+from training.config import Config, load
+from training.config.config import OF_FITS, OF_SCENES
 
 GOOD = {
     "head": 'name = "one"',
@@ -12,6 +16,7 @@ GOOD = {
     "learned": '[constants]\nyoungs = { tensors = ["bend_twist.EI1"] }',
     "stages": '[[stages]]\nname = "first"\ntrain = ["constants"]\niterations = 3',
 }
+SCENE = (files("torchdismech") / "demo" / "scene.toml").read_text(encoding="utf-8")
 TERM_FIELDS = "kind, network, strain, replace, options"
 MALFORMED = {
     "term without kind": (
@@ -85,3 +90,25 @@ def test_good_fit_is_accepted(tmp_path):
     path = tmp_path / "fit.toml"
     path.write_text(text())
     assert load(path).name == "one"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    {
+        "a scene": ("rod.toml", SCENE, 'is a scene: expected the config of a fit, .*robot = {scene = "rod.toml"}'),
+        "a table": ("markers.csv", "time, x\n0, 1\n", r"expected the config of a fit, in TOML \(or .json\), no TOML: "),
+        "a broken one": ("fit.json", "{", r"expected the config of a fit, in TOML \(or .json\), no JSON: "),
+    }.values(),
+)
+def test_what_is_no_config_is_called_so(tmp_path, name, content, message):
+    """Say what came where a config is expected: one faulty field after the other helped nobody."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        load(tmp_path / name)
+
+
+def test_scenes_and_configs_are_told_apart():
+    """Know each by tables that the other has not."""
+    scene, fit = set(Document.model_fields), set(Config.model_fields)
+    assert scene >= OF_SCENES and not OF_SCENES & fit
+    assert fit >= OF_FITS and not OF_FITS & scene

@@ -33,6 +33,8 @@ __all__ = ["Config", "Constant", "Data", "Logging", "Loss", "Noise", "Robot", "S
 
 PositiveNumber = Annotated[float, Field(gt=1e-15, le=1e15)]
 
+OF_SCENES = {"rod", "shell", "environment", "clamp"}  # tables that scenes have, and configs of fits have not
+OF_FITS = {"data", "stages"}  # tables that every config of a fit has, and scenes have not
 OWN_FILES = ("config", "metrics", "certainty")  # .json in the folder of a run
 
 
@@ -350,9 +352,15 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
         tables = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "a number of thousands of digits" if "int_max_str_digits" in str(error) else error
-        raise InputError(f"{path}: no {path.suffix[1:].upper() or 'TOML'} that can be read: {reason}") from error
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise InputError(f"{path}: expected the config of a fit, in TOML (or .json), no {kind}: {reason}") from error
     if not isinstance(tables, dict):
         raise InputError(f"{path}: expected a table of fields, got {type(tables).__name__}")
+    if tables.keys() & OF_SCENES and not tables.keys() & OF_FITS:
+        raise InputError(
+            f"{path}: is a scene: expected the config of a fit, which names it: robot = {{scene = "
+            f'"{path.name}"}} (docs/training.md)'
+        )
     for setting in settings:
         _put(tables, setting)
     try:

@@ -41,6 +41,7 @@ from torchdismech.sparse import Pattern
 __all__ = ["Scene", "SceneError", "Setup", "load_scene", "read_geometry"]
 
 DEEPEST = 20  # tables and lists in each other; no key needs half of that
+OF_FITS = {"data", "stages"}  # tables of the configs of fits that scenes have not
 DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
 
 
@@ -280,6 +281,8 @@ def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
         ) from None
     if _depth(tables) > DEEPEST:
         raise SceneError(path, "", DEEP)
+    if tables.keys() >= OF_FITS:
+        raise SceneError(path, "", "is the config of a fit: expected a scene; torchdismech train takes it")
     return text, tables
 
 
