@@ -10,6 +10,8 @@ from torchdismech.geometry.checks import array_of
 
 __all__ = ["arc", "helix", "polygon_writhe", "straight"]
 
+WHOLE_TURN = 2 * np.pi * (1 + 1e-9)  # rad, rounded up: sums of parts of a turn may be a little more
+ROUNDING = 1e-14  # of a length: what is left of a part of it that is zero
 CLOSING_DISTANCE = 1e4  # m: where the rod is closed
 
 
@@ -20,8 +22,16 @@ def straight(start: ArrayLike, end: ArrayLike, nodes: int) -> np.ndarray:
 
 
 def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, nodes: int) -> np.ndarray:
-    """Return points (nodes, 3) on the arc of `start` turned about `axis` through `center` by `angle` [rad]."""
-    return helix(center, start, axis, angle, 0.0, nodes)
+    """Return points (nodes, 3) on the arc of `start` turned about `axis` through `center` by `angle` [rad].
+
+    Raises
+    ------
+    InputError
+        The angle is more than a turn, or what `helix` refuses.
+    """
+    if abs(turned := real_number(angle, "arc: angle")) > WHOLE_TURN:
+        raise InputError(f"arc: angle: expected a turn or less, -2 pi to 2 pi [rad], got {turned:g}: see math.radians")
+    return helix(center, start, axis, turned, 0.0, nodes)
 
 
 def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, height: float, nodes: int) -> np.ndarray:
@@ -31,6 +41,12 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
     ----------
     angle : of all turns together [rad]: n of them are 2 pi n; above 0 turns by the right hand.
     height : from the first point to the last, along the axis [m].
+
+    Raises
+    ------
+    InputError
+        The axis has no direction; points are more than half a turn apart, as `nodes` are too few for the turns; or
+        `start` is on the axis and nothing rises, so that all points are one.
     """
     count = whole_number(nodes, "nodes", least=2)
     direction, middle = array_of(axis, "helix: axis", float), array_of(center, "helix: center", float)
@@ -40,8 +56,17 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
     arm = array_of(start, "helix: start", float) - middle
     along = direction * (arm @ direction)
     radial = arm - along
-    turn = np.linspace(0.0, real_number(angle, "helix: angle"), count)[:, None]
-    rise = np.linspace(0.0, real_number(height, "helix: height"), count)[:, None]
+    turned = real_number(angle, "helix: angle")
+    if abs(turned) / (count - 1) > WHOLE_TURN / 2:
+        raise InputError(
+            f"helix: angle: {turned:g} rad in {count} points are {turned / (count - 1):.3g} rad from point to point, "
+            "more than half a turn: expected more nodes, or an angle in rad (see math.radians)"
+        )
+    risen = real_number(height, "helix: height")
+    if risen == 0 and np.linalg.norm(radial) <= ROUNDING * np.linalg.norm(arm):
+        raise InputError(f"helix: start: expected a point beside the axis through {center!r}, got {start!r} on it")
+    turn = np.linspace(0.0, turned, count)[:, None]
+    rise = np.linspace(0.0, risen, count)[:, None]
     spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
     return middle + along + spun + direction * rise
 
