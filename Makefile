@@ -37,7 +37,7 @@ help:
 	@echo "make benchmark-check the main ratios against their bars, in a few minutes; fails where one is missed"
 	@echo "make gpu-check       what a machine with a CUDA device is to be asked, in 8 minutes: out/gpu/gpu.md (GPU_CHECK_FLAGS)"
 	@echo "make venv            only make the virtual environment $(VENV)"
-	@echo "make clean           remove $(VENV) and what the targets above wrote"
+	@echo "make clean           remove $(VENV), caches and the site; the folders demo, $(RUNS) and out stay"
 	@echo ""
 	@echo "PYTHON=python3.12    which Python makes the environment (3.11 or newer)"
 	@echo "PIP_FLAGS='...'          more options for pip, e.g. an index with CPU builds of torch (on Linux without a GPU"
@@ -145,4 +145,4 @@ gpu-check: $(VENV)/with-dev
 	$(BIN)/python -m benchmarks.gpu $(GPU_CHECK_FLAGS)
 
 clean:
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo site docs/generated
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis site docs/generated
