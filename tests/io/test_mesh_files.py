@@ -119,6 +119,14 @@ def test_polygons_are_cut_into_triangles(tmp_path, suffix, parts):
     assert (area > 0).all() and abs(area.sum() - 2.25) < 1e-15
 
 
+def test_nodes_of_no_triangle_are_called_so(tmp_path):
+    """Name them as what they are also in a format whose nodes may be apart by noise."""
+    mesh = trimesh.Trimesh(np.concatenate([SQUARE, [[2, 0, 0], [3, 0, 0]]]), HALVES, process=False)
+    mesh.export(tmp_path / "spare.glb")
+    with pytest.raises(InputError, match="2 of 6 nodes belong to no triangle: node 4, 5"):
+        read_mesh(tmp_path / "spare.glb")
+
+
 def test_stl_text_is_read_and_its_nodes_merged(tmp_path):
     """Read a text stl, merge nodes at exactly the same place (-0 is 0), and refuse those that noise keeps apart."""
     mesh = rectangle(0.1, 0.06, 0.02)
@@ -130,6 +138,11 @@ def test_stl_text_is_read_and_its_nodes_merged(tmp_path):
     path.write_text(stl_text([SQUARE[HALVES[0]], np.where(SQUARE == 0, -0.0, SQUARE)[HALVES[1]]]))
     assert len(read_mesh(path).nodes) == 4
     path.write_text(stl_text([SQUARE[HALVES[0]], SQUARE[HALVES[1]] + [1e-12, 0, 0]]))
+    with pytest.raises(InputError, match="none of the 2 triangles shares a side with another"):
+        read_mesh(path)
+    halves = SQUARE[HALVES]
+    halves[1][HALVES[1] == HALVES[0][0]] += [1e-12, 0, 0]  # one corner of the two that are shared: the other one holds
+    path.write_text(stl_text(list(halves)))
     with pytest.raises(InputError, match="none of the 2 triangles shares a side with another"):
         read_mesh(path)
     corners = mesh.nodes[mesh.triangles]

@@ -18,7 +18,7 @@ import numpy as np
 
 from torchdismech.errors import InputError, shown, warn
 from torchdismech.geometry.checks import LARGE
-from torchdismech.geometry.mesh_checks import check_mesh
+from torchdismech.geometry.mesh_checks import check_mesh, check_triangles
 from torchdismech.io.dismech import NUMBER, Geometry
 
 __all__ = ["READ_SUFFIXES", "WRITE_SUFFIXES", "read_mesh", "write_mesh"]
@@ -64,11 +64,10 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     if not len(triangles):
         raise InputError(f"{path}: the file holds no triangles; expected a triangle mesh")
     if suffix in MERGED:
-        nodes, triangles = _merged(nodes, triangles)
+        nodes, triangles = check_triangles(*_merged(nodes, triangles), where=str(path))
+        _refuse_cracks(path, nodes, triangles)  # first: it says why parts touch in a corner alone
     check_mesh(nodes, triangles, where=str(path))
-    if suffix in MERGED:
-        _refuse_cracks(path, nodes, triangles)
-    else:
+    if suffix not in MERGED:
         _refuse_repeated_nodes(path, nodes)
     _warn_of_millimetres(path, scale * np.ptp(nodes, axis=0).max())
     return Geometry(scale * nodes, np.zeros((0, 2), dtype=np.int64), triangles)
@@ -295,6 +294,7 @@ def _refuse_cracks(path: Path, nodes: np.ndarray, triangles: np.ndarray) -> None
     lengths = np.linalg.norm(nodes[sides[:, 1]] - nodes[sides[:, 0]], axis=1)
     shortest = np.full(len(nodes), np.inf)
     np.minimum.at(shortest, sides.reshape(-1), np.repeat(lengths, 2))
+    shortest[np.isinf(shortest)] = 0.0  # nodes of no triangle are near to none; they are refused for themselves
     from scipy.spatial import KDTree  # takes a tenth of a second to import
 
     distance, neighbour = (found[:, 1] for found in KDTree(nodes).query(nodes, k=2))
