@@ -60,6 +60,14 @@ MALFORMED = {
         "simulation.unstable: expected 'leave', 'report' or 'fail'",
     ),
     "beta in Euler": (scene_text(simulation="dt = 0.01\nduration = 0.1\nbeta = 0.25"), "simulation: beta belongs to"),
+    "gamma below 1/2": (
+        scene_text(simulation=GOOD["simulation"] + '\nintegrator = "newmark"\ngamma = 0.4'),
+        "simulation: Newmark: expected 1/2 <= gamma <= 1 and gamma <= 2 beta, got beta=0.25, gamma=0.4",
+    ),
+    "beta below gamma / 2": (
+        scene_text(simulation=GOOD["simulation"] + '\nintegrator = "newmark"\nbeta = 0.2'),
+        "simulation: Newmark: expected 1/2 <= gamma <= 1 and gamma <= 2 beta, got beta=0.2, gamma=0.5",
+    ),
     "no iteration": (scene_text(simulation=GOOD["simulation"] + "\nmax_iterations = 0"), "simulation.max_iterations:"),
     "tolerance above 1": (
         scene_text(simulation=GOOD["simulation"] + "\nrelative_tolerance = 1.0"),

@@ -51,15 +51,26 @@ class Newmark(Integrator):
     Parameters
     ----------
     dt : step [s].
-    beta, gamma : beta > 0; gamma = 1/2 is second order, gamma > 1/2 damps.
+    beta, gamma : 1/2 <= gamma <= 1 and gamma <= 2 beta, which makes the method stable at any step (Hughes, The Finite
+        Element Method, 1987, 9.2); gamma = 1/2 is second order, gamma > 1/2 damps.
     options : the other parameters of `Integrator`.
+
+    Raises
+    ------
+    InputError
+        The method is not stable at every step: with gamma < 1/2 it gains energy in each, however short, and with
+        2 beta < gamma in those that are too long for the fastest vibration of the mesh.
     """
 
     def __init__(self, dt: float, beta: float = 0.25, gamma: float = 0.5, **options):
         super().__init__(dt, **options)
         beta, gamma = real_number(beta, "Newmark: beta"), real_number(gamma, "Newmark: gamma")
-        if not (beta > 0 and 0 <= gamma <= 1):
-            raise InputError(f"Newmark: expected beta > 0 and 0 <= gamma <= 1, got beta={beta}, gamma={gamma}")
+        if not 0.5 <= gamma <= min(1, 2 * beta):
+            raise InputError(
+                f"Newmark: expected 1/2 <= gamma <= 1 and gamma <= 2 beta, got beta={beta}, gamma={gamma}. "
+                "Vibrations grow at any dt if gamma < 1/2, and unless dt is short if 2 beta < gamma. Take beta=0.25, "
+                "gamma=0.5, which do not damp, or beta=0.3025, gamma=0.6, which do"
+            )
         self.beta, self.gamma = beta, gamma
         velocity = (gamma / beta, 1 - gamma / beta, 1 - gamma / (2 * beta))
         acceleration, order = (1 / beta, -1 / beta, 1 - 1 / (2 * beta)), 2 if gamma == 0.5 else 1

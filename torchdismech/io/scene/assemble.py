@@ -106,7 +106,8 @@ def build_integrator(scene: Scene) -> SteppingMethod:
     common |= {"dt": simulation.dt, "max_substeps": most}
     if simulation.integrator == "newmark":
         given = {name: getattr(simulation, name) for name in ("beta", "gamma")}
-        return Newmark(**common, **{name: value for name, value in given.items() if value is not None})
+        with naming(scene.path, ("simulation",)):
+            return Newmark(**common, **{name: value for name, value in given.items() if value is not None})
     if simulation.integrator == "bdf2":
         return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
     return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
