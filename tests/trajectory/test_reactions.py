@@ -1,5 +1,7 @@
 """What clamps exert on robots, stored with the frames of a run."""
 
+import math
+
 import h5py
 import pytest
 import torch
@@ -20,6 +22,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import HalfSpace, Obstacle, Penalty
+from torchdismech.elastic import Dahl
 from torchdismech.io.run import run_scene
 from torchdismech.io.scene import load_scene
 from torchdismech.rigid import Radau, RigidChain
@@ -130,6 +133,39 @@ def test_what_is_not_known_is_no_number():
     assert not run.failed.any() and bool(run.reactions["clamp0"][-1].isnan().all())
     run = rollout(model, model.initial_state(), ImplicitEuler(0.01, max_iterations=1), 1, schedule, reactions=True)
     assert run.failed.all() and bool(run.reactions["clamp0"][-1].isnan().all())
+
+
+def test_equilibria_tell_reactions_however_the_load_grew():
+    """Store the moment that holds a quarter of a circle, whose load `Static` divides by itself, or as it is told."""
+    length, radius, youngs = 0.4, 5e-3, 1e6
+    moment = youngs * math.pi * radius**4 / 4 * math.pi / 2 / length
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (length, 0, 0), 21), Circle(radius), Material(youngs, 1200.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(forces.PointMoment((0, -moment, 0), nodes=[20]))
+    model = builder.finalize()
+    _, info = Static().step(model, model.initial_state())
+    assert info.substeps.tolist() == [2]
+    for load_steps in (1, 3):
+        run = rollout(model, model.initial_state(), Static(load_steps=load_steps), 1, reactions=True)
+        # 1e-7: the residual is 1e-8 of the load, and a moment at a node acts by way of the edges there
+        assert float(run.reactions["clamp0"][-1, 0, 4]) == pytest.approx(moment, rel=1e-7)
+
+
+@pytest.mark.parametrize("load_steps", [1, 2])
+def test_reactions_of_what_remembers(load_steps):
+    """Hold a rod with inner friction, loaded anew in two shares: friction is that at the end of the way."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 11), Circle(5e-3), Material(1e6, 1200.0))
+    builder.clamp(nodes=[0], direction="rest")
+    stiffness = dict.fromkeys(("EI1", "EI2", "GJ"), 5e-4)
+    builder.add_inelastic("bend_twist", Dahl(stiffness, 2.0))
+    builder.add_force(forces.PointForce([10], (0, 0, 0.02)))
+    model = builder.finalize()
+    loaded, _ = Static().step(model, model.initial_state())
+    run = rollout(model, loaded, Static(load_steps=load_steps), 1, reactions=True)
+    # 1e-8: the tolerance of a step as a part of its load; from the state before the last step friction is 1e-2 off
+    assert float(run.reactions["clamp0"][-1, 0, 2]) == pytest.approx(-0.02, rel=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ class SteppingMethod(ABC):
 
     scheme: Scheme
     takes_constraints = False  # whether contact may be a constraint
+    reactions_after_parts = False  # whether `reactions` holds for steps that were taken in parts, too
     step_evaluations = 4  # that a step is expected to take: 3 for rods that move smoothly, 4.5 for shells
 
     def __init__(

@@ -79,6 +79,7 @@ class Static(SteppingMethod):
     """
 
     takes_constraints = True
+    reactions_after_parts = True
     scheme = AT_REST
 
     def __init__(
@@ -97,6 +98,14 @@ class Static(SteppingMethod):
         self.load_steps, self.unstable = whole_number(load_steps, "load_steps"), unstable
         self.step_evaluations = 10 * self.load_steps
         self.any_balance = False  # whether the search takes saddles, too, in place of going down the potential
+
+    def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
+        """Return the force [N] and torque [N m] that each clamp exerts at the equilibrium `after` (B, C, 6).
+
+        As `SteppingMethod.reactions`, but whatever the shares and parts in which the load grew: all of it acts there,
+        and what materials remember of the way stands in that state. `before` does not count.
+        """
+        return super().reactions(model, after, after, control)
 
     def _warn_of(self, saddles: Tensor, unknown: list[str]) -> None:
         """Name the robots (B,) that are at an equilibrium, but not at a minimum, and why ways down are unknown."""

@@ -101,7 +101,7 @@ def rollout(
     strains : store the strains of all terms with each frame, too, as `Model.strains` gives them.
     reactions : store what each clamp exerts on its robot in the last step before each frame, as
         `integrator.reactions` gives it. Not a number where that is not known: before the first step, of robots that
-        failed, and of steps that were taken in parts.
+        failed, and of steps in time that were taken in parts (`max_substeps`).
     """
     steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
     switches = {"progress": progress, "throw": throw, "strains": strains, "reactions": reactions}
@@ -296,9 +296,9 @@ def _unknown_reactions(model: Any, integrator: Any, state: BatchState) -> Mappin
 
 
 def _reactions(model: Any, integrator: Any, taken: _Taken, running: Tensor) -> Mapping[str, Tensor]:
-    """Return what clamps exerted in the last step on robots (B,) that run and took the step undivided."""
-    exerted = integrator.reactions(model, taken.before, taken.state, taken.control)
-    return _by_clamp(exerted, running & (taken.info.substeps == 1))  # steps are taken one by one then
+    """Return what clamps exerted in the last step on robots (B,) that run, where that is known."""
+    exerted = integrator.reactions(model, taken.before, taken.state, taken.control)  # steps are taken one by one then
+    return _by_clamp(exerted, running & (integrator.reactions_after_parts | (taken.info.substeps == 1)))
 
 
 def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
