@@ -35,7 +35,7 @@ def settled(model, parts=1):
 def test_derivatives(frame):
     """Match differences over all dofs, where anchors are not where the edges are."""
     per_robot = torch.tensor([[1.0, -2.0, 0.5], [0.3, 0.7, -1.1]], dtype=torch.float64)
-    model = rod(PointMoment(per_robot, nodes=[3, 20], frame=frame), edges=20, section=Rectangle(0.01, 0.006))
+    model = rod(PointMoment(per_robot[:, None], nodes=[3, 20], frame=frame), edges=20, section=Rectangle(0.01, 0.006))
     rest, moved = model.rest_state(2), trial_state(model.body, model.frames, 2)
     state = rest.replace(q=moved.q, velocity=moved.velocity)  # anchors at rest, edges where chance puts them
     check_force(model.forces[0], model, state).raise_if_failed()
@@ -137,6 +137,31 @@ def test_point_forces_may_differ_from_node_to_node():
     assert found.abs().sum() == forces.sum()
 
 
+ROWS = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("load", "given", "of_each"),
+    [
+        (lambda rows: PointForce([3, 5], rows), "PointForce.force", r"node is shape \(1, 2, 3\), force\[None\]"),
+        (lambda rows: LineLoad(rows, edges=[3, 5]), "LineLoad.load", "edge is a LineLoad each"),
+        (lambda rows: LineLoad(rows, sides=[[3, 4], [6, 7]]), "LineLoad.load", "side is a LineLoad each"),
+        (lambda rows: PointMoment(rows, nodes=[3, 5]), "PointMoment.moment", "node is a PointMoment each"),
+        (lambda rows: PointMoment(rows, edges=[3, 5]), "PointMoment.moment", "edge is a PointMoment each"),
+    ],
+)
+def test_as_many_loads_as_places_are_refused_unless_they_are_those_of_robots(load, given, of_each):
+    """Refuse (2, 3) on two places; take (2, 1, 3) as a load of each robot, the same on both."""
+    with pytest.raises(InputError, match=rf"{given}: shape \(2, 3\) for 2 .* is shape \(2, 1, 3\), .*{of_each}"):
+        rod(load(ROWS))
+    both, alone = rod(load(ROWS[:, None])), [rod(load(row)) for row in ROWS]
+    assert both.batch == 2
+    found = both.forces[0](both.rest_state(2), None)
+    for robot, model in enumerate(alone):
+        assert torch.equal(found[robot], model.forces[0](model.rest_state(1), None)[0])
+    assert rod(load(torch.cat([ROWS, ROWS]))).batch == 4  # as many as there are robots alone
+
+
 def test_refusals():
     """Name what does not fit."""
     for arguments, named in (
@@ -152,7 +177,7 @@ def test_refusals():
         (PointMoment((0, 0, 1), edges=[20]), "indices 0 to 19"),
         (LineLoad((0, 0, 1), edges=[20]), "indices 0 to 19"),
         (LineLoad((0, 0, 1), sides=[[1, 2, 3]]), r"expected pairs of nodes \(k, 2\)"),
-        (PointForce([1, 2], torch.zeros(1, 3, 3)), r"expected shape \(3,\), \(B, 3\), \(1, 2, 3\) or"),
+        (PointForce([1, 2], torch.zeros(1, 3, 3)), r"expected shape \(3,\), \(B, 3\), \(B, 1, 3\), \(1, 2, 3\) or"),
     ):
         with pytest.raises(InputError, match=named):
             rod(force)

@@ -94,3 +94,16 @@ def test_numbers_broadcast():
     assert numbers.scalar(("rod", 1, "youngs"), 5.0) == 5.0
     assert numbers.vector(("environment", "gravity"), [1.0, 0.0, -9.0]).tolist() == [[1, 0, -1], [1, 0, -2]]
     assert numbers.vector(("point_force", 0, "force"), [1.0, 0.0, -9.0]).tolist() == [1, 0, -9]
+
+
+def test_loads_of_as_many_robots_as_places(load):
+    """Draw a load of each of two robots that acts on two nodes, on two edges: it is not one of each place."""
+    loads = (
+        "[[point_force]]\nnodes = [2, 4]\nforce = [0, 0.01, 0]\n[[line_load]]\nedges = [1, 2]\nload = [0, 0, 0.1]\n"
+        "[[moment]]\nnodes = [2, 4]\nmoment = [0, 1e-3, 0]\n[batch]\nsize = 2\n[batch.randomize]\n"
+        '"point_force.0.force.1" = {values = [1, 2]}\n"line_load.0.load.2" = {values = [3, 4]}\n'
+        '"moment.0.moment.1" = {values = [5, 6]}\n'
+    )
+    point, line, moment = load(GOOD + loads).build().model.forces[-3:]
+    assert point.force[:, 1].tolist() == [1, 2] and line.load[:, 2].tolist() == [3, 4]
+    assert moment.moment[:, 1].tolist() == [5, 6]

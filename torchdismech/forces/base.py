@@ -12,7 +12,18 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import real
 
-__all__ = ["Force", "acting", "check_interval", "number", "refuse_below_zero", "refuse_no_rods", "scalar", "vector"]
+__all__ = [
+    "Force",
+    "acting",
+    "check_interval",
+    "number",
+    "refuse_below_zero",
+    "refuse_no_rods",
+    "refuse_unclear",
+    "scalar",
+    "vector",
+    "vector_on_each",
+]
 
 # s, and of the time: by how much times, which are sums of steps, may be off a start or stop
 ROUNDING = {torch.float64: 1e-9, torch.float32: 3e-5}
@@ -174,6 +185,29 @@ def vector(value, what: str) -> Tensor:
     if tensor.shape[-1:] != (3,) or tensor.dim() > 2:
         raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(tensor.shape)}")
     return tensor
+
+
+def vector_on_each(value, what: str) -> tuple[Tensor, bool]:
+    """Return a vector that acts on each of some places alike, (3,) or (B, 3), and whether it came as (B, 1, 3)."""
+    tensor = number(value, what)
+    of_robots = tensor.dim() == 3 and tensor.shape[1] == 1
+    return vector(tensor[:, 0] if of_robots else tensor, what), of_robots
+
+
+def refuse_unclear(load: Tensor, count: int, place: str, what: str, one_of_each: str) -> None:
+    """Refuse a load (k, 3) on k places of a kind, which may be meant as one of each place or as one of each robot.
+
+    Parameters
+    ----------
+    place : what it acts on, a word such as "node".
+    one_of_each : how a load of each place is written.
+    """
+    if count > 1 and load.shape == (count, 3):
+        raise InputError(
+            f"{what}: shape ({count}, 3) for {count} {place}s may mean a vector of each {place} or of each robot. Of "
+            f"each robot, the same on all {place}s, is shape ({count}, 1, 3), {what.split('.')[1]}[:, None]; of each "
+            f"{place} is {one_of_each}"
+        )
 
 
 def refuse_no_rods(body: Body, what: str, instead: str = "add a rod to it") -> None:

@@ -9,7 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, check_interval, number, refuse_no_rods, scalar, vector
+from torchdismech.forces.base import (
+    Force,
+    acting,
+    check_interval,
+    number,
+    refuse_no_rods,
+    refuse_unclear,
+    scalar,
+    vector,
+    vector_on_each,
+)
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
@@ -70,8 +80,14 @@ class PointForce(Force):
     Parameters
     ----------
     nodes : node indices, or a bool mask (N,).
-    force : (3,) or (B, 3) [N], on each of the nodes; or (1, k, 3) or (B, k, 3), for each of the k nodes its own.
+    force : (3,), (B, 3) or (B, 1, 3) [N], on each of the nodes; or (1, k, 3) or (B, k, 3), for each of the k nodes its
+        own.
     start, stop : [s].
+
+    Raises
+    ------
+    InputError
+        (k, 3) for k nodes, more than one: it may be meant as (k, 1, 3), for k robots, or as (1, k, 3).
     """
 
     constant = True
@@ -82,8 +98,10 @@ class PointForce(Force):
         super().__init__()
         self.nodes = nodes
         given = number(force, "PointForce.force")
-        of_each = given.dim() == 3 and given.shape[-1] == 3
-        self.force = nn.Parameter(given if of_each else vector(given, "PointForce.force"), requires_grad=False)
+        self._of_robots = False
+        if given.dim() != 3 or given.shape[1] == 1 or given.shape[2] != 3:
+            given, self._of_robots = vector_on_each(given, "PointForce.force")
+        self.force = nn.Parameter(given, requires_grad=False)
         self.start, self.stop = check_interval(start, stop, "PointForce")
 
     def bind(self, body: Body) -> None:
@@ -91,9 +109,11 @@ class PointForce(Force):
         super().bind(body)
         index = checked_indices(self.nodes, body.n_nodes, "PointForce.nodes")
         count = len(index)
-        if self.force.dim() == 3 and self.force.shape[1] != count:
-            shapes = f"(3,), (B, 3), (1, {count}, 3) or (B, {count}, 3)"
+        if self.force.dim() == 3 and self.force.shape[1:] != (count, 3):
+            shapes = f"(3,), (B, 3), (B, 1, 3), (1, {count}, 3) or (B, {count}, 3)"
             raise InputError(f"PointForce.force: expected shape {shapes}, got {tuple(self.force.shape)}")
+        if not self._of_robots:
+            refuse_unclear(self.force, count, "node", "PointForce.force", f"shape (1, {count}, 3), force[None]")
         self.register_buffer("_index", torch.as_tensor(index), persistent=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
@@ -110,10 +130,15 @@ class LineLoad(Force):
 
     Parameters
     ----------
-    load : (3,) or (B, 3) [N/m].
+    load : (3,), (B, 3) or (B, 1, 3) [N/m], the same on all lines.
     edges : indices of rod edges, or a bool mask (E,).
     sides : (k, 2) pairs of nodes, such as sides of triangles along a shell's border.
     start, stop : [s], see `base.acting`.
+
+    Raises
+    ------
+    InputError
+        (k, 3) for k lines, more than one: loads of k robots are (k, 1, 3), one of each line takes a force each.
     """
 
     constant = True
@@ -132,7 +157,8 @@ class LineLoad(Force):
         super().__init__()
         if (edges is None) == (sides is None):
             raise InputError("LineLoad: give either edges or sides")
-        self.load = nn.Parameter(vector(load, "LineLoad.load"), requires_grad=False)
+        given, self._of_robots = vector_on_each(load, "LineLoad.load")
+        self.load = nn.Parameter(given, requires_grad=False)
         self.edges, self.sides = edges, sides
         self.start, self.stop = check_interval(start, stop, "LineLoad")
 
@@ -149,6 +175,9 @@ class LineLoad(Force):
             if len(shape) != 2 or shape[1] != 2:
                 raise InputError(f"LineLoad.sides: expected pairs of nodes (k, 2), got shape {shape}")
             ends = index.reshape(-1, 2)
+        if not self._of_robots:
+            place = "side" if self.edges is None else "edge"
+            refuse_unclear(self.load, len(ends), place, "LineLoad.load", "a LineLoad each")
         self.register_buffer("_ends", torch.as_tensor(ends), persistent=False)
 
     def forward(self, state: State, control: Control) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, check_interval, refuse_no_rods, vector
+from torchdismech.forces.base import Force, acting, check_interval, refuse_no_rods, refuse_unclear, vector_on_each
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.material_frames import MaterialFrames, cross_matrix, outer
@@ -32,11 +32,17 @@ class PointMoment(Force):
 
     Parameters
     ----------
-    moment : (3,) or (B, 3) [N m]: in "world" axes x, y, z, or in "material" ones: about the directors m1 and m2 of the
-        section and the tangent of the edge. EI2 resists the first, EI1 the second, GJ the third.
+    moment : (3,), (B, 3) or (B, 1, 3) [N m]: in "world" axes x, y, z, or in "material" ones: about the directors m1 and
+        m2 of the section and the tangent of the edge. EI2 resists the first, EI1 the second, GJ the third.
     nodes, edges : indices of nodes, or of rod edges, or a bool mask of all; on each of them the whole moment.
     frame : "world" or "material".
     start, stop : [s].
+
+    Raises
+    ------
+    InputError
+        (k, 3) for k nodes or edges, more than one: moments of k robots are (k, 1, 3), one of each place takes a force
+        each.
     """
 
     per_robot = ("moment",)
@@ -60,7 +66,8 @@ class PointMoment(Force):
             raise InputError("PointMoment: give either nodes or edges")
         if frame not in FRAMES:
             raise InputError(f"PointMoment.frame: expected 'world' or 'material', got {frame!r}")
-        self.moment = nn.Parameter(vector(moment, "PointMoment.moment"), requires_grad=False)
+        given, self._of_robots = vector_on_each(moment, "PointMoment.moment")
+        self.moment = nn.Parameter(given, requires_grad=False)
         self.nodes, self.edges = nodes, edges
         self.frame, (self.start, self.stop) = frame, check_interval(start, stop, "PointMoment")
 
@@ -81,9 +88,11 @@ class PointMoment(Force):
         refuse_no_rods(body, "PointMoment")
         if self.edges is not None:
             index = checked_indices(self.edges, body.n_edges, "PointMoment.edges")
+            self._refuse_unclear(len(index), "edge")
             return index, np.ones(len(index))
         assert self.nodes is not None  # one of the two was given
         index = checked_indices(self.nodes, body.n_nodes, "PointMoment.nodes")
+        self._refuse_unclear(len(index), "node")
         around = [np.flatnonzero((body.rod_edges == node).any(1)) for node in index]
         bare = [int(node) for node, found in zip(index, around, strict=True) if not len(found)]
         if bare:
@@ -91,6 +100,10 @@ class PointMoment(Force):
                 f"PointMoment.nodes: no rod ends at or passes node {bare[0]}: nothing takes a moment there"
             )
         return np.concatenate(around), np.concatenate([np.full(len(found), 1 / len(found)) for found in around])
+
+    def _refuse_unclear(self, count: int, place: str) -> None:
+        if not self._of_robots:
+            refuse_unclear(self.moment, count, place, "PointMoment.moment", "a PointMoment each")
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n)."""

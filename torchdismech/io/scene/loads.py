@@ -36,16 +36,21 @@ def external_forces(scene: Scene) -> list[forces.Force]:
         found.append(_resistive(numbers, environment.resistive))
     found += _on_triangles(scene)
     for k, load in enumerate(scene.document.point_force):
-        force = numbers.vector(("point_force", k, "force"), load.force)
+        force = _of_robots(numbers.vector(("point_force", k, "force"), load.force))
         found.append(forces.PointForce(load.nodes, force, load.start, load.stop))
     for k, line in enumerate(scene.document.line_load):
-        load_of_line = numbers.vector(("line_load", k, "load"), line.load)
+        load_of_line = _of_robots(numbers.vector(("line_load", k, "load"), line.load))
         found.append(forces.LineLoad(load_of_line, line.edges, line.sides, line.start, line.stop))
     for k, turning in enumerate(scene.document.moment):
-        moment = numbers.vector(("moment", k, "moment"), turning.moment)
+        moment = _of_robots(numbers.vector(("moment", k, "moment"), turning.moment))
         where = (turning.nodes, turning.edges, turning.frame, turning.start, turning.stop)
         found.append(forces.PointMoment(moment, *where))
     return found
+
+
+def _of_robots(load: torch.Tensor) -> torch.Tensor:
+    """Return a load (3,), or one of each robot (B, 3) as (B, 1, 3), which can mean nothing else."""
+    return load.unsqueeze(1) if load.dim() == 2 else load
 
 
 def _refuse_no_rods(scene: Scene) -> None:
