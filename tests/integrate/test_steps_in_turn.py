@@ -1,6 +1,8 @@
 """Steps that compiled code takes in turn: what Python would take, wherever they are handed back to it."""
 
+import ctypes
 import dataclasses
+import signal
 import sys
 import warnings
 
@@ -212,6 +214,28 @@ def test_errors_of_what_is_called_back_are_raised():
     steps = StepsInTurn(StepCalls(CallTable([fails])), VaryingRows(), VaryingRows(), [])
     with pytest.raises(ZeroDivisionError, match="once"):
         steps.taken(0, 2)
+
+
+RAISE = ctypes.CDLL(None)["raise"]
+
+
+def test_signals_before_what_is_called_back_has_begun_are_raised(monkeypatch):
+    """Raise what the handler of a signal does that comes while compiled code is about to call Python; print nothing."""
+    printed, worked = [], []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    signalled = CompiledCall(RAISE, (signal.SIGINT,))
+    steps = StepsInTurn(StepCalls(CallTable([signalled, lambda: worked.append(1)])), VaryingRows(), VaryingRows(), [])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            steps.taken(0, 2)
+        assert not printed and not worked
+        heard = []
+        signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+        assert steps.taken(0, 3) == (3, Ended.ALL_TAKEN)  # a handler that raises nothing ends nothing
+        assert heard == [signal.SIGINT] * 3 and len(worked) == 3 and not printed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_interrupts_before_what_is_called_back_has_begun_are_raised(monkeypatch):

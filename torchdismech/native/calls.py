@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchdismech.native.compiled import Unavailable, library
 from torchdismech.native.taping import taped
+from torchdismech.system.interrupts import answer_held
 
 __all__ = ["CallTable", "CompiledCall", "InTurn", "compiled_call", "unless_all"]
 
@@ -88,6 +89,8 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
 class _CalledBack:
     """Work in Python, to be called by compiled code; `call` returns whether no error was raised.
 
+    Signals that are held back are answered before the work.
+
     Parameters
     ----------
     raised : takes errors, as compiled code could not pass them on.
@@ -99,6 +102,7 @@ class _CalledBack:
 
     def _done(self) -> int:
         try:
+            answer_held()
             self._work()
         except BaseException as error:
             self._raised.append(error)
@@ -136,8 +140,8 @@ class CallTable:
     def raise_errors(self, unexpected: int) -> None:
         """Raise what work in Python raised, where compiled code ended at the function of this address.
 
-        An interrupt that came before that work had begun is heard by nobody but the function that returned: ctypes
-        prints it.
+        An interrupt by another thread that came before that work had begun is heard by nobody but the function that
+        returned: ctypes prints it. Signals are to be held back in these calls.
         """
         if self._raised:
             raise self._raised.pop()

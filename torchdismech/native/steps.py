@@ -18,6 +18,7 @@ from torch import Tensor
 from torchdismech.native.calls import CallTable
 from torchdismech.native.compiled import library
 from torchdismech.native.strided import Rows, Untabled, carried_out, place_of
+from torchdismech.system.interrupts import held_back
 
 __all__ = ["EachStep", "Ended", "StepCalls", "StepsInTurn", "VaryingRows"]
 
@@ -151,7 +152,7 @@ class StepsInTurn:
     def taken(self, first: int, count: int) -> tuple[int, Ended]:
         """Take the steps from number `first` up to `count`; return the number of the first that is left, and why."""
         if self._calls_back:  # operations of torch, on numbers alone
-            with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+            with held_back(), torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
                 reached = self._take(first, count, self._ended.ctypes.data)
             for table in self._calls_back:
                 table.raise_errors(int(self._ended[1]))

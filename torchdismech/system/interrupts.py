@@ -14,9 +14,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 
-__all__ = ["Stopped", "end_if_asked", "held_back", "ignore", "install", "raising", "say_at_the_end", "sentence"]
+__all__ = [
+    "Stopped",
+    "answer_held",
+    "end_if_asked",
+    "held_back",
+    "ignore",
+    "install",
+    "raising",
+    "say_at_the_end",
+    "sentence",
+]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WORDS = {signal.SIGINT: "stopped by the keyboard", signal.SIGTERM: "stopped by SIGTERM"}
@@ -41,6 +52,9 @@ class _Process:
     outcome = "nothing was written"
     raises = False
     asked: int | None = None  # the signal that came
+
+    def __init__(self) -> None:
+        self.held: list[Callable[[], object]] = []  # answers to signals that came while they were held back
 
 
 _process = _Process()
@@ -86,20 +100,28 @@ def held_back() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # no signal gets here
         yield
         return
-    came: list[int] = []
+    own: list[Callable[[], object]] = []
     before: dict[int, Callable[[int, FrameType | None], object]] = {}
     for each in SIGNALS:
-        handler = signal.getsignal(each)
-        if callable(handler):
-            before[each] = handler
-            signal.signal(each, lambda number, _: came.append(number))
+        found = signal.getsignal(each)
+        if callable(found):
+            before[each] = found
+            signal.signal(each, lambda number, _: own.append(partial(before[number], number, None)))
+    outer, _process.held = _process.held, own
     try:
         yield
     finally:
-        for number, answer in before.items():
-            signal.signal(number, answer)
-    for number in came:
-        before[number](number, None)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _process.held = outer
+    for answer in own:
+        answer()
+
+
+def answer_held() -> None:
+    """Answer the signals that the block around holds back, at a place where what that raises is passed on."""
+    if _process.held and threading.current_thread() is threading.main_thread():
+        _process.held.pop(0)()
 
 
 def end_if_asked() -> None:
