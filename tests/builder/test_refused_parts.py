@@ -218,3 +218,29 @@ def test_folds_are_those_of_the_robot():
     builder.add_rod([[0, 0, 0], [0.2, 0, 0], [0.1, 0, 0]], SECTION, MATERIAL)
     with pytest.raises(InputError, match=r"^robot: the edges \(0, 1\) and \(1, 2\) fold back"):
         builder.finalize()
+
+
+@pytest.mark.parametrize(
+    ("clamp", "why"),
+    [
+        ({"nodes": [0]}, "give both nodes of an edge, axes or a direction"),
+        ({"nodes": [0, 2]}, "give both nodes of an edge, axes or a direction"),
+        ({"nodes": [0, 1], "twist": False}, "twist=False no edge; give axes or a direction"),
+    ],
+)
+def test_clamps_that_hold_nothing(clamp, why):
+    """Refuse a clamp without axes that has no edge to hold, or is not to hold any."""
+    builder = rod()
+    builder.clamp(nodes=[4])
+    builder.clamp(axes="", **clamp)
+    with pytest.raises(InputError, match=f"clamp: number 1, of the nodes {clamp['nodes'][0]}.* holds nothing: .*{why}"):
+        builder.finalize()
+
+
+@pytest.mark.parametrize("clamp", [{"nodes": [0, 1]}, {"nodes": [0], "direction": "rest", "twist": False}])
+def test_clamps_without_axes(clamp):
+    """Take the twist of an edge alone, and a direction alone."""
+    builder = rod()
+    builder.clamp(axes="", **clamp)
+    model = builder.finalize()
+    assert bool(model.free[: 3 * 5].all()) and int((~model.free).sum()) > 0

@@ -125,6 +125,11 @@ MALFORMED = {
     "clamp across two numbers": (scene_text(clamp="nodes = [0]\nnormal = [0, 1]"), "clamp.0.normal: expected"),
     "clamp of nothing": (scene_text(clamp='axes = "xyz"'), "clamp.0: expected exactly one of nodes or box"),
     "clamp along w": (scene_text(clamp='nodes = [0]\naxes = "xw"'), "clamp.0.axes: expected a subset of"),
+    "clamp of a twist that there is not": (
+        scene_text(clamp='nodes = [0]\naxes = ""'),
+        "clamp: number 0, of the nodes 0, holds nothing",
+        "give both nodes of an edge",
+    ),
     "clamp that holds nothing": (scene_text(clamp='nodes = [0]\naxes = ""\ntwist = false'), "clamp.0:", "nothing"),
     "box inside out": (
         scene_text(clamp="box = {min = [1, 0, 0], max = [0, 0, 0]}"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, warn
+from torchdismech.errors import InputError, listed, warn
 from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.geometry.frames import transported, unit
 from torchdismech.geometry.topology import Held, Springs
@@ -34,6 +34,11 @@ ALIKE = 1e-9  # rad: directions nearer to each other than this are one
 ROUNDING = 1e-12  # of the components of unit vectors
 # rad: a direction differs by no more than this from the tangent of a rod, beside what the rod's own curvature explains
 CLOSE = 1e-2
+NO_EDGE = "twist=False no edge; give axes or a direction, or leave the clamp out"
+NO_TWIST = (
+    "twist is that of edges whose two nodes are both in the clamp, of rods and of shells with bending 'midedge': there "
+    "is none; give both nodes of an edge, axes or a direction"
+)
 
 
 @dataclass(frozen=True)
@@ -224,12 +229,18 @@ def with_held(springs: Springs, held: Held, rod_edges: np.ndarray, first: int) -
 
 
 def clamped_parts(clamps: Sequence[ClampedNodes], framed_edges: np.ndarray, held: Held) -> list[Clamp]:
-    """Return what each clamp holds of the framed edges (A - H, 2), and which held tangents are its own."""
+    """Return what each clamp holds of the framed edges (A - H, 2), and which held tangents are its own.
+
+    Refused are clamps that hold nothing.
+    """
     parts = []
     for k, clamp in enumerate(clamps):
         own = np.flatnonzero(held.clamps == k)
         between = np.flatnonzero(np.isin(framed_edges, clamp.nodes).all(1))
         framed = np.concatenate([between, len(framed_edges) + own]) if clamp.twist else own[:0]
+        if not (clamp.held.shape[-2] or len(framed) or len(own)):
+            named = f"clamp: number {k}, of the nodes {listed(clamp.nodes.tolist())}, holds nothing"
+            raise InputError(f"{named}: axes='' is no place, and {NO_TWIST if clamp.twist else NO_EDGE}")
         parts.append(Clamp(clamp.nodes, framed, own))
     return parts
 

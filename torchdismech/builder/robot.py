@@ -266,7 +266,8 @@ class RobotBuilder:
 
         Parameters
         ----------
-        axes : which components are fixed; by default "xyz", without `along` and `normal`.
+        axes : which components are fixed; by default "xyz", without `along` and `normal`; "" is none, for clamps of the
+            twist or a direction alone. What holds nothing is refused when the model is built.
         twist : also fix the angle of edges whose two nodes are both in this set, the twist of rods and the mid-edge
             normals of shells (without it a shell is hinged there); with a direction, the twist of rods at the nodes.
         direction : "rest": rods have at these nodes the tangent of the rest shape, each edge there its own; or a
