@@ -49,6 +49,23 @@ def test_bad_beginnings_are_refused_by_key(load, tmp_path, text, problem):
     assert problem in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("clamp", "keys"),
+    [
+        (CLAMP, "velocity = [1, 0, 0]\nnodes = [0, 1]"),
+        ('[[clamp]]\nnodes = [4]\naxes = "xz"\n', "velocity = [1, 0, 2]\nnodes = [4]"),
+        ("[[clamp]]\nnodes = [4]\nalong = [1, 0, 1]\n", "velocity = [0, 2, 0]\nnodes = [4]"),
+    ],
+)
+def test_velocities_of_what_clamps_hold_are_refused(load, clamp, keys):
+    """Refuse a velocity that moves nothing; take one of zero, and one of all nodes, of which others move."""
+    with pytest.raises(InputError, match="initial: thrown: clamps hold all that this velocity moves"):
+        load(FREE + clamp + f"[initial]\n{keys}\n").build()
+    velocity, nodes = keys.split("\n")
+    for taken in (velocity, f"velocity = [0, 0, 0]\n{nodes}"):
+        load(FREE + clamp + f"[initial]\n{taken}\n").build()
+
+
 def test_triangles_without_an_area_are_refused(load):
     """Refuse shells that begin where they have no normals, or where forces on them are not finite."""
     sheet = "[robot]\nnodes = [[0, 0, 0], [1, 0, 0], [0, 1, 0]]\ntriangles = [[0, 1, 2]]\n"

@@ -1,12 +1,16 @@
 """[[move]], [actuation] and [[point_force]]: what changes while a scene runs."""
 
 import math
+import warnings
 
 import pytest
 import torch
 
 from tests.io.rod_scenes import CLAMP, GOOD, ROBOT, ROD, SIMULATION, run
 from torchdismech import InputError, rollout
+from torchdismech.cli.runs import check
+from torchdismech.io.run import run_scene
+from torchdismech.io.scene.idle import warn_of_idle
 
 
 def control_at(scene, *times: float):
@@ -128,3 +132,33 @@ def test_point_force_acts_between_its_times(load):
     # 0.5 N for 0.01 s each step; Newton leaves at most its tolerance, 1e-8 N for 0.01 s a step
     expected = torch.tensor([0, 0, 0.005, 0.01, 0.01, 0.01], dtype=torch.float64)
     torch.testing.assert_close(momentum, expected, rtol=0, atol=1e-9)
+
+
+LATE = {
+    "point_force": "nodes = [2]\nforce = [0.5, 0, 0]\n",
+    "line_load": "edges = [2]\nload = [0.5, 0, 0]\n",
+    "moment": "nodes = [2]\nmoment = [0, 0, 1e-3]\n",
+    "move": "nodes = [0, 1]\nvelocity = [0, 0.1, 0]\n",
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_begins_after_the_end_is_warned_of(load, name):
+    """Name the table, its start and the end, where a run is taken to the end; not where it begins in time."""
+    table = f"[[{name}]]\n{LATE[name]}start = "
+    late = load(GOOD + table + "0.05\n")
+    assert late.document.simulation.duration == 0.05
+    with pytest.warns(UserWarning, match=rf"{name}.0.start: \[\[{name}\]\] begins at 0.05 s, and the run ends at 0.05"):
+        warn_of_idle(late)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_idle(load(GOOD + table + "0.049\n"))
+
+
+def test_runs_and_checks_warn_of_what_begins_after_the_end(load, tmp_path):
+    """Say it in a run, and before one."""
+    scene = load(GOOD + "[[point_force]]\nnodes = [2]\nforce = [0.5, 0, 0]\nstart = 100\n")
+    with pytest.warns(UserWarning, match="begins at 100 s, and the run ends at 0.05 s: it never acts; times are in s"):
+        run_scene(scene, scene.build(), tmp_path / "run.h5")
+    with pytest.warns(UserWarning, match="begins at 100 s"):
+        check(scene.path)

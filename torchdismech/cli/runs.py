@@ -159,6 +159,7 @@ def check(
     from torchdismech.io.scene import load_scene
     from torchdismech.io.scene.assemble import build_integrator, build_model
     from torchdismech.io.scene.controller import build_controller
+    from torchdismech.io.scene.idle import warn_of_idle
     from torchdismech.io.scene.initial import initial_state
     from torchdismech.io.scene.motions import build_schedule
 
@@ -169,6 +170,7 @@ def check(
     state = initial_state(loaded, model)
     controller = build_controller(loaded, model, state, schedule, run_code=False)
     warn_of_overlap(model.obstacles, state)
+    warn_of_idle(loaded)
     print(table(what_will_run(loaded, model, state, build_integrator(loaded), controller)))
     if springs:
         print("\nspring: node before, centre, node after")

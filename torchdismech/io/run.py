@@ -17,6 +17,7 @@ from torchdismech.control.protocol import answered, begun
 from torchdismech.errors import SimulationError, Status
 from torchdismech.io.resume import attributes, earlier_run
 from torchdismech.io.scene import Scene, Setup
+from torchdismech.io.scene.idle import warn_of_idle
 from torchdismech.model.appearance import Appearance
 from torchdismech.robot.state import State
 from torchdismech.runs.rollout import rollout
@@ -63,6 +64,8 @@ def run_scene(
         before = None if resume is None else earlier_run(scene, setup, resume, rows, force_resume)
         at = _Standing(setup.state) if before is None else _Standing.at_the_end_of(before, rows, setup.state.q.device)
         first = at.step
+        if processes.writes:
+            warn_of_idle(scene)
         _refuse_first_step(setup, at)
         # by all steps of the scene: a run that is resumed is compiled where one in one go would be
         setup.integrator.compile_for(setup.model, setup.state, setup.steps)

@@ -389,7 +389,8 @@ class Model(nn.Module):
     ) -> State:
         """Return a state whose nodes, or some of them, move as a rigid body, with the acceleration of that.
 
-        Frames turn along; clamped dofs are at rest. Planar robots refuse to leave their plane.
+        Frames turn along; clamped dofs are at rest. Planar robots refuse to leave their plane, and velocities of
+        nothing but clamped dofs are refused.
 
         Parameters
         ----------
@@ -400,7 +401,13 @@ class Model(nn.Module):
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
         if self.in_plane is not None:
             self.in_plane.refuse_velocity("thrown", moving)
-        return self.accelerated(state.replace(velocity=self.unknowns.with_held(moving, 0.0)))
+        velocities = self.unknowns.with_held(moving, 0.0)
+        if bool(moving.any()) and not bool(velocities.any()):
+            raise InputError(
+                "thrown: clamps hold all that this velocity moves, so nothing moves; take other nodes, or another "
+                "direction (clamps are moved by Control.pose or clamped_q, in scenes by [[move]])"
+            )
+        return self.accelerated(state.replace(velocity=velocities))
 
     def released(self, state: State, before: Model, control: Control | None = None) -> State:
         """Return the state of a robot that was built with more clamps as one of this model, which lets go.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech.elastic.inelastic import internal_count
 from torchdismech.io.scene.contacts import refuse_overlap
 from torchdismech.io.scene.files import reading
-from torchdismech.io.scene.refusals import SceneError
+from torchdismech.io.scene.refusals import SceneError, naming
 from torchdismech.io.schema.initial import Initial
 from torchdismech.io.tables import read_rows
 from torchdismech.model import Model
@@ -57,7 +57,8 @@ def initial_state(scene: Scene, model: Model) -> State:
     else:
         center = None if table.center is None else _vector(scene, state, "center")
         turn = _vector(scene, state, "angular_velocity")
-        state = model.thrown(state, _vector(scene, state, "velocity"), turn, center, table.nodes)
+        with naming(scene.path, (KEY,)):
+            state = model.thrown(state, _vector(scene, state, "velocity"), turn, center, table.nodes)
     if table.moved and not bool(state.finite().all()):
         robot = int((~state.finite()).nonzero()[0])
         problem = f"forces on robot {robot} are not finite where it begins: a triangle or an edge has no size there"
