@@ -224,6 +224,15 @@ def test_what_cannot_be_resumed_is_refused(scene, tmp_path):
     assert "no such file" in call("simulate", scene, "--resume", out, status=2).stderr
 
 
+def test_equilibria_are_not_resumed(scene, tmp_path):
+    """Say of an equilibrium that there is no more of it, not that there are steps to be had."""
+    scene.write_text(SCENE.replace("dt = 0.01\nduration = 0.25", 'integrator = "static"'))
+    out = tmp_path / "run.h5"
+    simulate(scene, out)
+    said = call("simulate", scene, "--resume", out, "--no-progress", status=2).stderr
+    assert "has the equilibrium already: nothing to do; run the scene without --resume" in said and "steps" not in said
+
+
 def test_runs_of_arms_are_not_resumed_by_scenes(scene, tmp_path):
     """Refuse the run of a pneumatic arm, whose state is no robot's of a scene, also where it is forced."""
     from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm

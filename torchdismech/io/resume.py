@@ -54,6 +54,11 @@ def earlier_run(scene: Scene, setup: Setup, path: Path, rows: slice, force: bool
         _refuse_changes(scene, setup, path, before, rows)
     _refuse_misfit(scene, setup, path, before)
     if before.state_step >= setup.steps:
+        if scene.document.simulation.integrator == "static":
+            raise InputError(
+                f"{path}: has the equilibrium already: nothing to do; run the scene without --resume to find it anew, "
+                "or begin another scene from it by [initial] trajectory"
+            )
         raise InputError(
             f"{path}: has {before.state_step} steps already and the scene asks for {setup.steps}: "
             "nothing to do; raise simulation.duration or --steps"
