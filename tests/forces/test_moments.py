@@ -162,6 +162,16 @@ def test_as_many_loads_as_places_are_refused_unless_they_are_those_of_robots(loa
     assert rod(load(torch.cat([ROWS, ROWS]))).batch == 4  # as many as there are robots alone
 
 
+def test_places_before_loads_are_refused_in_words():
+    """Say which comes first where nodes and edges are given in the order of `PointForce`."""
+    with pytest.raises(
+        InputError, match=r"moment: expected shape .*, got \(1,\); the moment comes first, then its nodes"
+    ):
+        PointMoment([20], (0, 1e-3, 0))
+    with pytest.raises(InputError, match=r"load: expected shape .*, got \(2,\); the load comes first, then its edges"):
+        LineLoad([3, 4], (0, 0, 1.0))
+
+
 def test_refusals():
     """Name what does not fit."""
     for arguments, named in (

@@ -179,19 +179,19 @@ def refuse_below_zero(tensor: Tensor, what: str) -> None:
         raise InputError(f"{what}: expected 0 or more, got {float(tensor.min()):g}")
 
 
-def vector(value, what: str) -> Tensor:
-    """Return a parameter that is one vector, (3,) or (B, 3)."""
+def vector(value, what: str, hint: str = "") -> Tensor:
+    """Return a parameter that is one vector, (3,) or (B, 3); `hint` ends what is said of other shapes."""
     tensor = number(value, what)
     if tensor.shape[-1:] != (3,) or tensor.dim() > 2:
-        raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(tensor.shape)}")
+        raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(tensor.shape)}{hint}")
     return tensor
 
 
-def vector_on_each(value, what: str) -> tuple[Tensor, bool]:
+def vector_on_each(value, what: str, hint: str = "") -> tuple[Tensor, bool]:
     """Return a vector that acts on each of some places alike, (3,) or (B, 3), and whether it came as (B, 1, 3)."""
     tensor = number(value, what)
     of_robots = tensor.dim() == 3 and tensor.shape[1] == 1
-    return vector(tensor[:, 0] if of_robots else tensor, what), of_robots
+    return vector(tensor[:, 0] if of_robots else tensor, what, hint), of_robots
 
 
 def refuse_unclear(load: Tensor, count: int, place: str, what: str, one_of_each: str) -> None:

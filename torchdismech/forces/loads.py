@@ -157,7 +157,7 @@ class LineLoad(Force):
         super().__init__()
         if (edges is None) == (sides is None):
             raise InputError("LineLoad: give either edges or sides")
-        given, self._of_robots = vector_on_each(load, "LineLoad.load")
+        given, self._of_robots = vector_on_each(load, "LineLoad.load", "; the load comes first, then its edges")
         self.load = nn.Parameter(given, requires_grad=False)
         self.edges, self.sides = edges, sides
         self.start, self.stop = check_interval(start, stop, "LineLoad")

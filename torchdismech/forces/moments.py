@@ -66,7 +66,9 @@ class PointMoment(Force):
             raise InputError("PointMoment: give either nodes or edges")
         if frame not in FRAMES:
             raise InputError(f"PointMoment.frame: expected 'world' or 'material', got {frame!r}")
-        given, self._of_robots = vector_on_each(moment, "PointMoment.moment")
+        given, self._of_robots = vector_on_each(
+            moment, "PointMoment.moment", "; the moment comes first, then its nodes"
+        )
         self.moment = nn.Parameter(given, requires_grad=False)
         self.nodes, self.edges = nodes, edges
         self.frame, (self.start, self.stop) = frame, check_interval(start, stop, "PointMoment")
