@@ -93,6 +93,22 @@ def test_obj_vertices_that_appear_late_keep_their_place(tmp_path):
 PENTAGON, ITS_PARTS = [1, 4, 5, 6, 2], [[1, 4, 6, 2], [4, 5, 6]]
 
 
+def polygons_in(path, nodes, faces):
+    """Return the path of a file of polygons, by its suffix obj, off or ply in text."""
+    rows = "\n".join(" ".join(map(str, node)) for node in nodes)
+    counted = "\n".join(" ".join(map(str, [len(face), *face])) for face in faces)
+    text = {
+        ".obj": "\n".join(["v " + row for row in rows.splitlines()])
+        + "".join("\nf " + " ".join(str(i + 1) for i in face) for face in faces),
+        ".off": f"OFF\n{len(nodes)} {len(faces)} 0\n{rows}\n{counted}\n",
+        ".ply": f"ply\nformat ascii 1.0\nelement vertex {len(nodes)}\nproperty double x\nproperty double y\n"
+        f"property double z\nelement face {len(faces)}\nproperty list uchar int vertex_indices\nend_header\n"
+        f"{rows}\n{counted}\n",
+    }[path.suffix]
+    path.write_text(text)
+    return path
+
+
 @pytest.mark.parametrize(
     ("suffix", "parts"),
     [(".obj", [PENTAGON]), (".ply", [PENTAGON]), (".obj", ITS_PARTS), (".ply", ITS_PARTS), (".off", ITS_PARTS)],
@@ -101,22 +117,50 @@ def test_polygons_are_cut_into_triangles(tmp_path, suffix, parts):
     """Keep nodes and area of a square and a pentagon, or a square and a triangle in its place, that share an edge."""
     nodes = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [2, 0, 0], [2.5, 0.5, 0], [2, 1, 0]]
     faces = [[0, 1, 2, 3], *parts]
-    rows = "\n".join(" ".join(map(str, node)) for node in nodes)
-    counted = "\n".join(" ".join(map(str, [len(face), *face])) for face in faces)
-    text = {
-        ".obj": "\n".join(["v " + row for row in rows.splitlines()])
-        + "".join("\nf " + " ".join(str(i + 1) for i in face) for face in faces),
-        ".off": f"OFF\n7 {len(faces)} 0\n{rows}\n{counted}\n",
-        ".ply": "ply\nformat ascii 1.0\nelement vertex 7\nproperty double x\nproperty double y\nproperty double z\n"
-        f"element face {len(faces)}\nproperty list uchar int vertex_indices\nend_header\n{rows}\n{counted}\n",
-    }[suffix]
-    path = tmp_path / f"polygons{suffix}"
-    path.write_text(text)
-    geometry = read_mesh(path)
+    geometry = read_mesh(polygons_in(tmp_path / f"polygons{suffix}", nodes, faces))
     x = geometry.nodes[geometry.triangles]
     area = 0.5 * np.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])[:, 2]
     assert np.array_equal(geometry.nodes, nodes) and len(area) == 5
     assert (area > 0).all() and abs(area.sum() - 2.25) < 1e-15
+
+
+@pytest.mark.parametrize("suffix", [".obj", ".off", ".ply"])
+@pytest.mark.parametrize("lift", [0, 0.01], ids=["flat", "not quite flat"])
+@pytest.mark.parametrize(
+    "corners",
+    [[[0, 0], [2, 0], [2, 1], [1, 1], [1, 2], [0, 2]], [[0, 0], [1, 0], [0.1, 0.1], [0, 1]]],
+    ids=["L", "dart"],
+)
+def test_concave_polygons_are_cut_rightly_or_refused(tmp_path, suffix, lift, corners):
+    """Keep the area, begun at whichever corner, or refuse the polygon: an L had a third more, without a word."""
+    nodes = np.array([[*corner, lift * (k == 2)] for k, corner in enumerate(corners)])
+    x, y = np.array(corners).T
+    area = 0.5 * (x * np.roll(y, -1) - np.roll(x, -1) * y).sum()
+    refused = 0
+    for first in range(len(corners)):
+        path = polygons_in(tmp_path / f"polygon{suffix}", nodes, [list(np.roll(range(len(corners)), -first))])
+        try:
+            mesh = read_mesh(path)
+        except InputError as error:
+            assert "as those that a concave polygon is cut into" in str(error)
+            refused += 1
+            continue
+        a, b, c = np.moveaxis(mesh.nodes[mesh.triangles], 1, 0)
+        assert 0.5 * np.abs(np.cross(b - a, c - a)[:, 2]).sum() == pytest.approx(
+            area, rel=1e-12
+        )  # a few sums in doubles
+    assert 0 < refused < len(corners)
+
+
+@pytest.mark.parametrize("suffix", [".obj", ".off", ".ply"])
+def test_sharp_edges_between_polygons_are_no_cuts(tmp_path, suffix):
+    """Read a wedge of two quadrangles that meet at 10 degrees, and a flat pyramid of triangles on one."""
+    wedge = np.array([[0, 0, 0], [0, 1, 0], [1, 1, 0], [1, 0, 0], [0.98, 0, 0.17], [0.98, 1, 0.17]])
+    for faces in ([[0, 1, 2, 3], [1, 0, 4, 5]], [[1, 2, 3, 0], [0, 4, 5, 1]], [[2, 3, 0, 1], [5, 1, 0, 4]]):
+        assert len(read_mesh(polygons_in(tmp_path / f"wedge{suffix}", wedge, faces)).triangles) == 4
+    pyramid = np.array([[0, 0, 0], [0, 1, 0], [1, 1, 0], [1, 0, 0], [0.5, 0.5, 0.1]])
+    faces = [[0, 1, 2, 3], [0, 4, 1], [1, 4, 2], [2, 4, 3], [3, 4, 0]]
+    assert len(read_mesh(polygons_in(tmp_path / f"pyramid{suffix}", pyramid, faces)).triangles) == 6
 
 
 def test_nodes_of_no_triangle_are_called_so(tmp_path):

@@ -40,16 +40,16 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     `scale` is what one unit of the file is in metres, 1e-3 if it is in millimetres. A mesh that is then more than 10 m
     across is warned of.
 
-    Several meshes in one file are placed as the file says and joined into one set of triangles; polygons are cut into
-    triangles. Colours, textures and normals are not read. The winding is that of the file.
+    Several meshes in one file are placed as the file says and joined into one set of triangles; convex polygons
+    are cut into triangles. Colours, textures and normals are not read. The winding is that of the file.
 
     Raises
     ------
     InputError
         Named with the file: it is missing, empty, broken or of an unknown kind; it holds no triangles, or lines or
-        points beside them; its triangles do not form a shell (see `check_mesh`); nodes at the same place in a format
-        that does not have to repeat them, or apart by noise alone in one that does: the shell would be cut there; or
-        the scale is not above 0.
+        points beside them, or a concave polygon; its triangles do not form a shell (see `check_mesh`); nodes at the
+        same place in a format that does not have to repeat them, or apart by noise alone in one that does: the shell
+        would be cut there; or the scale is not above 0.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -63,9 +63,13 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     _check_counts(path, suffix, content, nodes, triangles)
     if not len(triangles):
         raise InputError(f"{path}: the file holds no triangles; expected a triangle mesh")
+    said_faces = _said_counts(suffix, content)[1]
     if suffix in MERGED:
         nodes, triangles = check_triangles(*_merged(nodes, triangles), where=str(path))
         _refuse_cracks(path, nodes, triangles)  # first: it says why parts touch in a corner alone
+    elif said_faces is not None and said_faces < len(triangles):
+        nodes, triangles = check_triangles(nodes, triangles, where=str(path))
+        _refuse_concave_polygons(path, nodes, triangles)  # first: it says why triangles do not form a shell
     check_mesh(nodes, triangles, where=str(path))
     if suffix not in MERGED:
         _refuse_repeated_nodes(path, nodes)
@@ -280,6 +284,31 @@ def _refuse_repeated_nodes(path: Path, nodes: np.ndarray) -> None:
             f"{path}: {len(again)} nodes are at the place of another, the first is node {again[0]} at that of node "
             f"{first[again[0]]} (counted from 0): the shell would be cut there; merge them in the program that wrote "
             "the file"
+        )
+
+
+def _refuse_concave_polygons(path: Path, nodes: np.ndarray, triangles: np.ndarray) -> None:
+    """Refuse polygons of which trimesh made triangles that lie on one another.
+
+    It cuts a polygon from its first corner on, as a convex one can be cut: p0 p1 p2, p0 p2 p3, ..., and p2 p3 p0 of a
+    quadrangle. So a cut is the third side of a triangle, and the first side of the next one or, of a quadrangle, the
+    third of another one. Of a concave polygon two triangles at a cut are turned against each other.
+    """
+    x = nodes[triangles]
+    normals = np.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
+    sides = triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
+    walked, back = sides @ [len(nodes), 1], sides @ [1, len(nodes)]
+    order = np.argsort(walked, kind="stable")
+    other = order[np.minimum(np.searchsorted(walked[order], back), len(order) - 1)]
+    side = np.arange(len(sides))
+    cut = (walked[other] == back) & (side % 3 == 2) & ((other == side + 1) | (other % 3 == 2))
+    against = np.flatnonzero(cut & ((normals[side // 3] * normals[other // 3]).sum(axis=1) < 0))
+    if len(against):
+        a, b = sides[against[0]]
+        raise InputError(
+            f"{path}: the triangles at the edge between nodes {a} and {b} (counted from 0) lie on one another, as "
+            "those that a concave polygon is cut into from its first corner on: triangulate the mesh in the program "
+            "that wrote the file"
         )
 
 
