@@ -3,7 +3,8 @@
 Forces and energies are ordinary `nn.Module`s, which read their tensors as attributes. A step that needs other numbers
 (those of a part of the batch, those that a control sets, the leaves of a backward pass) takes them as `Values` and is
 evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. The model
-is changed meanwhile, so evaluations take turns (`Model.lock`).
+is changed meanwhile, so evaluations take turns (`Model.lock`). What reads a model to keep it, at any time, reads it
+`with own_tensors():`, also where a signal handler asks in the midst of an evaluation.
 
 A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions or more, the
 first the robots, or one more for each dimension that `robot_dimension` puts before them. One of fewer dimensions, or
@@ -12,6 +13,7 @@ with one robot, is for all.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
@@ -32,6 +34,8 @@ __all__ = [
     "every_module",
     "first_for",
     "leading",
+    "others_stand_in",
+    "own_tensors",
     "per_robot",
     "real",
     "refuse_unfitting",
@@ -45,7 +49,6 @@ __all__ = [
 ]
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its tensors
-Undo = Callable[[], None]
 
 NOTHING = torch.empty(0)
 TREES = 2  # of a module: with its parametrizations, and without while their values are in place
@@ -122,22 +125,19 @@ class Values:
 
     @contextmanager
     def _put_in_place(self) -> Iterator[None]:
-        undo: list[Undo] = []
         given = {id(module): module for (module, name) in self.tensors if _is_made(module, name)}
-        try:
+        with _exchanges() as exchange:
             for (module, name), tensor in self:
                 if id(module) not in given:
-                    undo.append(_put(module, name, tensor))
+                    exchange(_Tensor(module, name, tensor))
             if given:
                 with torch.set_grad_enabled(torch.is_grad_enabled() or any(t.requires_grad for _, t in self)):
-                    undo += [_without_parametrizations(module, self.tensors) for module in given.values()]
+                    for module in given.values():
+                        exchange(_Parametrized(module, self.tensors))
             for (module, name), tensor in self:
                 if id(module) in given:
-                    undo.append(_put(module, name, tensor))
+                    exchange(_Tensor(module, name, tensor))
             yield
-        finally:
-            for take_back in reversed(undo):
-                take_back()
 
 
 def _is_made(module: nn.Module, name: str) -> bool:
@@ -145,28 +145,110 @@ def _is_made(module: nn.Module, name: str) -> bool:
     return "parametrizations" in module._modules and name in module.parametrizations  # type: ignore[operator]
 
 
-def _put(module: nn.Module, name: str, tensor: Tensor) -> Undo:
-    """Put a tensor in the place of a parameter or buffer."""
-    own: dict[str, Any] = module._parameters if name in module._parameters else module._buffers
-    before = own[name]
-    own[name] = tensor
-    return lambda: own.__setitem__(name, before)
+class _Tensor:
+    """A tensor that takes the place of a parameter or buffer.
+
+    Like `_Parametrized`, it can be put in place and taken back at any time, also if it is there or not there yet.
+    """
+
+    __slots__ = ("_before", "_held", "module", "name", "other")
+
+    def __init__(self, module: nn.Module, name: str, tensor: Tensor):
+        self.module, self.name, self.other = module, name, tensor
+        self._held: dict[str, Any] = module._parameters if name in module._parameters else module._buffers
+        self._before = self._held[name]
+
+    def stands(self) -> bool:
+        return self.other is not self._before and self._held[self.name] is self.other
+
+    def put(self) -> None:
+        self._held[self.name] = self.other
+
+    def take_back(self) -> None:
+        self._held[self.name] = self._before
 
 
-def _without_parametrizations(module: nn.Module, tensors: Mapping[Place, Tensor]) -> Undo:
-    """Let a module hold its parametrized tensors as buffers: those that are given, and the present values of others."""
-    names = [*module.parametrizations]  # type: ignore[misc]
-    present = {n: tensors[module, n] if (module, n) in tensors else getattr(module, n) for n in names}
-    kind, held = type(module), {name: module.__dict__[name] for name in ("_modules", "_buffers")}
-    _set_kind(module, parametrize.type_before_parametrizations(module))
-    module.__dict__["_modules"] = {n: child for n, child in held["_modules"].items() if n != "parametrizations"}
-    module.__dict__["_buffers"] = {**held["_buffers"], **present}
+class _Parametrized:
+    """The parametrized tensors of a module as buffers: those that are given, and the present values of others."""
 
-    def take_back() -> None:
-        _set_kind(module, kind)
-        module.__dict__.update(held)
+    def __init__(self, module: nn.Module, tensors: Mapping[Place, Tensor]):
+        names = [*module.parametrizations]  # type: ignore[misc]
+        present = {n: tensors[module, n] if (module, n) in tensors else getattr(module, n) for n in names}
+        held = {name: module.__dict__[name] for name in ("_modules", "_buffers")}
+        children = {n: child for n, child in held["_modules"].items() if n != "parametrizations"}
+        self.module, self._kind, self._held = module, type(module), held
+        self._other = {"_modules": children, "_buffers": {**held["_buffers"], **present}}
 
-    return take_back
+    def stands(self) -> bool:
+        return self.module.__dict__["_modules"] is self._other["_modules"]
+
+    def put(self) -> None:
+        self.module.__dict__.update(self._other)
+        _set_kind(self.module, parametrize.type_before_parametrizations(self.module))
+
+    def take_back(self) -> None:
+        self.module.__dict__.update(self._held)
+        _set_kind(self.module, self._kind)
+
+
+class _Standing(threading.local):
+    """What this thread has put in places of models, one list for each `in_place()` that it is within."""
+
+    def __init__(self) -> None:
+        self.lists: dict[int, list[_Tensor | _Parametrized]] = {}
+
+
+_standing = _Standing()
+
+
+@contextmanager
+def _exchanges() -> Iterator[Callable[[_Tensor | _Parametrized], None]]:
+    """Yield what puts something in its place; all of it is taken back in the end.
+
+    A signal handler may run between any two calls here, and read a model by `own_tensors`: what stands in a place is
+    on the list.
+    """
+    listed: list[_Tensor | _Parametrized] = []
+    _standing.lists[id(listed)] = listed
+
+    def exchange(made: _Tensor | _Parametrized) -> None:
+        listed.append(made)
+        made.put()
+
+    try:
+        yield exchange
+    finally:
+        for made in reversed(listed):
+            made.take_back()
+        del _standing.lists[id(listed)]
+
+
+@contextmanager
+def own_tensors() -> Iterator[None]:
+    """Let modules hold their own tensors in a block, though this thread has put others in their places.
+
+    That is how a signal handler finds them, or a hook; other threads have to wait for their turn (`Model.lock`).
+    """
+    taken = []
+    try:
+        for made in _newest_first():
+            if made.stands():  # a handler may come when some have been taken back already
+                taken.append(made)
+                made.take_back()
+        yield
+    finally:
+        for made in reversed(taken):
+            made.put()
+
+
+def others_stand_in(module: nn.Module) -> bool:
+    """Return whether this thread has put tensors that are not their own into a module and those in it."""
+    parts = {id(part) for part in every_module(module)}
+    return any(made.stands() and id(made.module) in parts for made in _newest_first())
+
+
+def _newest_first() -> list[_Tensor | _Parametrized]:
+    return [made for listed in reversed(list(_standing.lists.values())) for made in reversed(listed)]
 
 
 def real(value: Any) -> Tensor:

@@ -1,5 +1,6 @@
 """Threads that step one model take turns."""
 
+import copy
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
@@ -41,6 +42,9 @@ def environment(model):
         lambda env: env.integrator.prepare(env.model, env.current.state, 10),
         lambda env: env.integrator.reactions(env.model, env.current.state, env.current.state),
         lambda env: env.integrator.equations(env.model, env.current.state),
+        lambda env: env.model.state_dict(),
+        lambda env: env.model.load_state_dict(rod().state_dict()),
+        lambda env: copy.deepcopy(env.model),
     ],
 )
 def test_what_is_asked_of_a_model_waits_for_its_turn(asked):

@@ -127,7 +127,7 @@ class Actuator(Action):
         """Return the control with natural strains added to those that it has, or to the model's own."""
         own = getattr(control, self.field)
         if own is None:
-            with model.values_of(control).in_place():
+            with model.lock, model.values_of(control).in_place():
                 own = getattr(model.natural_strains(state.batch), self.field)
         flat = own.transpose(1, 2).flatten(1) if own.dim() == 3 else own
         moved = flat + numbers.to(flat) @ self.matrix.to(flat).t()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,7 +57,7 @@ from torchdismech.robot.unknowns import Unknowns
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
 from torchdismech.system.memory import block_entries, derivatives, robots_at_a_time
-from torchdismech.values import Place, Values, first_for, per_robot
+from torchdismech.values import Place, Values, first_for, others_stand_in, own_tensors, per_robot
 
 __all__ = ["Model"]
 
@@ -150,12 +151,51 @@ class Model(nn.Module):
         self.lock = threading.RLock()  # of threads: evaluations may put numbers in the model's places
         self._snapshot: Snapshot | None = None
 
+    # ---- copies and what is saved ------------------------------------------------------------------------------
+
     def __getstate__(self) -> dict:
+        self._refuse_within_a_step("pickle", "save its state_dict(), or pickle it between two steps")
         return {name: value for name, value in self.__dict__.items() if name not in OF_THIS_OBJECT}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
         self._begin_anew()
+
+    def __deepcopy__(self, memo: dict) -> Model:
+        with self.lock, own_tensors():
+            memo[id(self)] = twin = type(self).__new__(type(self))
+            twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return twin
+
+    def state_dict(self, *args, **kwargs):
+        """Return the model's own numbers, as `nn.Module.state_dict` does, at any time.
+
+        Another thread waits for the end of a step. A signal handler does not: it finds them in the midst of one.
+        """
+        with self.lock, own_tensors():
+            return super().state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args, **kwargs):
+        """Take numbers, as `nn.Module.load_state_dict` does, between two steps.
+
+        Raises
+        ------
+        InputError
+            A signal handler, or a hook, asks for it in the midst of a step.
+        """
+        with self.lock:
+            self._refuse_within_a_step("load_state_dict", "load numbers between two steps")
+            return super().load_state_dict(*args, **kwargs)
+
+    def _refuse_within_a_step(self, called: str, advice: str) -> None:
+        """Refuse what takes or changes the tensors of modules where those of a step stand in their places."""
+        if others_stand_in(self):
+            raise InputError(
+                f"{called}: expected a model between two steps, got one in the midst of a step, which a signal "
+                f"handler or a hook interrupts; {advice}"
+            )
+
+    # ---- rooms -------------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
         """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""

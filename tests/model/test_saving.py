@@ -1,0 +1,91 @@
+"""What is saved and copied of a model is its own, also in the midst of a step."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from tests.rods import rod_through
+from torchdismech import Circle, Control, ImplicitEuler, Material, forces, straight, trainable
+from torchdismech.errors import InputError
+from torchdismech.forces import Force
+
+ROBOTS = 5
+
+
+class Interrupted(Force):
+    """No force; whatever happens in a step while it is evaluated, such as a signal."""
+
+    def __init__(self, happens):
+        super().__init__()
+        self.happens = [happens]
+
+    def forward(self, state, control):
+        """Return zeros, once something has happened."""
+        self.happens[0]()
+        return torch.zeros_like(state.q)
+
+
+def nothing():
+    """Do nothing."""
+
+
+def rods(trained=False):
+    """Return rods, each with a stiffness of its own, and what happens while they are stepped."""
+    youngs = torch.linspace(1e6, 3e6, ROBOTS, dtype=torch.float64)[:, None]
+    interrupted = Interrupted(nothing)
+    loads = [forces.Gravity((0, 0, -9.81)), interrupted]
+    model = rod_through(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(youngs, 1100.0), loads).finalize()
+    if trained:
+        trainable.scaled(model, ["bend_twist.EI1"])
+    return model, interrupted.happens
+
+
+def stepped(model):
+    """Return where the rods are after a step in which a control sets gravity."""
+    gravity = torch.tensor([[0.0, 1.0, -9.0]] * ROBOTS, dtype=torch.float64)
+    state, info = ImplicitEuler(1e-2, chunk=2).step(
+        model, model.initial_state(), Control(values={"Gravity.acceleration": gravity})
+    )
+    assert bool(info.converged.all())
+    return state.q
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("kept", [lambda m: m.state_dict(), lambda m: copy.deepcopy(m).state_dict()])
+def test_what_is_saved_within_a_step_is_the_models_own(kept, trained):
+    """Save and copy while a part of the robots, and a control's gravity, stand in the model; the step is the same."""
+    model, happens = rods(trained)
+    own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    undisturbed, found = stepped(model), []
+    happens[0] = lambda: found.append((len(model.terms[1].energy.EI1), kept(model)))
+    with torch.no_grad():
+        disturbed = stepped(model)
+    happens[0] = nothing
+    assert min(rows for rows, _ in found) == 2 < ROBOTS  # some looks are at a model that holds a part
+    for _, saved in found:
+        assert list(saved) == list(own)
+        assert all(torch.equal(saved[name], own[name]) for name in own)
+    assert torch.equal(disturbed, undisturbed)
+    assert all(torch.equal(model.state_dict()[name], own[name]) for name in own)
+
+
+@pytest.mark.parametrize(
+    ("called", "asked"),
+    [("load_state_dict", lambda m, own: m.load_state_dict(own)), ("pickle", lambda m, own: pickle.dumps(m))],
+)
+def test_what_has_to_wait_is_refused_within_a_step(called, asked):
+    """Load numbers, and pickle, while those of a part of the robots stand in the model."""
+    model, happens = rods()
+    own = model.state_dict()
+
+    def happening():
+        if len(model.terms[1].energy.EI1) < ROBOTS:
+            asked(model, own)
+
+    happens[0] = happening
+    with pytest.raises(InputError, match=rf"^{called}: expected a model between two steps"):
+        stepped(model)
+    happens[0] = nothing
+    asked(model, own)
