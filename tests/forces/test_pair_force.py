@@ -95,3 +95,23 @@ def test_another_shape_is_refused():
 
     with pytest.raises(InputError, match=r"Wrong.pair_force: expected the force of each pair, of shape \(B, P, 3\)"):
         star(Wrong())
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+@pytest.mark.filterwarnings("ignore:Error detected in")
+@pytest.mark.parametrize("kind", [Web, Same])
+def test_anomaly_mode(kind):
+    """Build, step and differentiate within torch's anomaly mode: the same gradients, and NaN of a loss is named."""
+
+    def gradient():
+        model = star(kind())
+        velocity = torch.full((2, model.n_dofs), 0.1, dtype=torch.float64, requires_grad=True)
+        run = unroll(model, model.initial_state(velocity=velocity), ImplicitEuler(5e-3), 3)
+        return torch.autograd.grad(run.positions.square().sum(), velocity)[0]
+
+    expected = gradient()
+    with torch.autograd.detect_anomaly():
+        assert torch.equal(gradient(), expected)
+        lost = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        with pytest.raises(RuntimeError, match="returned nan values"):
+            (0 * lost.sqrt()).sum().backward()

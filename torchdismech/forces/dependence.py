@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +15,15 @@ from torch import Tensor, nn
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 
-__all__ = ["Block", "Dependence", "Derivatives", "DerivativesByAutograd", "Evaluation", "products"]
+__all__ = [
+    "Block",
+    "Dependence",
+    "Derivatives",
+    "DerivativesByAutograd",
+    "Evaluation",
+    "gradients_by_seeds",
+    "products",
+]
 
 Derivatives = list[tuple[Tensor | None, Tensor | None]]
 Evaluation = Callable[[State, Control], Tensor]  # the force (B, n)
@@ -134,9 +143,7 @@ class _Rows(nn.Module):
             seeds = value.new_zeros(len(some), *value.shape)
             for seed, (group, k) in zip(seeds, some, strict=True):
                 seed.index_fill_(1, self.rows[group, k], 1.0)  # an assignment would copy the number to the device
-            gradients = torch.autograd.grad(
-                value, variables, seeds, retain_graph=True, allow_unused=True, is_grads_batched=True
-            )
+            gradients = gradients_by_seeds(value, variables, seeds, retain_graph=True)
             for kind, gradient in enumerate(gradients):
                 if gradient is not None:
                     found[kind] = self._gathered(found[kind], gradient, some)
@@ -149,6 +156,20 @@ class _Rows(nn.Module):
         for row, (group, k) in zip(gradient, passes, strict=True):
             blocks[:, group, k] = row[:, self.columns[group]] * self.valid[group]
         return blocks
+
+
+def gradients_by_seeds(
+    value: Tensor, variables: list[Tensor], seeds: Tensor, retain_graph: bool = False
+) -> tuple[Tensor | None, ...]:
+    """Return for each variable the gradients (seeds, *its shape), of all seeds (seeds, *value's shape) in one pass.
+
+    Anomaly mode of torch keeps its traces, but does not look for NaN here: its look is not for several passes at once.
+    """
+    anomalies = torch.is_anomaly_enabled()
+    with torch.autograd.set_detect_anomaly(True, check_nan=False) if anomalies else nullcontext():
+        return torch.autograd.grad(
+            value, variables, seeds, retain_graph=retain_graph, allow_unused=True, is_grads_batched=True
+        )
 
 
 def products(blocks: list[Block], derivatives: Derivatives, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.forces.dependence import Block, Derivatives, gradients_by_seeds
 from torchdismech.forces.local import LocalForce
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
@@ -105,6 +105,6 @@ class _PairDependence(nn.Module):
             seeds = value.new_zeros(3, *value.shape)
             for k in range(3):
                 seeds[k, ..., k].fill_(1.0)
-            found = torch.autograd.grad(value, variables, seeds, allow_unused=True, is_grads_batched=True)
+            found = gradients_by_seeds(value, variables, seeds)
             by_position, by_velocity = (None if own is None else own.movedim(0, 2).flatten(3) for own in found)
             return [(by_position, by_velocity)]
