@@ -4,7 +4,7 @@ Forces and energies are ordinary `nn.Module`s, which read their tensors as attri
 (those of a part of the batch, those that a control sets, the leaves of a backward pass) takes them as `Values` and is
 evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. The model
 is changed meanwhile, so evaluations take turns (`Model.lock`). What reads a model to keep it, at any time, reads it
-`with own_tensors():`, also where a signal handler asks in the midst of an evaluation.
+`with originals_in_place():`, also where a signal handler asks in the midst of an evaluation.
 
 A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions or more, the
 first the robots, or one more for each dimension that `robot_dimension` puts before them. One of fewer dimensions, or
@@ -34,8 +34,8 @@ __all__ = [
     "every_module",
     "first_for",
     "leading",
+    "originals_in_place",
     "others_stand_in",
-    "own_tensors",
     "per_robot",
     "real",
     "refuse_unfitting",
@@ -205,8 +205,8 @@ _standing = _Standing()
 def _exchanges() -> Iterator[Callable[[_Tensor | _Parametrized], None]]:
     """Yield what puts something in its place; all of it is taken back in the end.
 
-    A signal handler may run between any two calls here, and read a model by `own_tensors`: what stands in a place is
-    on the list.
+    A signal handler may run between any two calls here, and read a model by `originals_in_place`: what stands in a
+    place is on the list.
     """
     listed: list[_Tensor | _Parametrized] = []
     _standing.lists[id(listed)] = listed
@@ -224,7 +224,7 @@ def _exchanges() -> Iterator[Callable[[_Tensor | _Parametrized], None]]:
 
 
 @contextmanager
-def own_tensors() -> Iterator[None]:
+def originals_in_place() -> Iterator[None]:
     """Let modules hold their own tensors in a block, though this thread has put others in their places.
 
     That is how a signal handler finds them, or a hook; other threads have to wait for their turn (`Model.lock`).
@@ -411,12 +411,15 @@ class _Tree:
 
     def __init__(self, root: nn.Module):
         found = {id(root): root}
-        waiting = [root]
+        waiting = [(type(root).__name__, root)]
         while waiting:
-            for child in waiting.pop()._modules.values():
+            label, parent = waiting.pop()
+            for name, child in parent._modules.items():
                 if child is not None and id(child) not in found:
+                    _refuse_scripted(f"{label}.{name}", child)
                     found[id(child)] = child
-                    waiting.append(child)
+                    of_torch = type(child).__module__.partition(".")[0] == "torch"
+                    waiting.append((f"{label}.{name}" if of_torch else type(child).__name__, child))
         self.others = list(found.values())[1:]
         self._children = self._children_below(root)
         self._places: list[tuple[nn.Module, str, int]] | None = None
@@ -436,6 +439,15 @@ class _Tree:
     def _children_below(self, root: nn.Module) -> list[nn.Module | None]:
         below = map(attrgetter("_modules"), [root, *self.others])
         return [*chain.from_iterable(map(dict.values, below))]
+
+
+def _refuse_scripted(label: str, module: nn.Module) -> None:
+    """Refuse a module of TorchScript, which keeps its tensors where no values can take their places."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError(
+            f"{label}: expected a module of Python, got one of TorchScript (torch.jit.script, torch.jit.trace), whose "
+            "tensors steps cannot reach; give the nn.Module that it was made from, or torch.compile of that"
+        )
 
 
 _trees: WeakKeyDictionary[nn.Module, list[_Tree]] = WeakKeyDictionary()

@@ -57,7 +57,7 @@ from torchdismech.robot.unknowns import Unknowns
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
 from torchdismech.system.memory import block_entries, derivatives, robots_at_a_time
-from torchdismech.values import Place, Values, first_for, others_stand_in, own_tensors, per_robot
+from torchdismech.values import Place, Values, first_for, originals_in_place, others_stand_in, per_robot
 
 __all__ = ["Model"]
 
@@ -162,7 +162,7 @@ class Model(nn.Module):
         self._begin_anew()
 
     def __deepcopy__(self, memo: dict) -> Model:
-        with self.lock, own_tensors():
+        with self.lock, originals_in_place():
             memo[id(self)] = twin = type(self).__new__(type(self))
             twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return twin
@@ -172,7 +172,7 @@ class Model(nn.Module):
 
         Another thread waits for the end of a step. A signal handler does not: it finds them in the midst of one.
         """
-        with self.lock, own_tensors():
+        with self.lock, originals_in_place():
             return super().state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args, **kwargs):
