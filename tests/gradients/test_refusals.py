@@ -6,6 +6,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
+from tests.gradients.cases import SmallEnergy, SmallForce
 from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, State, forces, straight, trainable, unroll
 from torchdismech.rigid import RigidChain, Sdirk2
@@ -48,6 +49,23 @@ def test_transforms(transform):
     velocity = state.velocity[None] if transform is torch.func.vmap else state.velocity
     with pytest.raises(RuntimeError, match=r"cannot be transformed by torch\.func.*torch\.autograd\.grad"):
         transform(height)(velocity)
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev])
+@pytest.mark.parametrize("energy", [False, True])
+def test_transforms_of_states_of_robots_with_hooks(transform, energy):
+    """Refuse them where the function begins with a state: its acceleration takes what autograd makes of the hooks."""
+    loads = [] if energy else [SmallForce()]
+    builder = rod_through(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0), loads)
+    if energy:
+        builder.add_energy("bend_twist", SmallEnergy())
+    model = builder.finalize()
+
+    def height(velocity):
+        return unroll(model, model.initial_state(velocity=velocity), ImplicitEuler(1e-2), 2).positions.sum()
+
+    with pytest.raises(RuntimeError, match=r"cannot be transformed by torch\.func.*torch\.autograd\.grad"):
+        transform(height)(torch.zeros(1, model.n_dofs, dtype=torch.float64))
 
 
 def test_constants_changed_before_the_backward_pass():

@@ -8,7 +8,6 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from torchdismech.errors import InputError, Status
@@ -23,7 +22,6 @@ __all__ = [
     "apart_from_checkpoints",
     "cause_in_hooks",
     "refuse_hidden_tensors",
-    "refuse_transforms",
     "refuse_wrong_matrix",
     "saved_elsewhere",
     "within_checkpoint",
@@ -32,10 +30,6 @@ __all__ = [
 ROBOTS_LOOKED_AT = 3  # robots whose hooks are looked at
 OFF = 1e-4  # relative, of an equation that a linear solver left: beyond, its matrix is ill-conditioned or wrong
 
-INSTEAD = (
-    "take reverse mode, torch.autograd.grad or backward(), or torch.autograd.functional.jacobian; many robots at once "
-    "are a batch"
-)
 # how a search ends that met numbers that are not finite: at its start, or later, as a line search shortens steps there
 LOST = (Status.NOT_FINITE, Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
 NOTHING_HIDDEN = "no hidden tensors"  # among what fits a model
@@ -88,19 +82,6 @@ def within_checkpoint() -> bool:
     """Return whether `torch.utils.checkpoint` keeps what autograd saves, and takes all once more for a gradient."""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
     return hooks is not None and hooks[0].__module__ == checkpoint.__module__
-
-
-def refuse_transforms(model: Model, state: State, control: Control | None) -> None:
-    """Refuse forward-mode derivatives and `torch.func`: a step's iterations would be taken for its derivative."""
-    forward, transforms = forward_ad._current_level >= 0, torch._C._functorch.peek_interpreter_stack() is not None
-    if not (forward or transforms):
-        return
-    controls = [] if control is None else [*control.tensors().values(), *control.values.values()]
-    given = [*state.fields(), *controls, *model.parameters(), *model.buffers()]
-    if forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in given):
-        raise RuntimeError(f"a step has no forward-mode derivatives (torch.autograd.forward_ad): {INSTEAD}")
-    if transforms and any(map(torch._C._functorch.is_functorch_wrapped_tensor, given)):
-        raise RuntimeError(f"a step cannot be transformed by torch.func (grad, vjp, jvp, vmap, jacrev): {INSTEAD}")
 
 
 def _same(tensor: Tensor) -> Tensor:

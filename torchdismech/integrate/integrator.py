@@ -24,7 +24,6 @@ from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.inspection import (
     apart_from_checkpoints,
     refuse_hidden_tensors,
-    refuse_transforms,
     saved_elsewhere,
 )
 from torchdismech.integrate.problem import StepProblem, Take
@@ -36,6 +35,7 @@ from torchdismech.integrate.several import MAX_STEPS_AT_ONCE, controls_alike, co
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
+from torchdismech.model.checks import refuse_transforms
 from torchdismech.model.clamps import posed, wrenches
 from torchdismech.robot.state import Control, State, control_of, running_robots
 from torchdismech.snapshot import Snapshot

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_count
 from torchdismech.errors import InputError
@@ -12,7 +16,12 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Place, refuse_unfitting
 
-__all__ = ["check_state", "refuse_other_parts", "refuse_other_values"]
+__all__ = ["check_state", "refuse_other_parts", "refuse_other_values", "refuse_transforms"]
+
+INSTEAD = (
+    "take reverse mode, torch.autograd.grad or backward(), or torch.autograd.functional.jacobian; many robots at once "
+    "are a batch"
+)
 
 
 def refuse_other_parts(terms: Collection[ElasticTerm], forces: Collection[Force], laid_out: tuple[int, int]) -> None:
@@ -53,3 +62,16 @@ def refuse_other_values(control: Control, places: Mapping[str, Place], batch: in
         if name not in places:
             raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(places))}")
         refuse_unfitting(f"Control.values[{name!r}]", places[name], value, batch)
+
+
+def refuse_transforms(model: nn.Module, state: State, control: Control | None) -> None:
+    """Refuse forward-mode derivatives and `torch.func`: a step's iterations would be taken for its derivative."""
+    forward, transforms = forward_ad._current_level >= 0, torch._C._functorch.peek_interpreter_stack() is not None
+    if not (forward or transforms):
+        return
+    controls = [] if control is None else [*control.tensors().values(), *control.values.values()]
+    given = [*state.fields(), *controls, *model.parameters(), *model.buffers()]
+    if forward and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in given):
+        raise RuntimeError(f"a step has no forward-mode derivatives (torch.autograd.forward_ad): {INSTEAD}")
+    if transforms and any(map(torch._C._functorch.is_functorch_wrapped_tensor, given)):
+        raise RuntimeError(f"a step cannot be transformed by torch.func (grad, vjp, jvp, vmap, jacrev): {INSTEAD}")

@@ -29,7 +29,7 @@ from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices
 from torchdismech.model import constants
 from torchdismech.model.appearance import Appearance
-from torchdismech.model.checks import check_state, refuse_other_parts, refuse_other_values
+from torchdismech.model.checks import check_state, refuse_other_parts, refuse_other_values, refuse_transforms
 from torchdismech.model.clamps import rest_poses
 from torchdismech.model.faults import is_of_user
 from torchdismech.model.hooks import refuse_misnamed
@@ -467,6 +467,8 @@ class Model(nn.Module):
     def accelerated(self, state: State, control: Control | None = None) -> State:
         """Return the state with the acceleration that the forces give its free dofs there."""
         control = control_of(control)
+        if self.has_user_hooks:  # which autograd differentiates within them
+            refuse_transforms(self, state, control)
         with self.lock, self.compilation.paused(), self._checked_values(state, control).in_place():
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(self.contact, state)
