@@ -146,6 +146,17 @@ def test_shapes_that_do_not_go_with_one_number(name, shape):
     assert model.batch == 2
 
 
+@pytest.mark.parametrize("shape", [3, (-1,), (2.5,), "a", None, (True,), [[3]], torch.ones(2)])
+@pytest.mark.parametrize("by", [trainable.scaled, lambda *given: trainable.shifted(*given[:2], 1.0, given[2])])
+def test_shapes_are_tuples_of_whole_numbers(by, shape):
+    """Refuse what torch makes no tensor of, or a slip such as 3 for (3,), by the name of the argument."""
+    model = rod()
+    message = r"^(scaled|shifted): shape: expected a (tuple of whole numbers, such as \(3,\)|whole number from 0 up)"
+    with pytest.raises(InputError, match=message):
+        by(model, ["bend_twist.EI1"], shape)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
 @pytest.mark.parametrize(
     ("power", "message"),
     [

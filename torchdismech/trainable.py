@@ -22,7 +22,7 @@ from torch.nn.utils import parametrize
 
 from torchdismech.contact.obstacles.shapes import Shape
 from torchdismech.contact.response import Friction, Response
-from torchdismech.errors import InputError, real_number
+from torchdismech.errors import InputError, real_number, whole_number
 from torchdismech.model import Model
 from torchdismech.model.constants import constants as constants_of
 from torchdismech.model.constants import constants_in, named_forces
@@ -118,9 +118,10 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
     ------
     InputError
         A name is unknown, its tensor is trained already, is zero somewhere, is a natural strain out of a planar robot's
-        plane, or does not go with the shape; a power is no finite number, or zero. Then nothing is trained.
+        plane, or does not go with the shape; the shape is no tuple of whole numbers; a power is no finite number, or
+        zero. Then nothing is trained.
     """
-    factor = Factor(shape, model.dtype).to(model.device)
+    factor = Factor(_shape(shape, "scaled"), model.dtype).to(model.device)
     places = _found(model, names)
     changes: dict[str, nn.Module] = {}
     for name, (module, attribute) in places.items():
@@ -134,14 +135,24 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
 
 
 def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[int] = ()) -> Shift:
-    """Give the named constants one trained shift, which is returned; `unit` is the size of a change that matters."""
+    """Give the named constants one trained shift, which is returned; `unit` is the size of a change that matters.
+
+    `shape` and errors are those of `scaled`, but for zeros, which a shift changes.
+    """
     unit = real_number(unit, "shifted: unit", "a number above 0")
     if not (math.isfinite(unit) and unit > 0):
         raise InputError(f"shifted: unit: expected a finite number above 0, got {unit}")
-    shift = Shift(unit, shape, model.dtype).to(model.device)
+    shift = Shift(unit, _shape(shape, "shifted"), model.dtype).to(model.device)
     places = _found(model, names)
     _attach(model, places, dict.fromkeys(places, shift))
     return shift
+
+
+def _shape(given: object, caller: str) -> tuple[int, ...]:
+    """Return a shape; refuse what is no tuple of whole numbers. Those that go with no constant are refused later."""
+    if not isinstance(given, tuple | list):
+        raise InputError(f"{caller}: shape: expected a tuple of whole numbers, such as (3,), got {given!r:.80}")
+    return tuple(whole_number(size, f"{caller}: shape", least=0) for size in given)
 
 
 def _power(names: Sequence[str] | Mapping[str, float], name: str) -> float:
