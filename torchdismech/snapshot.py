@@ -131,7 +131,10 @@ class Snapshot:
         if root is None or not places:
             return []
         modules, called = [root, *self.others], labels(root)  # one that was exchanged goes by its class
-        return [f"{called.get(modules[place]) or _class_of(modules[place])}.{name}" for place, name in places]
+        return [
+            f"{called.get(modules[place]) or _class_of(modules[place])}.{name}{_made_anew(modules[place], name)}"
+            for place, name in places
+        ]
 
     def _objects_of(self, attributes: list[dict[str, Any]]) -> list[Any]:
         """Return what modules with these attributes hold: first these, among them the dictionaries of the rest.
@@ -143,6 +146,16 @@ class Snapshot:
         except KeyError:  # one took the place of another
             return []
         return [*found, *chain.from_iterable(map(dict.values, self._dicts))]
+
+
+def _made_anew(module: nn.Module, name: str) -> str:
+    """Return what to say of a tensor that a hook makes anew before each call of its module; "" of any other."""
+    if not module._forward_pre_hooks or name not in vars(module):
+        return ""
+    return (
+        " (which a hook of its module makes anew in each call, as torch.nn.utils.weight_norm and prune do: take "
+        "torch.nn.utils.parametrizations instead, or prune.remove it)"
+    )
 
 
 def _numbers_of(module: nn.Module) -> dict[str, Any]:

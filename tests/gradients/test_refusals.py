@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import forward_ad
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 from tests.gradients.cases import SmallEnergy, SmallForce
@@ -66,6 +67,22 @@ def test_transforms_of_states_of_robots_with_hooks(transform, energy):
 
     with pytest.raises(RuntimeError, match=r"cannot be transformed by torch\.func.*torch\.autograd\.grad"):
         transform(height)(torch.zeros(1, model.n_dofs, dtype=torch.float64))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("made", [nn.utils.weight_norm, lambda net: prune.l1_unstructured(net, "weight", 0.3)])
+def test_weights_that_torch_makes_anew_in_each_call(made):
+    """Say what exchanged them, and what to take, as no line of the user did."""
+    force = SmallForce()
+    made(force.network[0])
+    model = rod_through(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0), [force]).finalize()
+    state = model.initial_state(batch=2)
+    loss = unroll(model, state, ImplicitEuler(1e-2), 3).positions[-1].sum()
+    message = (
+        r"^SmallForce\.network\.0\.weight \(which a hook of its module makes anew.*parametrizations.*\): exchanged"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        loss.backward()
 
 
 def test_constants_changed_before_the_backward_pass():
