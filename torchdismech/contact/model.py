@@ -127,8 +127,28 @@ class ContactModel:
         """Return the parts that touch at q (B, n); None where nothing can."""
         return self.may_touch(q, q, q.new_zeros(len(q))) if len(self.self_contacts) else None
 
+    def undefined(self, state: State) -> Tensor:
+        """Return the robots (B,) of which nobody can tell what they touch: a constant of contact, or a gap, is NaN.
+
+        Comparisons take a gap that is NaN for one of surfaces far apart, and friction that is NaN for none.
+        """
+        found = torch.zeros_like(state.time, dtype=torch.bool)
+        for contact in (*self.obstacles, *self.self_contacts):
+            for constant in _constants_of(contact.law):
+                found = found | constant.detach().isnan().reshape(-1)  # one number, or one of each robot
+        for obstacle in self.obstacles:
+            found = found | obstacle.gap(state.q, state.time).detach().isnan().any(1)
+        return found
+
     def report(self, state: State) -> Report:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
         pairs = self.touching(state.q)
         own = None if pairs is None else pairs.listed
         return contact_report(self.body, self.obstacles, self.self_contacts, state, own, None)
+
+
+def _constants_of(law: ContactLaw | ConstraintLaw) -> list[Tensor]:
+    """Return the numbers of a law, each () or (B, 1)."""
+    parts = [law.response] if law.friction is None else [law.response, law.friction]
+    named = (getattr(part, name) for part in parts for name in part.per_robot)
+    return [constant for constant in named if constant is not None]

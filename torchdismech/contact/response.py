@@ -63,8 +63,9 @@ class Potential(Response):
     `Penalty` and `Barrier` are two; derive from it for a law of your own, and write `energy`, `derivatives` and, for
     friction, `slipping`. They are given many contacts of many robots as one tensor of any shape (..), and return one of
     that shape: operations of torch, element by element, which autograd can follow. phi has to be smooth and to fall
-    with the gap; contacts farther apart than the tolerance are not looked at. Laws of your own are evaluated by torch,
-    those of the library as compiled loops, with the same results but more slowly.
+    with the gap; contacts farther apart than the tolerance are not looked at. Of a gap that is NaN it is NaN: write
+    `torch.where(gap >= tolerance, 0.0, ...)`, which does not take NaN for far apart. Laws of your own are evaluated by
+    torch, those of the library as compiled loops, with the same results but more slowly.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ class Penalty(Potential):
     def energy(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> Tensor:
         """Return phi [J]."""
         overlap = self._overlap(gap, tolerance)
-        return torch.where(gap < tolerance, stiffness * overlap**2, 0.0)
+        return torch.where(gap >= tolerance, 0.0, stiffness * overlap**2)  # a gap that is NaN is not apart
 
     def derivatives(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
         """Return dphi/dd [N] and d2phi/dd2 [N/m]."""
@@ -129,8 +130,8 @@ class Penalty(Potential):
         overlap, share = self._overlap(gap, tolerance), torch.sigmoid(-sharpness * gap)
         slope = -2 * stiffness * overlap * share
         curvature = 2 * stiffness * (share**2 + overlap * sharpness * share * (1 - share))
-        near = gap < tolerance
-        return torch.where(near, slope, 0.0), torch.where(near, curvature, 0.0)
+        apart = gap >= tolerance  # one that is NaN is not
+        return torch.where(apart, 0.0, slope), torch.where(apart, 0.0, curvature)
 
     @staticmethod
     def _overlap(gap: Tensor, tolerance: Tensor) -> Tensor:
@@ -176,7 +177,7 @@ class Barrier(Potential):
     @staticmethod
     def _inside(gap: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
         """Return where the barrier acts, and gaps that are safe to evaluate everywhere."""
-        inside = (gap > 0) & (gap < tolerance)
+        inside = (gap > 0) & ~(gap >= tolerance)  # also if that is NaN
         return inside, torch.where(inside, gap, tolerance)
 
     @staticmethod

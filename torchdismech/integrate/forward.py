@@ -160,12 +160,15 @@ def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInf
     """Return the states after a step of a kind, how it went, what may touch, and whether a recording took it.
 
     A recorded step returns tensors that the next step overwrites. It does not search for contact. Robots whose state is
-    not finite are not stepped: if no force reads the number that is not finite, the residual does not show it.
+    not finite are not stepped: if no force reads the number that is not finite, the residual does not show it. Nor are
+    those whose contact is NaN: contacts that are searched for would not be found.
     """
     recording = None if kind is None else recording_of(kind, problem)
     if isinstance(recording, RecordedStep):
         return *recording.taken(problem.divisible), None, True
     lost = problem.running & ~problem.state.finite()
+    if not problem.model.contact.none:
+        lost = lost | (problem.running & problem.model.contact.undefined(problem.state))
     after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost, recorded=recording))
     if kind is not None and recording is None:
         kind.count(int(info.iterations.max()))
