@@ -25,7 +25,7 @@ from torchdismech.contact.response import Friction, Response
 from torchdismech.errors import InputError, real_number, whole_number
 from torchdismech.model import Model
 from torchdismech.model.constants import constants as constants_of
-from torchdismech.model.constants import constants_in, named_forces
+from torchdismech.model.constants import constants_in, constants_of_contact, named_forces
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Place, Values
 
@@ -203,8 +203,9 @@ def refuse_negative(model: AnyModel, snapshot: Snapshot | None = None) -> None:
 def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
     """Yield the names of constants that must not be negative, with their modules and attributes."""
     if not isinstance(model, Model):
-        owners = model.constants()
-        yield from ((name, *owners[name]) for name in model.not_negative)
+        for label, (part, name) in model.constants().items():
+            if name in getattr(part, "not_negative", ()):
+                yield label, part, name
         return
     for name in model.body.not_negative:
         yield name, model.body, name
@@ -216,6 +217,9 @@ def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
         for name in force.not_negative:
             if _is_set(force, name):
                 yield f"{label}.{name}", force, name
+    for label, (part, name) in constants_of_contact(model).items():
+        if name in getattr(part, "not_negative", ()) and _is_set(part, name):
+            yield label, part, name
 
 
 def _is_set(module: nn.Module, name: str) -> bool:

@@ -354,10 +354,10 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
 def refuse_too_small(label: str, place: Place, value: Tensor) -> None:
     """Refuse numbers below zero in a place that takes none, and zeros where they are not taken either."""
     module, name = place
-    if name in _declared(module, "not_negative", ()) and bool((value < 0).any()):
-        raise InputError(f"{label}: expected 0 or more, got {float(value.min()):g}")
     if name in _declared(module, "positive", ()) and bool((value <= 0).any()):
         raise InputError(f"{label}: expected more than 0, got {float(value.min()):g}")
+    if name in _declared(module, "not_negative", ()) and bool((value < 0).any()):
+        raise InputError(f"{label}: expected 0 or more, got {float(value.min()):g}")
 
 
 def leading(module: nn.Module, batch: int | None, size: int) -> AbstractContextManager[None]:

@@ -244,6 +244,15 @@ def test_constants_of_obstacles_are_trained(obstacle, names, unit):
     assert float(gradient.abs().max()) > 1e-6
 
 
+@pytest.mark.parametrize("name", ["ball.friction", "ball.radius"])
+def test_constants_of_obstacles_that_are_below_zero_are_refused(name):
+    """Refuse a step with a constant that an optimiser drove there, by its name."""
+    arm = paper_arm([on_a_ball_that_moves()], disks=0)
+    trainable.shifted(arm, [name], 1.0).shift.data.fill_(-1.0)
+    with pytest.raises(InputError, match=rf"^{name}: expected 0 or more, got -0.7"):
+        ArmIntegrator(DT).step(arm, arm.initial_state(q=REST))
+
+
 def _row(arm, name):
     """Return the shape of a constant."""
     return trainable.value(arm, name).shape

@@ -24,6 +24,8 @@ class Response(nn.Module):
     """What keeps surfaces apart: a `Potential`, or the constraint `Complementarity`."""
 
     per_robot: tuple[str, ...] = ("tolerance",)
+    not_negative: tuple[str, ...] = ("tolerance",)  # names of those that a step refuses below zero
+    positive: tuple[str, ...] = ("tolerance",)  # and at zero
     feasible_only = False  # whether gaps have to stay above zero, between iterations, too
     tolerance: Tensor
 
@@ -85,7 +87,7 @@ class Potential(Response):
         Stiffness or tolerance is not above zero, not finite, or has another shape.
     """
 
-    per_robot = ("stiffness", "tolerance")
+    per_robot = not_negative = positive = ("stiffness", "tolerance")
     stiffness: Tensor
 
     def __init__(self, stiffness, tolerance):
@@ -208,7 +210,8 @@ class Friction(nn.Module):
     release : () or (B, 1), above 1: in slip velocities, from where on surfaces slide by `coefficient`; 10 by default.
     """
 
-    per_robot = ("coefficient", "slip_velocity", "static", "release")
+    per_robot = not_negative = ("coefficient", "slip_velocity", "static", "release")
+    positive = ("slip_velocity", "release")
     coefficient: Tensor
     slip_velocity: Tensor | None
     static: Tensor | None

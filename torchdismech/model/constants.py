@@ -16,7 +16,7 @@ from torchdismech.forces.base import Force
 from torchdismech.magnetics.force import Magnetised
 from torchdismech.values import Place
 
-__all__ = ["constants", "constants_in", "constants_of_obstacles", "named_forces"]
+__all__ = ["constants", "constants_in", "constants_of_contact", "constants_of_obstacles", "named_forces"]
 
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # contact learns them when the model is made
 
@@ -53,7 +53,7 @@ def constants(model: Any) -> dict[str, Place]:
         found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
         if isinstance(force, Magnetised):
             found.update({f"{label}.field.{name}": (force.field, name) for name in force.field.per_robot})
-    touching = _of_contact(model)
+    touching = constants_of_contact(model)
     if twice := sorted(found.keys() & touching.keys()):
         raise InputError(f"two constants are called {twice[0]!r}; give the obstacle or contact another name")
     return {name: (m, a) for name, (m, a) in (found | touching).items() if getattr(m, a) is not None}
@@ -99,8 +99,8 @@ def _parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:
         yield from ((f"{term.name}.{name}", part) for part in law.modules())
 
 
-def _of_contact(model: Any) -> dict[str, Place]:
-    """Return the constants of obstacles and of contact between parts by name."""
+def constants_of_contact(model: Any) -> dict[str, Place]:
+    """Return the constants of obstacles and of contact between parts by name, also of those that are None."""
     found = constants_of_obstacles(model.obstacles)
     for contact in model.self_contacts:
         found |= {f"{contact.name}.{name}": owner for name, owner in _of_law(contact.law).items()}

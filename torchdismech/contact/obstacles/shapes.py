@@ -31,6 +31,8 @@ class Shape(nn.Module):
     """A region of space that bodies cannot enter, by its signed distance."""
 
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
+    not_negative: tuple[str, ...] = ()  # names of those that a step refuses below zero
+    positive: tuple[str, ...] = ()  # and at zero
     endless = False  # whether it has no other side, so that nothing gets through it
     walled = False  # whether some places are much thinner than `depth` says; then `passed` looks at what gets through
 
@@ -127,6 +129,7 @@ class Sphere(Shape):
     """
 
     per_robot = ("center", "radius")
+    not_negative = positive = ("radius",)
 
     def __init__(self, center, radius):
         super().__init__()
@@ -170,6 +173,7 @@ class Capsule(Shape):
     """
 
     per_robot = ("start", "end", "radius")
+    not_negative = positive = ("radius",)
 
     def __init__(self, start, end, radius):
         super().__init__()
@@ -228,6 +232,7 @@ class Cylinder(Shape):
     """
 
     per_robot = ("start", "end", "radius")
+    not_negative = positive = ("radius",)
 
     def __init__(self, start, end, radius):
         super().__init__()
@@ -298,6 +303,7 @@ class Box(Shape):
     """
 
     per_robot = ("center", "size", "rotation")
+    not_negative = positive = ("size",)
 
     def __init__(self, center, size, rotation=(0.0, 0.0, 0.0)):
         super().__init__()

@@ -1,0 +1,74 @@
+"""Bounds of the constants of contact, in a built model as in the constructors: by a control, trained, as actions."""
+
+import pytest
+import torch
+
+from tests.contact.test_undefined import LAWS, SHAPES, lying
+from torchdismech import Control, ImplicitEuler, InputError, trainable
+from torchdismech.contact import Friction, Obstacle, Penalty, SelfContact
+from torchdismech.environments import Constant, Environment, Task, node_positions
+
+OF_SHAPES = [("ball", "radius"), ("capsule", "radius"), ("cylinder", "radius"), ("box", "size")]
+OF_LAW = ["stiffness", "tolerance", "slip_velocity", "release"]
+NOT_ZERO = [*OF_SHAPES, *(("plane", name) for name in OF_LAW)]
+FROM_ZERO = [("plane", "friction"), ("plane", "static_friction")]
+
+
+def floored(shape="plane"):
+    """Return rods on an obstacle with every constant there is."""
+    return lying(Obstacle(SHAPES[shape](), Penalty(50.0, 1e-4), Friction(0.3, 1e-3, static=0.4), name="floor"))
+
+
+def number_of(model, name):
+    """Return the constant as a control sets it, for one robot."""
+    value = getattr(*model.places[name]).detach()
+    return value.expand(1, 1) if value.dim() == 0 else value[None]
+
+
+@pytest.mark.parametrize(("shape", "constant"), [*NOT_ZERO, *FROM_ZERO])
+def test_controls(shape, constant):
+    """Refuse what the constructors refuse; friction may be zero."""
+    model, name = floored(shape), f"floor.{constant}"
+    for factor in (-1.0, 0.0):
+        control = Control(values={name: factor * number_of(model, name)})
+        if factor or (shape, constant) in NOT_ZERO:
+            with pytest.raises(
+                InputError, match=rf"^Control.values\['{name}'\]: expected (0 or more|more than 0), got "
+            ):
+                ImplicitEuler(1e-3).step(model, model.initial_state(), control)
+        else:
+            ImplicitEuler(1e-3).step(model, model.initial_state(), control)
+
+
+@pytest.mark.parametrize(("shape", "constant"), [*NOT_ZERO, *FROM_ZERO])
+def test_trained(shape, constant):
+    """Refuse a step with a constant that was driven below zero, by its name."""
+    model, name = floored(shape), f"floor.{constant}"
+    shift = trainable.shifted(model, [name], unit=1.0)
+    with torch.no_grad():
+        shift.shift.fill_(-100.0)
+    with pytest.raises(InputError, match=rf"^{name}: expected 0 or more, got -.*an optimiser may have driven it there"):
+        ImplicitEuler(1e-3).step(model, model.initial_state())
+
+
+def test_contact_between_parts():
+    """Refuse it there, too, by a control and trained."""
+    model, name = lying(SelfContact(*LAWS["penalty"]())), "self_contact.friction"
+    with pytest.raises(InputError, match=rf"^Control.values\['{name}'\]: expected 0 or more, got -1"):
+        ImplicitEuler(1e-3).step(
+            model, model.initial_state(), Control(values={name: -torch.ones(1, 1, dtype=torch.float64)})
+        )
+    trainable.shifted(model, [name], unit=1.0).shift.data.fill_(-1.0)
+    with pytest.raises(InputError, match=rf"^{name}: expected 0 or more, got -0.7"):
+        ImplicitEuler(1e-3).step(model, model.initial_state())
+
+
+def test_actions():
+    """Refuse bounds that allow what no step takes, when the environment is made."""
+    task = Task(
+        actions=[Constant("floor.friction", -1.0, 1.0)],
+        observations=[node_positions([0])],
+        reward=lambda model, step: step.after.time,
+    )
+    with pytest.raises(InputError, match=r"^Constant\(floor.friction\): low: expected 0 or more, got -1"):
+        Environment(floored(), ImplicitEuler(1e-3), task)
