@@ -1,11 +1,13 @@
 """Bounds of the constants of contact, in a built model as in the constructors: by a control, trained, as actions."""
 
+import warnings
+
 import pytest
 import torch
 
 from tests.contact.test_undefined import LAWS, SHAPES, lying
 from torchdismech import Control, ImplicitEuler, InputError, trainable
-from torchdismech.contact import Friction, Obstacle, Penalty, SelfContact
+from torchdismech.contact import Barrier, Friction, Obstacle, Penalty, SelfContact
 from torchdismech.environments import Constant, Environment, Task, node_positions
 
 OF_SHAPES = [("ball", "radius"), ("capsule", "radius"), ("cylinder", "radius"), ("box", "size")]
@@ -72,3 +74,22 @@ def test_actions():
     )
     with pytest.raises(InputError, match=r"^Constant\(floor.friction\): low: expected 0 or more, got -1"):
         Environment(floored(), ImplicitEuler(1e-3), task)
+
+
+@pytest.mark.parametrize(
+    ("contact", "label"),
+    [
+        (lambda law: Obstacle(SHAPES["plane"](), law, name="floor"), "obstacle 'floor'"),
+        (lambda law: SelfContact(law), "SelfContact 'self_contact'"),
+    ],
+)
+@pytest.mark.parametrize("law", [Penalty, Barrier])
+def test_tolerances_far_above_the_contact_radius(contact, label, law):
+    """Warn of a stiffness and a tolerance in each other's places, but not of a tolerance of ten radii."""
+    much = r"is 1e\+04 times the robot's contact radius, 0.002 m"
+    expected = rf"^{label}: {law.__name__}.tolerance: 20 m, the gap .* {much}"
+    with pytest.warns(UserWarning, match=expected):
+        lying(contact(law(1e-4, 20.0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lying(contact(law(50.0, 2e-2)))

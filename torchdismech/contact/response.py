@@ -12,11 +12,22 @@ from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import scalar
 from torchdismech.solve.complementarity import CONTACT_METHODS
 
-__all__ = ["Barrier", "Complementarity", "Friction", "Penalty", "Potential", "Response", "fallen", "of_robots"]
+__all__ = [
+    "Barrier",
+    "Complementarity",
+    "Friction",
+    "Penalty",
+    "Potential",
+    "Response",
+    "fallen",
+    "of_robots",
+    "warn_of_wide_tolerance",
+]
 
 SHARPNESS = 15.0  # K1 delta and K2 v_slip: at the tolerance, and at the slip velocity, exp(-15) = 3e-7 is left
 
 LARGEST_COEFFICIENT = 5.0  # of friction that is not wondered at: gels and racing tyres have 2
+WIDE = 100.0  # contact radii: a potential's tolerance beyond is likely to be another number
 RELEASE = 10.0  # slip velocities, where friction has fallen from its static size to that of sliding
 
 
@@ -265,6 +276,20 @@ def _fall(mu: Tensor, static, release) -> tuple[Tensor | None, Tensor | None]:
     if not bool((end > 1).all()):
         raise InputError(f"Friction.release: expected a number above 1, got {release}")
     return hold, end
+
+
+def warn_of_wide_tolerance(label: str, response: Response, radius: Tensor) -> None:
+    """Warn of a tolerance far above the contact radii (..) of a robot, which is likely to be the stiffness."""
+    widest, largest = float(response.tolerance.detach().max()), float(radius.max()) if radius.numel() else 0.0
+    if isinstance(response, Potential) and widest > WIDE * largest > 0:
+        kind = type(response).__name__
+        warn(
+            f"{label}: {kind}.tolerance: {widest:.4g} m, the gap at which contact begins, is {widest / largest:.3g} "
+            f"times the robot's contact radius, {largest:.4g} m, and the stiffness is "
+            f"{float(response.stiffness.detach().max()):.4g} N/m: expected {kind}(stiffness, tolerance) in this order, "
+            "with a tolerance of about the contact radius or less; or, if that is meant, "
+            f"warnings.filterwarnings('ignore', '.*{kind}.tolerance')"
+        )
 
 
 def fallen(speed: Tensor, mu: Tensor, slip_velocity: Tensor, static: Tensor, release: Tensor) -> tuple[Tensor, Tensor]:

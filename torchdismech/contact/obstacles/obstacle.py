@@ -14,7 +14,7 @@ from torchdismech.contact.obstacles.path import Path
 from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace, Shape
 from torchdismech.contact.obstacles.touch_points import TouchPoints
-from torchdismech.contact.response import Friction, Response
+from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
@@ -133,6 +133,7 @@ class Obstacle(Force):
             touches[:] = False
             touches[checked_indices(self.nodes, body.n_nodes, f"{type(self).__name__}.nodes")] = True
         self.points = TouchPoints(body, touches, self.spacing)
+        warn_of_wide_tolerance(f"obstacle {self.name!r}", self.law.response, self.points.radius)
         refuse_wrong_shape(self.shape, self.name, body.nodes, float(self.points.radius.min()))
         passing = torch.zeros(self.points.count, dtype=torch.bool)
         passing[: body.n_nodes] = torch.as_tensor(~touches)

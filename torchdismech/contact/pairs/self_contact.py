@@ -23,7 +23,7 @@ from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairTable, Touching, touching
 from torchdismech.contact.pairs.primitives import Near, Primitives, met, near
 from torchdismech.contact.pairs.shares import Ruled, Share, shares
-from torchdismech.contact.response import Friction, Response, of_robots
+from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
 from torchdismech.errors import InputError
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
@@ -182,6 +182,7 @@ class SelfContact(nn.Module):
         self.edges = Primitives(body.links, radius, share.edges, of_edges)
         points = np.arange(body.n_nodes)[:, None]
         self.points = Primitives(points, body.node_contact_radius(), share.nodes, of_nodes)
+        warn_of_wide_tolerance(self.ruled.label, self.law.response, self.points.radius)
         self.triangles = Primitives(body.triangles, body.face_contact_radius, share.triangles, of_triangles)
         self.lines = CentreLines(body, of_edges) if self.centre_line == "smooth" else None
         sides: tuple[np.ndarray, ...] = (points[of_nodes], body.triangles[of_triangles])
