@@ -1,5 +1,6 @@
 """Obstacles that touch edges and triangles between nodes: where points lie, what they bear, what they keep out."""
 
+import copy
 import math
 import warnings
 
@@ -16,6 +17,7 @@ from torchdismech import (
     RobotBuilder,
     Status,
     forces,
+    meshes,
     rollout,
     straight,
 )
@@ -268,6 +270,24 @@ def test_thin_things_are_warned_of():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             quiet()
+
+
+@pytest.mark.parametrize("beside", [0.02, 0.019, 0.018])
+@pytest.mark.parametrize("law", [Penalty(200.0, 1e-4), Barrier(200.0, 1e-4), Complementarity()])
+def test_a_sheet_that_jumps_over_a_post(beside, law):
+    """Tell it wherever the nodes pass beside the axis, if the post is as wide as they are apart."""
+    sheet = meshes.rectangle(0.04, 0.04, 0.005)
+    builder = RobotBuilder()
+    builder.add_shell(sheet.nodes, sheet.triangles, thickness=1e-3, material=STIFF)
+    post = Capsule((-0.1, beside, -0.02), (0.1, beside, -0.02), 3e-3)
+    builder.add_contact(Obstacle(post, copy.deepcopy(law)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = builder.finalize()
+    velocity = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    velocity[:, 2 : 3 * len(sheet.nodes) : 3] = -5.0
+    _, info = ImplicitEuler(1e-2).step(model, model.initial_state(velocity=velocity))
+    assert info.status.tolist() == [Status.PASSED_THROUGH]
 
 
 def test_spacing_that_is_advised_follows_how_far_things_dip_in():

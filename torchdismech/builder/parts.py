@@ -15,6 +15,7 @@ from torch import Tensor
 from torchdismech.contact import Obstacle
 from torchdismech.contact.pairs.broad_phase import overlapping
 from torchdismech.contact.pairs.pair_loops import Kernel, vectors
+from torchdismech.contact.passing import told_width
 from torchdismech.errors import warn
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.robot.body import Body
@@ -62,7 +63,7 @@ def warn_of_thin_obstacles(obstacles: Sequence[Obstacle]) -> None:
     for obstacle in obstacles:
         radius = float(obstacle.points.radius.min())
         width = float(obstacle.shape.width.min()) + 2 * radius
-        if obstacle.points.apart > width:
+        if not obstacle.shape.endless and obstacle.points.apart > told_width(obstacle, radius):
             round_to = float(obstacle.shape.sharpest.min())
             # on an edge it dips by spacing^2 / (8 (R + radius)), in a triangle by a third more (docs/contact.md)
             spacing = min(width / DIVISIONS, math.sqrt(6 * DIP * radius * (round_to + radius)))

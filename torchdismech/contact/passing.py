@@ -20,12 +20,13 @@ from torchdismech.geometry.distances import closest_on_triangle, closest_segment
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.state import State
 
-__all__ = ["NEARNESS", "obstacles_suspected", "pairs_passed", "passed_obstacle"]
+__all__ = ["NEARNESS", "obstacles_suspected", "pairs_passed", "passed_obstacle", "told_width"]
 
 CORNERS = 12  # coordinates of a pair's edges, or point and triangle; those of smooth lines have more
 TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count as having met
 ADVANCES = 64  # a pair that gets along no faster than this counts as having met
 DIP = 0.5  # a way that leads so much of an obstacle's depth deeper than both of its ends leads through it
+GRAZE = 0.1  # the same, where both ends are farther outside than `DIP` of the depth: nothing slides round it there
 STRIDE = 0.25  # of the depth: how far a point is followed at least between two looks
 LOOKS = 10_000  # a point that goes farther than so many strides in a step counts as having passed
 
@@ -139,6 +140,15 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
     return (passed | ahead).any(1)
 
 
+def told_width(obstacle: Obstacle, radius: float) -> float:
+    """Return how wide [m] an obstacle is for points of a contact radius that get past it fast: these are told.
+
+    Beside its middle they get less deep than `GRAZE` says. Thin walls are looked at otherwise.
+    """
+    least = 0.0 if obstacle.shape.walled else 2 * GRAZE * float(obstacle.shape.depth.min())
+    return float(obstacle.shape.width.min()) + 2 * radius - least
+
+
 class _Way(NamedTuple):
     """How points of the robot moved past an obstacle: from x0 to x1 (B, P, 3), how far (B, P).
 
@@ -166,7 +176,8 @@ class _Way(NamedTuple):
         d0, d1 = (obstacle.clearance(distance) for distance in distances)
         depth, way = obstacle.shape.depth, torch.linalg.vector_norm(x1 - x0, dim=-1)
         ahead = way >= d0.clamp_min(0) + d1.clamp_min(0) + depth
-        through = torch.minimum(d0, d1).clamp_max(0) - DIP * depth
+        nearest = torch.minimum(d0, d1)
+        through = nearest.clamp_max(0) - torch.where(nearest > DIP * depth, GRAZE, DIP) * depth
         if obstacle.shape.walled:
             far = (way >= distances[0].abs() + distances[1].abs()) & (way > 0) & (way < torch.inf)
             crosses = obstacle.touches & far
