@@ -110,7 +110,8 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
     Parameters
     ----------
     names : names from `constants(model)`; or these with the power of the factor that each goes with, such as
-        {"membrane.membrane": 1, "hinge.hinge": 3, "mass": 1, "node_volume": 1} for the thickness of a shell.
+        {"membrane.membrane": 1, "hinge.hinge": 3, "mass": 1, "node_volume": 1} for the thickness of a shell, with a
+        `relaxation_time` also its viscous constants (docs/shells.md).
     shape : of the factor, e.g. (E,) for one per element or (B, 1) for one per robot; (B, 1, 1) where there are rows of
         points.
 
