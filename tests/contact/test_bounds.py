@@ -93,3 +93,28 @@ def test_tolerances_far_above_the_contact_radius(contact, label, law):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lying(contact(law(50.0, 2e-2)))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda law: Obstacle(SHAPES["plane"](), law, name=3), "Obstacle.name: expected a name without '/', got 3"),
+        (lambda law: SelfContact(law, name=3), "SelfContact.name: expected a name without '/', got 3"),
+        (lambda law: SelfContact(law, ring="all"), "SelfContact.ring: expected a whole number from 0 up, got 'all'"),
+        (lambda law: SelfContact(law, ring=1.5), "SelfContact.ring: expected a whole number from 0 up, got 1.5"),
+        (
+            lambda law: SelfContact(law, ring=float("nan")),
+            "SelfContact.ring: expected a whole number from 0 up, got nan",
+        ),
+        (lambda law: SelfContact(law, ring=-1), "SelfContact.ring: expected a whole number from 0 up, got -1"),
+        (
+            lambda law: SelfContact(law, rounding="all"),
+            "SelfContact.rounding: expected a number from 0 to 1, got 'all'",
+        ),
+        (lambda law: SelfContact(law, rounding=1.5), "SelfContact.rounding: expected a number from 0 to 1, got 1.5"),
+    ],
+)
+def test_other_kinds_of_arguments(made, said):
+    """Refuse them when a contact is made, by name."""
+    with pytest.raises(InputError, match=f"^{said}"):
+        made(Penalty(50.0, 1e-4))

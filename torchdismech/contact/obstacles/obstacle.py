@@ -52,8 +52,8 @@ class Obstacle(Force):
     Raises
     ------
     InputError
-        A name with "/"; a spacing that is not above zero, or for a half-space; when it is bound, nodes that the robot
-        does not have.
+        A name that is no text, or has a "/"; a spacing that is not above zero, or for a half-space; when it is bound,
+        nodes that the robot does not have.
     """
 
     per_robot = ("traction",)
@@ -72,7 +72,7 @@ class Obstacle(Force):
         spacing: float | None = None,
     ):
         super().__init__()
-        if not name or "/" in name:
+        if not isinstance(name, str) or not name or "/" in name:
             raise InputError(f"Obstacle.name: expected a name without '/', got {name!r}")
         refuse_other_kind(f"obstacle {name!r}: shape", shape, Shape, "a Shape, such as HalfSpace or Sphere")
         if path is not None:

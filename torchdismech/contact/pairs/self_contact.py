@@ -24,7 +24,7 @@ from torchdismech.contact.pairs.pairs import PairTable, Touching, touching
 from torchdismech.contact.pairs.primitives import Near, Primitives, met, near
 from torchdismech.contact.pairs.shares import Ruled, Share, shares
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number, whole_number
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
@@ -136,18 +136,17 @@ class SelfContact(nn.Module):
         super().__init__()
         if centre_line not in CENTRE_LINES:
             raise InputError(f"SelfContact.centre_line: expected 'straight' or 'smooth', got {centre_line!r}")
-        if not 0 <= rounding <= 1:
+        self.rounding = real_number(rounding, "SelfContact.rounding", "a number from 0 to 1")
+        if not 0 <= self.rounding <= 1:
             raise InputError(f"SelfContact.rounding: expected a number from 0 to 1, got {rounding}")
-        self.rounding = float(rounding)
-        if ring is not None and ring < 0:
-            raise InputError(f"SelfContact.ring: expected 0 or more edges, got {ring}")
+        ring = None if ring is None else whole_number(ring, "SelfContact.ring", least=0)
         if between is not None and (not isinstance(between, Sequence) or isinstance(between, str) or len(between) != 2):
             raise InputError(f"SelfContact.between: expected the names of two parts, got {between!r}")
         if between is not None and not themselves and between[0] != between[1]:
             problem = "goes with all parts, or with one name twice; parts of two names are not the same piece"
             raise InputError(f"SelfContact.themselves: False {problem}: leave it out")
         self.name = name if name is not None else "self_contact" if between is None else "-".join(between)
-        if not self.name or "/" in self.name:
+        if not isinstance(self.name, str) or not self.name or "/" in self.name:
             raise InputError(f"SelfContact.name: expected a name without '/', got {self.name!r}")
         self.ruled = Ruled(f"SelfContact {self.name!r}", None if between is None else (*between,), themselves)  # type: ignore[arg-type]
         self.law = law_of(response, friction)
