@@ -177,6 +177,7 @@ class _Parametrized:
         held = {name: module.__dict__[name] for name in ("_modules", "_buffers")}
         children = {n: child for n, child in held["_modules"].items() if n != "parametrizations"}
         self.module, self._kind, self._held = module, type(module), held
+        self._other_kind = parametrize.type_before_parametrizations(module)
         self._other = {"_modules": children, "_buffers": {**held["_buffers"], **present}}
 
     def stands(self) -> bool:
@@ -184,7 +185,7 @@ class _Parametrized:
 
     def put(self) -> None:
         self.module.__dict__.update(self._other)
-        _set_kind(self.module, parametrize.type_before_parametrizations(self.module))
+        _set_kind(self.module, self._other_kind)
 
     def take_back(self) -> None:
         self.module.__dict__.update(self._held)

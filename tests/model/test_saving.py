@@ -10,6 +10,7 @@ from tests.rods import rod_through
 from torchdismech import Circle, Control, ImplicitEuler, Material, forces, straight, trainable
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
+from torchdismech.values import evaluated, originals_in_place
 
 ROBOTS = 5
 
@@ -89,3 +90,16 @@ def test_what_has_to_wait_is_refused_within_a_step(called, asked):
         stepped(model)
     happens[0] = nothing
     asked(model, own)
+
+
+def test_trained_modules_are_of_their_own_kind_while_values_stand_in_them():
+    """Show recordings and compiled code the class that they know, and a reader within it the one that it is."""
+    model, _ = rods(trained=True)
+    energy = model.terms[1].energy
+    kind = type(energy)
+    with evaluated([energy]).in_place():
+        assert type(energy) is kind.__mro__[1] and "parametrizations" not in energy._modules
+        with originals_in_place():
+            assert type(energy) is kind and "parametrizations" in energy._modules
+        assert type(energy) is kind.__mro__[1] and "parametrizations" not in energy._modules
+    assert type(energy) is kind and "parametrizations" in energy._modules
