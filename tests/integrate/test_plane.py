@@ -123,7 +123,7 @@ def test_any_number_of_robots(monkeypatch, batch, dtype):
 def test_controls(monkeypatch):
     """Keep to the plane with curvatures at rest, and with clamps that move in it."""
     model, other = swimmer(), swimmer()
-    curvature = torch.randn(3, 10, 2, dtype=torch.float64) * 0.05 * model.curvatures_in_plane[:10]
+    curvature = torch.randn(3, 10, 2, dtype=torch.float64) * 0.05 * model.in_plane.curvatures[:10]
     control = Control(natural_curvature=curvature)
     assert_equal(
         run(model, Newmark(5e-3), control=control), in_space(monkeypatch, other, Newmark(5e-3), control=control)
