@@ -128,16 +128,18 @@ class ContactModel:
         return self.may_touch(q, q, q.new_zeros(len(q))) if len(self.self_contacts) else None
 
     def undefined(self, state: State) -> Tensor:
-        """Return the robots (B,) of which nobody can tell what they touch: a constant of contact, or a gap, is NaN.
+        """Return the robots (B,) of which nobody can tell what they touch, as constants of contact or gaps are NaN.
 
-        Comparisons take a gap that is NaN for one of surfaces far apart, and friction that is NaN for none.
+        Comparisons take a gap that is NaN for one of surfaces far apart, and friction that is NaN for none. A shape
+        whose constants give no distance gives none of any point, so that of one point tells.
         """
         found = torch.zeros_like(state.time, dtype=torch.bool)
         for contact in (*self.obstacles, *self.self_contacts):
             for constant in _constants_of(contact.law):
                 found = found | constant.detach().isnan().reshape(-1)  # one number, or one of each robot
         for obstacle in self.obstacles:
-            found = found | obstacle.gap(state.q, state.time).detach().isnan().any(1)
+            distance = obstacle.shape.distance(obstacle.seen(state.q, state.time)[:, :1]) - obstacle.points.radius
+            found = found | distance.detach().isnan().any(1)
         return found
 
     def report(self, state: State) -> Report:
