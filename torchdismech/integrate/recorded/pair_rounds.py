@@ -18,7 +18,7 @@ from torchdismech.native.graphs import Unrecordable
 
 __all__ = ["PairRounds"]
 
-ROUNDS_BEFORE = 5  # of a kind, without a recording: to make one takes as long as about two times as many
+ROUNDS_BEFORE = 10  # of a kind, without a recording: to make one takes as long as about so many
 MOST_NUMBERS = 200_000  # of a matrix: a round with more takes longer than its calls, and memory counts
 KEPT = 3  # patterns, and sums of pairs, whose recordings are kept: steps may have two of them in turns
 
