@@ -74,7 +74,8 @@ class Tape(Generic[T]):
     def replay(self) -> T:
         """Run the operations; return the outputs. Gradients are not recorded.
 
-        Where another tape is being recorded they are on that, too: it needs a pool of its own.
+        Where another tape is being recorded they are put on that one, too, which needs a pool other than this tape's:
+        what it has made by then is not to be overwritten.
         """
         if taping():
             for operation in self.operations:

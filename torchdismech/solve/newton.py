@@ -31,6 +31,7 @@ __all__ = [
     "Progress",
     "Trial",
     "begun",
+    "first_measures",
     "going_on",
     "matrix_values",
     "newton",
@@ -83,11 +84,11 @@ def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | N
     `unbounded`, searches look at the noise once they cannot get on. The first iterate has to meet the tolerance itself,
     because Newton's method has not improved it yet.
     """
-    residual, values, norm, noise = (system.recording(begin) or begin)(system, x, options)
+    residual, values, norm, noise = (system.recording(first_measures) or first_measures)(system, x, options)
     return _begun(Iterate(x, residual, values, norm), noise, options, running)
 
 
-def begin(system: System, x: Tensor, options: NewtonOptions) -> list[Tensor]:
+def first_measures(system: System, x: Tensor, options: NewtonOptions) -> list[Tensor]:
     """Return residual, values, norm and rounding noise at a first iterate x."""
     first = _first_trial(system, x, options)
     assert first.values is not None and first.noise is not None

@@ -23,7 +23,7 @@ from torchdismech.integrate.recorded.pair_rounds import PairRounds
 from torchdismech.integrate.recorded.static_problem import RecordedCall
 from torchdismech.integrate.search.primal_dual import met, moved, next_iterates
 from torchdismech.native.taping import taping
-from torchdismech.solve.newton import Progress, begin, plain_round
+from torchdismech.solve.newton import Progress, first_measures, plain_round
 from torchdismech.solve.search import NewtonOptions
 
 __all__ = ["PairEvaluations"]
@@ -89,7 +89,7 @@ class PairEvaluations:
             StepEquations.unconstrained_residual: self.residual,
             StepEquations.unconstrained: self.residual_and_matrix,
             moved: self.moved,
-            begin: self.begin,
+            first_measures: self.first_measures,
             next_iterates: self.next_iterates,
             plain_round: self.plain_round,
         }
@@ -119,13 +119,13 @@ class PairEvaluations:
         given = [options.weight, options.tolerance, most, *rows]
         return self._by_rounds(taken, (next_iterates, options.unbounded), options.solver, given)
 
-    def begin(self, equations: StepEquations, x: Tensor, options: NewtonOptions) -> list[Tensor]:
-        """Return what `newton.begin` does."""
+    def first_measures(self, equations: StepEquations, x: Tensor, options: NewtonOptions) -> list[Tensor]:
+        """Return what `newton.first_measures` does."""
 
         def found(weight: Tensor, x: Tensor) -> list[Tensor]:
-            return begin(equations, x, dataclasses.replace(options, weight=weight))
+            return first_measures(equations, x, dataclasses.replace(options, weight=weight))
 
-        return self._by_rounds(found, (begin,), options.solver, [options.weight, x])
+        return self._by_rounds(found, (first_measures,), options.solver, [options.weight, x])
 
     def plain_round(
         self, equations: StepEquations, at: Progress, options: NewtonOptions, with_matrix: bool = True
