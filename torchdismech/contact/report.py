@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
 from torchdismech.solve.linear.base import IndexMap
 
-__all__ = ["Report", "contact_report"]
+__all__ = ["Report", "contact_report", "obstacle_report", "obstacle_report_names"]
 
 # "active", "sticking", "sliding" (B,) numbers of contacts; "penetration" (B,) the largest overlap [m];
 # "force/NAME" (B, 3) [N]: from each obstacle on the robot, and from the rest of the robot on each of its parts;
@@ -23,6 +25,7 @@ __all__ = ["Report", "contact_report"]
 # "node_force" (B, N, 3) [N]: from all contacts on each node
 Report = dict[str, Tensor]
 
+COUNTS = ("active", "sticking", "sliding")
 FULL = 1 - 1e-9  # of the cone: more friction counts as sliding
 
 
@@ -31,8 +34,7 @@ class _Tally:
 
     Parameters
     ----------
-    q : (B, n) of the robots.
-    nodes : how many each has.
+    outer : what obstacles do, as `obstacle_report` returns it; with none of them where nothing was looked at yet.
     names : of the contacts between parts.
 
     Attributes
@@ -41,12 +43,20 @@ class _Tally:
     outer, inner : (B, N, 3) forces on the nodes, from obstacles and from other parts of the robot [N].
     """
 
-    def __init__(self, q: Tensor, nodes: int, names: list[str]):
-        self.counts = {name: q.new_zeros(len(q), dtype=torch.long) for name in ("active", "sticking", "sliding")}
-        self.penetration = q.new_zeros(len(q))
-        self.forces: Report = {}
-        self.loads: Report = {name: q.new_zeros(len(q)) for name in names}
-        self.outer = self.inner = q.new_zeros(len(q), nodes, 3)
+    def __init__(self, outer: Report, names: Sequence[str] = ()):
+        self.counts = {name: outer[name] for name in COUNTS}
+        self.penetration, self.outer = outer["penetration"], outer["node_force"]
+        self.inner = torch.zeros_like(self.outer)
+        self.loads: Report = {name: torch.zeros_like(self.penetration) for name in names}
+        self.loads |= _of_contacts("load", outer)
+        self.forces = _of_contacts("force", outer)
+
+    @classmethod
+    def empty(cls, robots: Tensor, nodes: int) -> _Tally:
+        """Return one without contacts, for robots whose (B,) numbers are like these and that have so many nodes."""
+        counts = {name: torch.zeros_like(robots, dtype=torch.long) for name in COUNTS}
+        none = {"penetration": torch.zeros_like(robots), "node_force": robots.new_zeros(len(robots), nodes, 3)}
+        return cls(counts | none)
 
     def overlap(self, gap: Tensor) -> None:
         """Take note of gaps (B, P) of which no load is known."""
@@ -96,13 +106,37 @@ class _Tally:
 
 
 @torch.no_grad()
+def obstacle_report(body: Body, obstacles: Sequence[Obstacle], state: State) -> Report:
+    """Return what obstacles do at a state: what `contact_report` says of robots that touch nothing else.
+
+    Those that are constraints bear no loads here. The names are those of `obstacle_report_names`, in that order; no
+    number is read on the host.
+    """
+    tally = _Tally.empty(state.time, body.n_nodes)
+    for obstacle in obstacles:
+        if obstacle.constrained:
+            tally.overlap(obstacle.gap(state.q, state.time))
+            tally.add_obstacle(obstacle.name, torch.zeros_like(tally.outer), torch.zeros_like(tally.penetration))
+        else:
+            _add_obstacle(tally, obstacle, state)
+    return tally.report()
+
+
+def obstacle_report_names(obstacles: Sequence[Obstacle]) -> list[str]:
+    """Return the names of what `obstacle_report` returns."""
+    of_each = [f"{what}/{obstacle.name}" for what in ("force", "load") for obstacle in obstacles]
+    return [*COUNTS, "penetration", *of_each, "node_force"]
+
+
+@torch.no_grad()
 def contact_report(
     body: Body,
-    obstacles: list[Obstacle],
+    obstacles: Sequence[Obstacle],
     self_contacts: SelfContacts,
     state: State,
     pairs: Pairs | None,
     constraints: ConstraintSet | None,
+    outer: Report | None = None,
 ) -> Report:
     """Return the report of a step; {} for a robot that touches nothing.
 
@@ -111,16 +145,12 @@ def contact_report(
     state : where the forces of the step were evaluated.
     pairs : what of the robot's own parts was looked at.
     constraints : with the loads that were found; without, what is constrained bears none.
+    outer : what obstacles do there, where that is known.
     """
     if not obstacles and not len(self_contacts):
         return {}
-    tally = _Tally(state.q, body.n_nodes, [contact.name for contact in self_contacts])
-    for obstacle in obstacles:
-        if obstacle.constrained:
-            tally.overlap(obstacle.gap(state.q, state.time))
-            tally.add_obstacle(obstacle.name, torch.zeros_like(tally.outer), tally.penetration.new_zeros(len(state.q)))
-        else:
-            _add_obstacle(tally, obstacle, state)
+    outer = obstacle_report(body, obstacles, state) if outer is None else outer
+    tally = _Tally(outer, [contact.name for contact in self_contacts])
     if pairs is not None:
         _add_pairs(tally, self_contacts, state, pairs)
     if constraints is not None:
@@ -183,6 +213,12 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         offset = mine.stop
         size = torch.linalg.vector_norm(forces[mine][:, FIRST[table.kernel]].sum(1), dim=1)
         tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], size, on_nodes(mine))
+
+
+def _of_contacts(what: str, report: Report) -> Report:
+    """Return what is "force/NAME" or "load/NAME" in a report, by the names of the contacts."""
+    prefix = f"{what}/"
+    return {name.removeprefix(prefix): value for name, value in report.items() if name.startswith(prefix)}
 
 
 def _by_part(count: int, labels: IndexMap, force: Tensor) -> Report:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.contact.report import Report, contact_report
+from torchdismech.contact.report import Report, contact_report, obstacle_report, obstacle_report_names
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
@@ -33,6 +33,7 @@ from torchdismech.values import where_rows
 __all__ = [
     "further_attempts",
     "newton_options",
+    "obstacles_met",
     "solved_step",
     "step_contact",
     "step_info",
@@ -196,13 +197,29 @@ def _with_contact(
 
 def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Report:
     """Return what contact did in a step to q (B, n); zeros but in the rows (B,) that made it, None: all did."""
-    contact, start = equations.model.contact, equations.start
-    position, velocity, time = equations.evaluated_at(q)
-    state = start.state.replace(q=position, velocity=velocity, time=time)
-    pairs = None if start.pairs is None else start.pairs.listed
+    contact, pairs = equations.model.contact, equations.start.pairs
+    position, velocity, time, *outer = equations.compiled(obstacles_met)(equations, q)
+    state = equations.start.state.replace(q=position, velocity=velocity, time=time)
     found = contact_report(
-        equations.model.body, contact.obstacles, contact.self_contacts, state, pairs, equations.constraints
+        equations.model.body,
+        contact.obstacles,
+        contact.self_contacts,
+        state,
+        None if pairs is None else pairs.listed,
+        equations.constraints,
+        dict(zip(obstacle_report_names(contact.obstacles), outer, strict=True)),
     )
     if rows is None:
         return found
     return {name: where_rows(rows, value, torch.zeros_like(value)) for name, value in found.items()}
+
+
+def obstacles_met(equations: StepEquations, q: Tensor) -> list[Tensor]:
+    """Return q, velocity (B, n) and time (B,) where the forces of a step to q are evaluated, and what obstacles do.
+
+    The latter is what `obstacle_report` returns, without the names.
+    """
+    position, velocity, time = equations.evaluated_at(q)
+    state = equations.start.state.replace(q=position, velocity=velocity, time=time)
+    model = equations.model
+    return [position, velocity, time, *obstacle_report(model.body, model.contact.obstacles, state).values()]

@@ -26,6 +26,7 @@ from torchdismech.integrate.recorded.pairs import PairEvaluations
 from torchdismech.integrate.recorded.static_problem import RecordedCall, StaticProblem
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.integrate.search.primal_dual import first_met, judged_of, judged_step, met
+from torchdismech.integrate.step import obstacles_met
 from torchdismech.native.graphs import recorded
 
 __all__ = ["RecordedEvaluations"]
@@ -98,6 +99,7 @@ class RecordedEvaluations:
             StepEquations.bare_residual_and_matrix: _ByTractions(plain, held),
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
             first_met: self._called(partial(first_met, bare), [x]),
+            obstacles_met: self._called(partial(obstacles_met, bare), [state.q]),
             met: self._called(partial(met, bare), [x, *friction]),
             judged_step: self._called(partial(judged_step, bare), judged_of(x, self._weight, every)),
         }
