@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -47,6 +45,7 @@ from torchdismech.model.mechanics import Mechanics, StepStart
 from torchdismech.model.planar import CURVATURES, PlanarRobot
 from torchdismech.model.recorded_energies import RecordedEnergies
 from torchdismech.model.released import released
+from torchdismech.model.saving import SavedModel
 from torchdismech.model.solvers import Solvers
 from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
@@ -57,15 +56,14 @@ from torchdismech.robot.unknowns import Unknowns
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
 from torchdismech.system.memory import block_entries, derivatives, robots_at_a_time
-from torchdismech.values import Place, Values, first_for, originals_in_place, others_stand_in, per_robot
+from torchdismech.values import Place, Values, first_for, per_robot
 
 __all__ = ["Model"]
 
-OF_THIS_OBJECT = ("recordings", "lock", "_snapshot", "_recorded_energies")  # attributes that copies do not take along
 TRIED = "hooks were tried"  # among what fits a model
 
 
-class Model(nn.Module):
+class Model(SavedModel):
     """A robot, for any number of copies at once. Holds no state of motion: see `State`.
 
     It owns the modules: the body, elastic terms, forces and self-contact, whose tensors are its parameters (material
@@ -97,6 +95,7 @@ class Model(nn.Module):
     in_plane : what a planar robot has no use for; None where some node moves along y or some edge turns about itself.
     """
 
+    of_this_object = ("recordings", "lock", "_snapshot", "_recorded_energies")
     called = "rods and shells"
     stepped_by = "ImplicitEuler, ImplicitMidpoint, BDF2, Newmark or Static"
     self_contacts: SelfContacts
@@ -142,58 +141,14 @@ class Model(nn.Module):
         if self.unknowns.planar:
             tangents = self.frames.tangents(self.rest_state(1).q)[0]
             self.in_plane = PlanarRobot(body, self.unknowns.out_of_plane, tangents)
-        self._begin_anew()
+        self.begin_anew()
 
-    def _begin_anew(self) -> None:
-        """Forget what belongs to this object alone, not to copies of it."""
+    def begin_anew(self) -> None:
+        """Make what belongs to this object alone, without what it had before."""
+        super().begin_anew()
         self.recordings: list[Any] = []  # see `integrate.recorded.recording`
         self._recorded_energies = RecordedEnergies(self.mechanics)
-        self.lock = threading.RLock()  # of threads: evaluations may put numbers in the model's places
         self._snapshot: Snapshot | None = None
-
-    # ---- copies and what is saved ------------------------------------------------------------------------------
-
-    def __getstate__(self) -> dict:
-        self._refuse_within_a_step("pickle", "save its state_dict(), or pickle it between two steps")
-        return {name: value for name, value in self.__dict__.items() if name not in OF_THIS_OBJECT}
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        self._begin_anew()
-
-    def __deepcopy__(self, memo: dict) -> Model:
-        with self.lock, originals_in_place():
-            memo[id(self)] = twin = type(self).__new__(type(self))
-            twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
-        return twin
-
-    def state_dict(self, *args, **kwargs):
-        """Return the model's own numbers, as `nn.Module.state_dict` does, at any time.
-
-        Another thread waits for the end of a step. A signal handler does not: it finds them in the midst of one.
-        """
-        with self.lock, originals_in_place():
-            return super().state_dict(*args, **kwargs)
-
-    def load_state_dict(self, *args, **kwargs):
-        """Take numbers, as `nn.Module.load_state_dict` does, between two steps.
-
-        Raises
-        ------
-        InputError
-            A signal handler, or a hook, asks for it in the midst of a step.
-        """
-        with self.lock:
-            self._refuse_within_a_step("load_state_dict", "load numbers between two steps")
-            return super().load_state_dict(*args, **kwargs)
-
-    def _refuse_within_a_step(self, called: str, advice: str) -> None:
-        """Refuse what takes or changes the tensors of modules where those of a step stand in their places."""
-        if others_stand_in(self):
-            raise InputError(
-                f"{called}: expected a model between two steps, got one in the midst of a step, which a signal "
-                f"handler or a hook interrupts; {advice}"
-            )
 
     # ---- rooms -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,74 @@
+"""Copies of a model, and what of it is saved and loaded: its own numbers, also while a step has put others there."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Self
+
+from torch import nn
+
+from torchdismech.errors import InputError
+from torchdismech.values import originals_in_place, others_stand_in
+
+__all__ = ["SavedModel"]
+
+
+class SavedModel(nn.Module):
+    """A module whose tensors give way to others while a step is taken (`values.Values`).
+
+    Copies, pickles and saved numbers are those of its own tensors.
+
+    Attributes
+    ----------
+    lock : of threads: whoever puts numbers in the model's places holds it.
+    """
+
+    lock: threading.RLock
+    of_this_object: tuple[str, ...]  # attributes that copies do not take along
+
+    def begin_anew(self) -> None:
+        """Make what belongs to this object alone, without what it had before: its lock, and what it keeps for speed."""
+        self.lock = threading.RLock()
+
+    def __getstate__(self) -> dict:
+        self._refuse_within_a_step("pickle", "save its state_dict(), or pickle it between two steps")
+        return {name: value for name, value in self.__dict__.items() if name not in self.of_this_object}
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        self.begin_anew()
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        with self.lock, originals_in_place():
+            memo[id(self)] = twin = type(self).__new__(type(self))
+            twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return twin
+
+    def state_dict(self, *args, **kwargs):
+        """Return the model's own numbers, as `nn.Module.state_dict` does, at any time.
+
+        Another thread waits for the end of a step. A signal handler does not: it finds them in the midst of one.
+        """
+        with self.lock, originals_in_place():
+            return super().state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args, **kwargs):
+        """Take numbers, as `nn.Module.load_state_dict` does, between two steps.
+
+        Raises
+        ------
+        InputError
+            A signal handler, or a hook, asks for it in the midst of a step.
+        """
+        with self.lock:
+            self._refuse_within_a_step("load_state_dict", "load numbers between two steps")
+            return super().load_state_dict(*args, **kwargs)
+
+    def _refuse_within_a_step(self, called: str, advice: str) -> None:
+        """Refuse what takes or changes the tensors of modules where those of a step stand in their places."""
+        if others_stand_in(self):
+            raise InputError(
+                f"{called}: expected a model between two steps, got one in the midst of a step, which a signal "
+                f"handler or a hook interrupts; {advice}"
+            )
