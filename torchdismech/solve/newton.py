@@ -31,8 +31,8 @@ __all__ = [
     "Progress",
     "Trial",
     "begun",
+    "begun_at",
     "first_measures",
-    "going_on",
     "matrix_values",
     "newton",
     "plain_round",
@@ -67,7 +67,13 @@ def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | 
 
 
 class Progress(NamedTuple):
-    """How far a search is: x, residual (B, m), values (nnz, B), norm, status (-1: it goes on) and iterations (B,)."""
+    """How far a search is, as a tuple of tensors, which recordings hold: an `Iterate`, then status and iterations.
+
+    Attributes
+    ----------
+    x, residual, values, norm : of the last accepted iterates, see `Iterate`.
+    status, iterations : (B,) as of `RootSearch`.
+    """
 
     x: Tensor
     residual: Tensor
@@ -75,6 +81,16 @@ class Progress(NamedTuple):
     norm: Tensor
     status: Tensor
     iterations: Tensor
+
+    @classmethod
+    def of(cls, at: Iterate, status: Tensor, iterations: Tensor) -> Progress:
+        """Return that of a search at some iterates."""
+        return cls(at.x, at.residual, at.values, at.norm, status, iterations)
+
+    @property
+    def iterate(self) -> Iterate:
+        """The last accepted iterates."""
+        return Iterate(self.x, self.residual, self.values, self.norm)
 
 
 def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
@@ -95,7 +111,7 @@ def first_measures(system: System, x: Tensor, options: NewtonOptions) -> list[Te
     return [first.residual, first.values, first.norm, first.noise]
 
 
-def going_on(last: Iterate, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
+def begun_at(last: Iterate, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
     """Return what `begun` does, of a search that begins where another one has ended."""
     noise = rounding_noise(last.x, last.values, options.diagonal, options.weight)
     return _begun(last, noise, options, running)
@@ -106,7 +122,7 @@ def _begun(first: Iterate, noise: Tensor, options: NewtonOptions, running: Tenso
     if running is not None:
         status = torch.where(running, status, int(Status.CONVERGED))
     status = judged(status, first.norm, options.tolerance)
-    at = Progress(first.x, first.residual, first.values, first.norm, status, torch.zeros_like(status))
+    at = Progress.of(first, status, torch.zeros_like(status))
     return at, options.tolerance if options.unbounded else torch.maximum(options.tolerance, noise)
 
 
@@ -253,15 +269,15 @@ def _judged(line_search: bool, found: Tensor, norm: Tensor, tolerance: Tensor, *
     good = active & (solved > 0) & finite
     if line_search:
         good = good & (within | (found < norm))
-    going_on = active & ~within
-    more = going_on & ~(spent > 0)
+    unsolved = active & ~within
+    more = unsolved & ~(spent > 0)
     ended = torch.where(active & within, int(Status.CONVERGED), status)
-    ended = torch.where(going_on, torch.where(spent > 0, int(Status.MAX_ITERATIONS), status), ended)
-    ended = torch.where(going_on & ~finite, int(Status.NOT_FINITE), ended)
+    ended = torch.where(unsolved, torch.where(spent > 0, int(Status.MAX_ITERATIONS), status), ended)
+    ended = torch.where(unsolved & ~finite, int(Status.NOT_FINITE), ended)
     # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
     far = more & ~(found**3 <= tolerance * norm**2)
     one, zero = torch.ones_like(found), torch.zeros_like(found)
-    flags = [torch.where(flag, one, zero) for flag in (good, active & ~good, more, going_on, far)]
+    flags = [torch.where(flag, one, zero) for flag in (good, active & ~good, more, unsolved, far)]
     return [flags[0], ended, *flags[1:]]
 
 
@@ -274,16 +290,24 @@ class _LineSearch(DividingSearch):
     A round tries one point in every row that runs: the whole step from a new iterate, a quarter of the step that failed
     there, or a step by another factor where the matrix was not positive definite. So no row waits for another's line
     search, and a batch takes as many evaluations as its slowest row alone.
+
+    Attributes
+    ----------
+    solved, direction : rows (B,) that have a Newton step at their iterate, and these steps (B, m).
+    fraction : (B,) of its Newton step that a row tries next; None: all rows try the whole.
+    indefinite : (B,) rows whose matrix is known not to be positive definite; None: no row.
+    renew : whether some row that runs needs a Newton step by the factor of its matrix.
+    repairs : whether some row that runs needs one by other means, as its matrix is indefinite.
+    ends_next : whether the next round is expected to be the last, for which no matrix is found.
     """
 
     def __init__(self, system: System, at: Progress, options: NewtonOptions):
         self.system, self.options, self.solver, self.tolerance = system, options, options.solver, options.tolerance
-        self.at, self.status, self.iterations = Iterate(*at[:4]), at.status, at.iterations
+        self.at, self.status, self.iterations = at.iterate, at.status, at.iterations
         self._tried = system.compiled(tried)
         self._measure = Measure.of(options)
-        self.solved = torch.zeros_like(at.status, dtype=torch.bool)  # the rows that have a Newton step ...
-        self.direction = torch.zeros_like(at.x)  # ... and the steps
-        self.last = False  # whether the next round is expected to be the last
+        self.solved, self.direction = torch.zeros_like(at.status, dtype=torch.bool), torch.zeros_like(at.x)
+        self.ends_next = False
         self._noisy = not self.divides()  # compiled code finds the noise of rounding always
         self._begin_steps()
 
@@ -293,8 +317,7 @@ class _LineSearch(DividingSearch):
 
     def of_rows(self, rows: Tensor, system: System) -> _LineSearch:
         """Return the search of some rows alone; they find the same Newton steps anew."""
-        at = self.at.rows(rows)
-        progress = Progress(at.x, at.residual, at.values, at.norm, self.status[rows], self.iterations[rows])
+        progress = Progress.of(self.at.rows(rows), self.status[rows], self.iterations[rows])
         part = _LineSearch(system, progress, self.options.rows(rows, system.solver()))
         part.tolerance = self.tolerance[rows]
         part.solved, part.direction, part.repairs = self.solved[rows], self.direction[rows], self.repairs
@@ -316,17 +339,16 @@ class _LineSearch(DividingSearch):
         recorded = self.system.recording(plain_round)
         if recorded is None or not self._begins or self.system.descending:
             return None
-        at = self.at
-        progress = Progress(at.x, at.residual, at.values, at.norm, self.status, self.iterations)
-        after, flags = recorded(self.system, progress, self.options, with_matrix=not self.last)
+        progress = Progress.of(self.at, self.status, self.iterations)
+        after, flags = recorded(self.system, progress, self.options, with_matrix=not self.ends_next)
         bad, more, unconverged, far, _ = flags.tolist()
-        if self.last and unconverged:  # once more, as what comes next needs the matrix
+        if self.ends_next and unconverged:  # once more, as what comes next needs the matrix
             after, flags = recorded(self.system, progress, self.options)
             bad, more, _, far, _ = flags.tolist()
         if bad:
             return None
-        self.at, self.status, self.iterations = Iterate(*after[:4]), after.status, after.iterations
-        self.last = not far
+        self.at, self.status, self.iterations = after.iterate, after.status, after.iterations
+        self.ends_next = not far
         self._begin_steps()
         return more
 
@@ -347,12 +369,12 @@ class _LineSearch(DividingSearch):
             self._repair(active, descend=potential is not None)
         if potential is not None:
             self._shorten_directions()
-        trial, good, status, (bad, more, self.last) = self._trial(self.last)
+        trial, good, status, (bad, more, self.ends_next) = self._trial(self.ends_next)
         if potential is not None and self.options.line_search:
             good = active & self.solved & self._descended(trial, good, potential)
             bad = bool((active & ~good).any())
         if bad:
-            self.last = False
+            self.ends_next = False
             return self._sort_out(active, trial, good, potential is None)
         self.at, self.status = trial, status
         self._begin_steps()
@@ -360,22 +382,25 @@ class _LineSearch(DividingSearch):
 
     def _begin_steps(self) -> None:
         """Let all rows that run try a new Newton step next, the whole of it."""
-        self.renew, self.repairs = True, False  # whether some row has no step yet, and one whose matrix is indefinite
-        self.fraction: Tensor | None = None  # (B,) of the Newton step that is tried next; None: the whole in all rows
-        self.indefinite: Tensor | None = None  # (B,) rows whose matrix Cholesky has refused; None: no row
+        self.renew, self.repairs = True, False
+        self.fraction: Tensor | None = None
+        self.indefinite: Tensor | None = None
 
-    def _trial(self, last: bool) -> tuple[Iterate, Tensor, Tensor, list[bool]]:
-        """Return what `tried` says of the next step; without a matrix where all rows converge, as none would look."""
+    def _trial(self, ends: bool) -> tuple[Iterate, Tensor, Tensor, list[bool]]:
+        """Return the next iterate, good rows, status, and three flags: some row is not good; has more to do; ends next.
+
+        If the round is expected to end the search, the matrix is found only where that turns out wrong.
+        """
         at = self.at
         step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
         spent = self.iterations >= self.options.max_iterations
         move = Move(at.x, at.norm, step, self.solved, self.status, spent, self.options.tolerance)
-        noisy = self._noisy and not last
-        trial = self._tried(self.system, move, self._measure, with_matrix=not last, with_noise=noisy)
+        noisy = self._noisy and not ends
+        trial = self._tried(self.system, move, self._measure, with_matrix=not ends, with_noise=noisy)
         # the one transfer that the host waits for in a round where all goes well
         bad, more, unconverged, far = trial.flags.tolist()
-        if last and unconverged:
-            return self._trial(last=False)  # once more, as what comes next needs the matrix
+        if ends and unconverged:
+            return self._trial(ends=False)  # once more, as what comes next needs the matrix
         values = at.values if trial.values is None else trial.values
         iterate = Iterate(trial.x, trial.residual, values, trial.norm)
         return iterate, trial.good, trial.status, [bad, more, not far]

@@ -22,7 +22,7 @@ __all__ = [
     "Iterate",
     "NewtonOptions",
     "Root",
-    "Search",
+    "RootSearch",
     "System",
     "dividing",
     "judged",
@@ -206,7 +206,7 @@ class Root:
         return Root(*(getattr(self, name).index_copy(0, rows, getattr(part, name)) for name in names))
 
 
-class Search(ABC):
+class RootSearch(ABC):
     """Newton's method for a batch, a round at a time until no row runs; what a round does is up to each kind.
 
     Attributes
@@ -237,7 +237,7 @@ class Search(ABC):
         return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance, self.at)
 
 
-class DividingSearch(Search):
+class DividingSearch(RootSearch):
     """A search whose rows know nothing of each other: once most have ended, the others go on alone."""
 
     system: System

@@ -18,7 +18,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.held import EXACT, held_contacts, misdirected, on_cone
 from torchdismech.solve.complementarity import LCP_METHODS, solve_contact, solve_lcp
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
-from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Search
+from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, RootSearch
 
 __all__ = ["ConstrainedSearch", "KKTConditions", "constrained_newton"]
 
@@ -39,7 +39,7 @@ def constrained_newton(equations: StepEquations, x: Tensor, options: NewtonOptio
     return ConstrainedSearch(equations, x, options, running).root()
 
 
-class ConstrainedSearch(Search):
+class ConstrainedSearch(RootSearch):
     """Newton steps of which each begins with loads of the contacts.
 
     Attributes

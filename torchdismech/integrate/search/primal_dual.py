@@ -26,7 +26,7 @@ from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.robot.state import State
 from torchdismech.rows import weighted_norms
-from torchdismech.solve.newton import Progress, begun, going_on
+from torchdismech.solve.newton import Progress, begun, begun_at
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing
 
 __all__ = ["first_met", "judged_of", "judged_step", "met", "moved", "primal_dual_newton"]
@@ -56,7 +56,7 @@ def primal_dual_newton(
         return Root(
             x, rest + int(Status.CONVERGED), rest, torch.zeros_like(options.tolerance), options.tolerance
         ).with_rows(rows, part)
-    at, tolerance = begun(equations, x, options, running) if first is None else going_on(first, options, running)
+    at, tolerance = begun(equations, x, options, running) if first is None else begun_at(first, options, running)
     q, velocity, *friction = equations.compiled(first_met)(equations, at.x)
     friction += equations.rubbing.begun_on_pairs(q, velocity)
     return _PrimalDual(equations, at, options.with_tolerance(tolerance), friction, LARGEST_GROWTH * at.norm).root()
@@ -78,14 +78,13 @@ class _PrimalDual(DividingSearch):
         self, equations: StepEquations, at: Progress, options: NewtonOptions, friction: list[Tensor], limit: Tensor
     ):
         self.system, self.options, self.tolerance = equations, options, options.tolerance
-        self.at, self.status, self.iterations = Iterate(*at[:4]), at.status, at.iterations
+        self.at, self.status, self.iterations = at.iterate, at.status, at.iterations
         self.friction, self.limit = friction, limit
         self._most = torch.full_like(options.tolerance[:1], options.max_iterations).squeeze(0)
 
     def of_rows(self, rows: Tensor, system: StepEquations) -> _PrimalDual:  # type: ignore[override]
         """Return the search of some rows alone."""
-        at = self.at.rows(rows)
-        progress = Progress(at.x, at.residual, at.values, at.norm, self.status[rows], self.iterations[rows])
+        progress = Progress.of(self.at.rows(rows), self.status[rows], self.iterations[rows])
         options, friction = self.options.rows(rows, system.solver()), [known[rows] for known in self.friction]
         return _PrimalDual(system, progress, options, friction, self.limit[rows])
 
