@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -33,10 +34,12 @@ __all__ = [
     "begun",
     "begun_at",
     "first_measures",
+    "lengths",
     "matrix_values",
     "newton",
     "plain_round",
     "resumed",
+    "settled",
     "tried",
 ]
 
@@ -45,25 +48,35 @@ SHORTENED = 0.25  # part of a step that is tried next; halves take half as many 
 # are too long by far.
 SHORTEST_DESCENT = 2.0**-20
 ENOUGH = 1e-4  # of the fall that the slope promises: a step along which the potential falls by less is shortened
+# Times the length of a short step. A step counts as the last where the next one is expected to be `LEFT` long. From one
+# of up to `NEAR` the next is short, as Newton's method makes a step of 30 sqrt(eps) trust radii one of some
+# 900 eps. Steps of up to `STAYS` that do not get shorter are rounding.
+LEFT, NEAR, STAYS = 0.01, 30.0, 4.0
 HIDDEN = 1e-8  # of the potential: in smaller changes rounding hides the fall
 TINY = 1e-300  # J, in place of a potential that is zero
 
 
 def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None = None) -> Root:
-    """Find x with |weight * r(x)| <= tolerance for each row.
+    """Find x with |weight * r(x)| <= tolerance for each row, or as near as rounding lets it get.
 
     A Newton step is taken whole where it reduces the residual's norm. Where it does not, it may still be a good step,
     because stiff directions make the norm rise before it falls. So it is also taken if the simplified Newton correction
     that would come next, with the same matrix, is shorter than the step. If neither test holds, a quarter of the step
     is tried, and so on until one of them does.
 
+    Rounding adds noise to a residual. That of stiff directions may be larger than all that soft ones still lack: in
+    single precision the noise of a rod's stretching forces is as large as its weight, long before it hangs as it will.
+    So a residual within the noise tells nothing. The lengths of the Newton step that led there and of the one before
+    do, as Newton's method converges quadratically. A step that is as short beside the trust radius as the square root
+    of the unit of rounding leaves no more than rounding. So does one after which a far shorter step is to be expected,
+    and short steps that do not get shorter any more are rounding themselves.
+
     Parameters
     ----------
     x : (B, m) first iterate.
     running : (B,) rows to solve; the others are left alone.
     """
-    at, tolerance = begun(system, x, options, running)
-    return _LineSearch(system, at, options.with_tolerance(tolerance)).root()
+    return _LineSearch(system, begun(system, x, options, running), options).root()
 
 
 class Progress(NamedTuple):
@@ -73,6 +86,9 @@ class Progress(NamedTuple):
     ----------
     x, residual, values, norm : of the last accepted iterates, see `Iterate`.
     status, iterations : (B,) as of `RootSearch`.
+    length : (B,) of the whole Newton step that led there, see `lengths`; infinite where another one did, or none.
+    noise : (B,) norm of a residual up to which rows count as solved after a short step; not below the tolerance.
+    short : (B,) length up to which a step is short.
     """
 
     x: Tensor
@@ -81,11 +97,14 @@ class Progress(NamedTuple):
     norm: Tensor
     status: Tensor
     iterations: Tensor
+    length: Tensor
+    noise: Tensor
+    short: Tensor
 
     @classmethod
-    def of(cls, at: Iterate, status: Tensor, iterations: Tensor) -> Progress:
-        """Return that of a search at some iterates."""
-        return cls(at.x, at.residual, at.values, at.norm, status, iterations)
+    def of(cls, at: Iterate, *of_rows: Tensor) -> Progress:
+        """Return that of a search at some iterates; `of_rows` (B,) are the others, in their order."""
+        return cls(at.x, at.residual, at.values, at.norm, *of_rows)
 
     @property
     def iterate(self) -> Iterate:
@@ -93,15 +112,15 @@ class Progress(NamedTuple):
         return Iterate(self.x, self.residual, self.values, self.norm)
 
 
-def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
-    """Return a search at its first iterate, and the tolerance (B,) of its later iterates; arguments as for `newton`.
+def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> Progress:
+    """Return a search at its first iterate; arguments as for `newton`.
 
-    Later iterates are solved at the tolerance, or at the rounding noise if that is larger; where the matrix is
-    `unbounded`, searches look at the noise once they cannot get on. The first iterate has to meet the tolerance itself,
-    because Newton's method has not improved it yet.
+    The first iterate has to meet the tolerance itself, because Newton's method has not improved it yet. Where the
+    matrix is `unbounded` its rounding noise there says nothing of that elsewhere: searches look at the noise once they
+    cannot get on.
     """
     residual, values, norm, noise = (system.recording(first_measures) or first_measures)(system, x, options)
-    return _begun(Iterate(x, residual, values, norm), noise, options, running)
+    return _begun(system, Iterate(x, residual, values, norm), noise, options, running)
 
 
 def first_measures(system: System, x: Tensor, options: NewtonOptions) -> list[Tensor]:
@@ -111,19 +130,31 @@ def first_measures(system: System, x: Tensor, options: NewtonOptions) -> list[Te
     return [first.residual, first.values, first.norm, first.noise]
 
 
-def begun_at(last: Iterate, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
+def begun_at(system: System, last: Iterate, options: NewtonOptions, running: Tensor | None) -> Progress:
     """Return what `begun` does, of a search that begins where another one has ended."""
     noise = rounding_noise(last.x, last.values, options.diagonal, options.weight)
-    return _begun(last, noise, options, running)
+    return _begun(system, last, noise, options, running)
 
 
-def _begun(first: Iterate, noise: Tensor, options: NewtonOptions, running: Tensor | None) -> tuple[Progress, Tensor]:
+def _begun(system: System, first: Iterate, noise: Tensor, options: NewtonOptions, running: Tensor | None) -> Progress:
     status = torch.full_like(options.tolerance, RUNNING, dtype=torch.long)
     if running is not None:
         status = torch.where(running, status, int(Status.CONVERGED))
     status = judged(status, first.norm, options.tolerance)
-    at = Progress.of(first, status, torch.zeros_like(status))
-    return at, options.tolerance if options.unbounded else torch.maximum(options.tolerance, noise)
+    length = torch.full_like(first.norm, torch.inf)
+    noise = options.tolerance.clone() if options.unbounded else torch.maximum(options.tolerance, noise)
+    # the root mean square of what unknowns change by in a short step, times the root of their number
+    short = math.sqrt(torch.finfo(first.x.dtype).eps * first.x.shape[1]) * system.trust_radius()
+    short = torch.zeros_like(first.norm) + short
+    return Progress.of(first, status, torch.zeros_like(status), length, noise, short)
+
+
+def lengths(step: Tensor, weight: Tensor) -> Tensor:
+    """Return the lengths (B,) of steps (B, m), or of unknowns.
+
+    Angles count by the arc at the length that weighs torques.
+    """
+    return weighted_norms(step, weight.reciprocal())
 
 
 def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
@@ -136,12 +167,12 @@ def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
 def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> Trial:
     """Return the trial of x itself; compiled code for trials serves here too, with a step that no row takes."""
     found_by, tolerance = system.compiled(tried), options.tolerance
-    # two tensors: code that was compiled for one in both places would not serve for other steps
+    # tensors of their own: code that was compiled for one in several places would not serve for other steps
     no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)
     status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
-    unknown = torch.full_like(tolerance, torch.inf)
+    unknown, before, noise, short = torch.full((4, len(x)), torch.inf, dtype=x.dtype, device=x.device)
     step = None if found_by is tried else torch.zeros_like(x)
-    move = Move(x, unknown, step, no_row, status, none_spent, tolerance)
+    move = Move(x, unknown, step, no_row, status, none_spent, tolerance, before, noise, short)
     return found_by(system, move, Measure.of(options), with_matrix=True, with_noise=True)
 
 
@@ -171,13 +202,15 @@ def plain_round(
     factor = options.solver.factor(at.values, rows=active)
     step = factor.solve(-at.residual)
     spent = iterations >= options.max_iterations
-    move = Move(at.x, at.norm, step, active & factor.ok, at.status, spent, options.tolerance)
+    of_rows = (at.status, spent, options.tolerance, at.length, at.noise, at.short)
+    move = Move(at.x, at.norm, step, active & factor.ok, *of_rows)
     found_by = system.compiled(tried)
     with_noise = with_matrix and found_by is not tried
     trial = found_by(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
     lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
-    after = Progress(trial.x, trial.residual, values, trial.norm, trial.status, iterations)
+    there = Iterate(trial.x, trial.residual, values, trial.norm)
+    after = Progress.of(there, trial.status, iterations, trial.length, at.noise, at.short)
     return after, torch.cat([trial.flags, lost[None]])
 
 
@@ -192,6 +225,8 @@ class Move(NamedTuple):
     status : (B,) of all rows before it; those that run are moved.
     spent : (B,) rows that may take no further step.
     tolerance : (B,) the norm up to which rows count as solved.
+    before : (B,) length of the whole Newton step before this one, infinite where there was none.
+    noise, short : (B,) see `Progress`; `short` is that of other steps where these are no whole Newton steps.
     """
 
     x: Tensor
@@ -201,6 +236,9 @@ class Move(NamedTuple):
     status: Tensor
     spent: Tensor
     tolerance: Tensor
+    before: Tensor
+    noise: Tensor
+    short: Tensor
 
 
 class Measure(NamedTuple):
@@ -222,8 +260,9 @@ class Trial(NamedTuple):
     Attributes
     ----------
     x, residual, norm : of the new iterate.
+    length : (B,) of the step, see `lengths`.
     values, noise : likewise, and that of rounding (B,), see `rounding_noise`; None where it was not asked for.
-    good : (B,) rows whose norm fell or is within tolerance; without line search, is finite.
+    good : (B,) rows whose norm fell or is within the noise; without line search, is finite.
     status : (B,) if all rows keep the new iterate.
     flags : (4,) whether some running row is not good; has more to do; does not converge; and whether some row that has
         more to do is not expected to converge in the next round.
@@ -233,6 +272,7 @@ class Trial(NamedTuple):
     residual: Tensor
     values: Tensor | None
     norm: Tensor
+    length: Tensor
     noise: Tensor | None
     good: Tensor
     status: Tensor
@@ -244,38 +284,73 @@ def tried(system: System, move: Move, measure: Measure, with_matrix: bool, with_
 
     Only a first iterate needs the noise, but compiled code is the same for all iterates and always finds it.
     """
-    x, norm, step, solved, status, spent, tolerance = move
+    x, norm, step, solved, status, spent, tolerance, before, noise_level, short = move
     if step is not None:
         going = ((status == RUNNING) & solved)[:, None]
         x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
     residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
     noise = None if values is None or not with_noise else rounding_noise(x, values, measure.diagonal, measure.weight)
     found = weighted_norms(residual, measure.weight)
+    length = torch.full_like(found, torch.inf) if step is None else lengths(step, measure.weight)
     rows = (row.to(found.dtype) for row in (status, solved, spent))
-    good, ended, *flags = JUDGED[measure.line_search].of_columns(found, norm, tolerance, *rows).split([1, 1, 4])
-    return Trial(x, residual, values, found, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
+    judge = JUDGED[measure.line_search].of_columns
+    judgement = judge(found, norm, length, before, tolerance, noise_level, short, *rows)
+    good, ended, *flags = judgement.split([1, 1, 4])
+    return Trial(x, residual, values, found, length, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
 
 
-def _judged(line_search: bool, found: Tensor, norm: Tensor, tolerance: Tensor, *rows: Tensor) -> list[Tensor]:
+def settled(found: Tensor, length: Tensor, before: Tensor, noise: Tensor, short: Tensor) -> Tensor:
+    """Return the rows that are as near the root as rounding lets them get; see `newton`.
+
+    Parameters
+    ----------
+    found : norm of the residual after a step.
+    length, before : of this step and of the one before.
+    noise, short : see `Progress`.
+    """
+    stays = (length <= STAYS * short) & ~(length < 0.5 * before)
+    return (found <= noise) & ((length <= short) | (_next_length(length, before) <= LEFT * short) | stays)
+
+
+def _next_length(length: Tensor, before: Tensor) -> Tensor:
+    """Return how long the next Newton step is to be expected, by these two; infinite after the first."""
+    return torch.where(before < torch.inf, length * (length / before) ** 2, torch.inf)
+
+
+def _judged(
+    line_search: bool,
+    found: Tensor,
+    norm: Tensor,
+    length: Tensor,
+    before: Tensor,
+    tolerance: Tensor,
+    noise: Tensor,
+    short: Tensor,
+    *rows: Tensor,
+) -> list[Tensor]:
     """Return whether rows are good, the status that they end with, and what `Trial.flags` say of each: 0 or 1.
 
     Parameters
     ----------
     found, norm : of the residual now, and at the last iterate.
+    length, before : of the step, and of the one before it.
+    tolerance, noise, short : see `Move`.
     rows : status, and which rows are solved and spent (not 0).
     """
     status, solved, spent = rows
-    within, finite, active = found <= tolerance, found < torch.inf, status == RUNNING  # NaN is none of these
+    finite, active = found < torch.inf, status == RUNNING  # NaN is not finite, nor within anything
+    within = (found <= tolerance) | settled(found, length, before, noise, short)
     good = active & (solved > 0) & finite
     if line_search:
-        good = good & (within | (found < norm))
+        good = good & (within | (found <= noise) | (found < norm))
     unsolved = active & ~within
     more = unsolved & ~(spent > 0)
     ended = torch.where(active & within, int(Status.CONVERGED), status)
     ended = torch.where(unsolved, torch.where(spent > 0, int(Status.MAX_ITERATIONS), status), ended)
     ended = torch.where(unsolved & ~finite, int(Status.NOT_FINITE), ended)
     # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
-    far = more & ~(found**3 <= tolerance * norm**2)
+    next_short = (length <= NEAR * short) | (_next_length(length, before) <= short)
+    far = more & ~((found**3 <= tolerance * norm**2) | ((found <= noise) & next_short))
     one, zero = torch.ones_like(found), torch.zeros_like(found)
     flags = [torch.where(flag, one, zero) for flag in (good, active & ~good, more, unsolved, far)]
     return [flags[0], ended, *flags[1:]]
@@ -299,11 +374,13 @@ class _LineSearch(DividingSearch):
     renew : whether some row that runs needs a Newton step by the factor of its matrix.
     repairs : whether some row that runs needs one by other means, as its matrix is indefinite.
     ends_next : whether the next round is expected to be the last, for which no matrix is found.
+    length, short : see `Progress`, of which `tolerance` is the noise.
     """
 
     def __init__(self, system: System, at: Progress, options: NewtonOptions):
-        self.system, self.options, self.solver, self.tolerance = system, options, options.solver, options.tolerance
+        self.system, self.options, self.solver = system, options, options.solver
         self.at, self.status, self.iterations = at.iterate, at.status, at.iterations
+        self.length, self.tolerance, self.short = at.length, at.noise, at.short
         self._tried = system.compiled(tried)
         self._measure = Measure.of(options)
         self.solved, self.direction = torch.zeros_like(at.status, dtype=torch.bool), torch.zeros_like(at.x)
@@ -317,13 +394,17 @@ class _LineSearch(DividingSearch):
 
     def of_rows(self, rows: Tensor, system: System) -> _LineSearch:
         """Return the search of some rows alone; they find the same Newton steps anew."""
-        progress = Progress.of(self.at.rows(rows), self.status[rows], self.iterations[rows])
+        progress = Progress.of(self.at.rows(rows), *(own[rows] for own in self._of_rows))
         part = _LineSearch(system, progress, self.options.rows(rows, system.solver()))
-        part.tolerance = self.tolerance[rows]
         part.solved, part.direction, part.repairs = self.solved[rows], self.direction[rows], self.repairs
         part.fraction = None if self.fraction is None else self.fraction[rows]
         part.indefinite = None if self.indefinite is None else self.indefinite[rows]
         return part
+
+    @property
+    def _of_rows(self) -> tuple[Tensor, ...]:
+        """What `Progress` has beside the iterates (B,)."""
+        return self.status, self.iterations, self.length, self.tolerance, self.short
 
     def round(self) -> bool:
         """Try a step; return whether some row still runs."""
@@ -339,7 +420,7 @@ class _LineSearch(DividingSearch):
         recorded = self.system.recording(plain_round)
         if recorded is None or not self._begins or self.system.descending:
             return None
-        progress = Progress.of(self.at, self.status, self.iterations)
+        progress = Progress.of(self.at, *self._of_rows)
         after, flags = recorded(self.system, progress, self.options, with_matrix=not self.ends_next)
         bad, more, unconverged, far, _ = flags.tolist()
         if self.ends_next and unconverged:  # once more, as what comes next needs the matrix
@@ -347,7 +428,7 @@ class _LineSearch(DividingSearch):
             bad, more, _, far, _ = flags.tolist()
         if bad:
             return None
-        self.at, self.status, self.iterations = after.iterate, after.status, after.iterations
+        self.at, self.status, self.iterations, self.length = after.iterate, after.status, after.iterations, after.length
         self.ends_next = not far
         self._begin_steps()
         return more
@@ -363,20 +444,26 @@ class _LineSearch(DividingSearch):
         begun = active if self.fraction is None else active & (self.fraction == 1)
         self.iterations = self.iterations + (begun if self.indefinite is None else begun & ~self.indefinite)
         potential = self.system.potential(self.at.x)
+        descends = potential is not None
         if self.renew:
             self._find_directions(active)
         if self.repairs:
-            self._repair(active, descend=potential is not None)
-        if potential is not None:
+            self._repair(active, descends)
+        if descends:
             self._shorten_directions()
-        trial, good, status, (bad, more, self.ends_next) = self._trial(self.ends_next)
+        whole = self._rows_with_newtons_step(descends)
+        trial, (bad, more, self.ends_next) = self._trial(whole, self.ends_next)
+        there = Iterate(trial.x, trial.residual, self.at.values if trial.values is None else trial.values, trial.norm)
+        newtons = self.solved if whole is None else whole & self.solved
+        self.length = torch.where(newtons, trial.length, torch.inf)
+        good = trial.good
         if potential is not None and self.options.line_search:
-            good = active & self.solved & self._descended(trial, good, potential)
+            good = active & self.solved & self._descended(there, good, potential)
             bad = bool((active & ~good).any())
         if bad:
             self.ends_next = False
-            return self._sort_out(active, trial, good, potential is None)
-        self.at, self.status = trial, status
+            return self._sort_out(active, there, good, trial.status, by_norm=not descends)
+        self.at, self.status = there, trial.status
         self._begin_steps()
         return more
 
@@ -386,24 +473,39 @@ class _LineSearch(DividingSearch):
         self.fraction: Tensor | None = None
         self.indefinite: Tensor | None = None
 
-    def _trial(self, ends: bool) -> tuple[Iterate, Tensor, Tensor, list[bool]]:
-        """Return the next iterate, good rows, status, and three flags: some row is not good; has more to do; ends next.
+    def _rows_with_newtons_step(self, descends: bool) -> Tensor | None:
+        """Return the rows (B,) that try a whole Newton step next; None: all.
+
+        The others try a part of it, or a step by a shifted matrix.
+        """
+        whole = None if self.fraction is None else self.fraction == 1
+        if self.indefinite is None or (self.solver.solves_indefinite and not descends):
+            return whole
+        return ~self.indefinite if whole is None else whole & ~self.indefinite
+
+    def _trial(self, whole: Tensor | None, ends: bool) -> tuple[Trial, list[bool]]:
+        """Return what the next steps lead to, and three flags: some row is not good; has more to do; ends next.
 
         If the round is expected to end the search, the matrix is found only where that turns out wrong.
+
+        Parameters
+        ----------
+        whole : see `_rows_with_newtons_step`.
         """
-        at = self.at
+        at, short = self.at, self.short
+        if whole is not None:  # other steps tell how near the root is only once they are rounding themselves
+            short = torch.where(whole, short, math.sqrt(torch.finfo(short.dtype).eps) * short)
         step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
         spent = self.iterations >= self.options.max_iterations
-        move = Move(at.x, at.norm, step, self.solved, self.status, spent, self.options.tolerance)
+        of_rows = (self.status, spent, self.options.tolerance, self.length, self.tolerance, short)
+        move = Move(at.x, at.norm, step, self.solved, *of_rows)
         noisy = self._noisy and not ends
         trial = self._tried(self.system, move, self._measure, with_matrix=not ends, with_noise=noisy)
         # the one transfer that the host waits for in a round where all goes well
         bad, more, unconverged, far = trial.flags.tolist()
         if ends and unconverged:
-            return self._trial(ends=False)  # once more, as what comes next needs the matrix
-        values = at.values if trial.values is None else trial.values
-        iterate = Iterate(trial.x, trial.residual, values, trial.norm)
-        return iterate, trial.good, trial.status, [bad, more, not far]
+            return self._trial(whole, ends=False)  # once more, as what comes next needs the matrix
+        return trial, [bad, more, not far]
 
     def _find_directions(self, active: Tensor) -> None:
         """Find the Newton steps of the rows that are not known to be indefinite; these keep the step that they have."""
@@ -440,22 +542,30 @@ class _LineSearch(DividingSearch):
         farthest = (self.direction / self.options.weight).abs().amax(1, keepdim=True)
         self.direction = self.direction * (reach / farthest.clamp_min(reach))
 
-    def _sort_out(self, active: Tensor, trial: Iterate, good: Tensor, by_norm: bool) -> bool:
-        """Keep the new iterate in good rows and shorten the step in the others; return whether there is more to do."""
-        fraction = torch.ones_like(trial.norm) if self.fraction is None else self.fraction
+    def _sort_out(self, active: Tensor, there: Iterate, good: Tensor, ended: Tensor, by_norm: bool) -> bool:
+        """Keep the new iterate in good rows and shorten the step in the others; return whether there is more to do.
+
+        Parameters
+        ----------
+        ended : (B,) the status of rows that keep it, see `Trial.status`.
+        """
+        fraction = torch.ones_like(there.norm) if self.fraction is None else self.fraction
         indefinite = torch.zeros_like(good) if self.indefinite is None else self.indefinite
         going = active & self.solved
-        if self.options.unbounded:
-            good = good | self._within_noise(trial, going & ~good)
+        excused = self._within_noise(there, going & ~good) if self.options.unbounded else torch.zeros_like(good)
+        solved = excused | (good & (ended == int(Status.CONVERGED)))
+        good = good | excused
         if by_norm:
-            good = good | (going & ~indefinite & self._nearer(trial, fraction))
-        self.at = self.at.merged(trial, good)
-        # only rows that moved: noise excuses an iterate that Newton's method improved
-        status = torch.where(good, judged(self.status, self.at.norm, self.tolerance), self.status)
+            good = good | (going & ~indefinite & self._nearer(there, fraction))
+        self.at = self.at.merged(there, good)
+        status = torch.where(good, judged(self.status, self.at.norm, self.options.tolerance), self.status)
+        status = torch.where(solved, int(Status.CONVERGED), status)
         refused, failed = active & ~self.solved, going & ~good
         self.fraction = torch.where(good, 1.0, torch.where(failed, SHORTENED * fraction, fraction))
         out = failed & (self.fraction < (self.options.shortest if by_norm else SHORTEST_DESCENT))
-        status = torch.where(out, int(Status.LINE_SEARCH_FAILED), status)
+        # only rows that moved: noise excuses an iterate that Newton's method improved
+        hidden = (self.at.norm <= self.tolerance) & (self.iterations > 1)
+        status = torch.where(out, torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED)), status)
         status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
         spent = good & (status == RUNNING) & (self.iterations >= self.options.max_iterations)
         self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
@@ -485,7 +595,7 @@ class _LineSearch(DividingSearch):
         there = self.system.potential(trial.x)
         assert there is not None
         # near a minimum rounding hides the descent of the potential; there a falling residual is the sharper test
-        near = -slope < HIDDEN * (potential.abs() + TINY)
+        near = (-slope < HIDDEN * (potential.abs() + TINY)) | (trial.norm <= self.tolerance)
         return ((there <= potential + least) | (reduced & near)) & torch.isfinite(trial.norm)
 
     def _nearer(self, trial: Iterate, fraction: Tensor) -> Tensor:
@@ -494,9 +604,6 @@ class _LineSearch(DividingSearch):
         Only definite matrices are asked: a step by an indefinite one does not tell how near the root is.
         """
         correction = self.factor.solve(-trial.residual)
-        shorter = self._size(correction) < (1 - 0.5 * fraction) * self._size(self.direction)
+        weight = self.options.weight
+        shorter = lengths(correction, weight) < (1 - 0.5 * fraction) * lengths(self.direction, weight)
         return shorter & self.factor.ok & torch.isfinite(trial.norm)
-
-    def _size(self, step: Tensor) -> Tensor:
-        """Return the length (B,) of steps; twist angles count by the arc at the length that weighs torques."""
-        return torch.linalg.vector_norm(step / self.options.weight, dim=1)

@@ -83,7 +83,10 @@ class System(Protocol):
         ...
 
     def trust_radius(self) -> Tensor | float:
-        """Return how far a step that descends the potential may change an unknown, in units of unknown / weight."""
+        """Return how far a step that descends the potential may change an unknown, in units of unknown / weight.
+
+        Beside it other searches judge whether steps are short.
+        """
         ...
 
 

@@ -104,7 +104,7 @@ class RecordedStep:
         with self.values.in_place():
             self._setup: Recording[Any] | Tape[Any] = recorded(self._set_up, device, pool)
             made = self._setup.replay()
-            self.equations, self.scale, self._tolerance, self.options, self.at, self._running = made
+            self.equations, self.scale, self.options, self.at, self._running = made
             self._round = recorded(self._round_with_matrix, device, pool)
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
@@ -238,7 +238,7 @@ class RecordedStep:
             return None
         if self._ended is None:  # all of it stands where each step writes it anew
             at = self.at
-            root = Root(at.x, at.status, at.iterations, at.norm, self.options.tolerance)
+            root = Root(at.x, at.status, at.iterations, at.norm, at.noise)
             self._ended = after, StepInfo.of(root, status, self.scale, contact)
         return self._ended
 
@@ -249,12 +249,13 @@ class RecordedStep:
         """
         equations, problem = self.equations, self._problem.replace(running=self._running)
         scale = self.scale.clone()
-        tolerance, options = self._tolerance.clone(), self.options.with_tolerance(self.options.tolerance.clone())
+        tolerance = self.options.tolerance.clone()
         _, *others = problem.method.attempts(equations, divisible)
         small = problem.state.q.is_cpu and problem.state.q.numel() <= MAX_NUMBERS_OF_TRIALS
         recordings = self._recordings if small else {}
         searched = RecordedEquations(equations, lambda _: recordings)
-        root = resumed(searched, Progress(*(tensor.clone() for tensor in self.at)), options)
+        at = Progress(*(tensor.clone() for tensor in self.at))
+        root = resumed(searched, at, self.options.with_tolerance(tolerance))
         # other ways change what recordings of trials hold
         without_trials = {function: own for function, own in recordings.items() if function is not tried}
         searched = RecordedEquations(equations, lambda _: without_trials)
@@ -369,8 +370,7 @@ class RecordedStep:
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, first.start is Start.AHEAD)
         tolerance = problem.method.tolerance(scale)
         options = first.options(newton_options(problem, equations, weight, tolerance))
-        at, noise_tolerance = begun(equations, x, options, running)
-        return equations, scale, tolerance, options.with_tolerance(noise_tolerance), _apart(at), running
+        return equations, scale, options, _apart(begun(equations, x, options, running)), running
 
     def _round_with_matrix(self) -> Tensor:
         return self._taken(with_matrix=True)
@@ -414,7 +414,8 @@ class _RecordedTrials:
 
     def __init__(self, equations: StepEquations, options: NewtonOptions, at: Progress):
         none = torch.zeros_like(at.status, dtype=torch.bool)
-        static = (at.x, at.norm, torch.zeros_like(at.x), none, at.status, none, options.tolerance)
+        of_rows = (at.status, none, options.tolerance, at.length, at.noise, at.short)
+        static = (at.x, at.norm, torch.zeros_like(at.x), none, *of_rows)
         self._calls = {
             with_matrix: RecordedCall(partial(_tried, equations, Measure.of(options), with_matrix), static)
             for with_matrix in (True, False)

@@ -26,7 +26,7 @@ from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.robot.state import State
 from torchdismech.rows import weighted_norms
-from torchdismech.solve.newton import Progress, begun, begun_at
+from torchdismech.solve.newton import Progress, begun, begun_at, lengths, settled
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing
 
 __all__ = ["first_met", "judged_of", "judged_step", "met", "moved", "primal_dual_newton"]
@@ -56,10 +56,10 @@ def primal_dual_newton(
         return Root(
             x, rest + int(Status.CONVERGED), rest, torch.zeros_like(options.tolerance), options.tolerance
         ).with_rows(rows, part)
-    at, tolerance = begun(equations, x, options, running) if first is None else begun_at(first, options, running)
+    at = begun(equations, x, options, running) if first is None else begun_at(equations, first, options, running)
     q, velocity, *friction = equations.compiled(first_met)(equations, at.x)
     friction += equations.rubbing.begun_on_pairs(q, velocity)
-    return _PrimalDual(equations, at, options.with_tolerance(tolerance), friction, LARGEST_GROWTH * at.norm).root()
+    return _PrimalDual(equations, at, options, friction, LARGEST_GROWTH * at.norm).root()
 
 
 class _PrimalDual(DividingSearch):
@@ -77,26 +77,29 @@ class _PrimalDual(DividingSearch):
     def __init__(
         self, equations: StepEquations, at: Progress, options: NewtonOptions, friction: list[Tensor], limit: Tensor
     ):
-        self.system, self.options, self.tolerance = equations, options, options.tolerance
+        self.system, self.options = equations, options
         self.at, self.status, self.iterations = at.iterate, at.status, at.iterations
+        self.length, self.tolerance, self.short = at.length, at.noise, at.short
         self.friction, self.limit = friction, limit
         self._most = torch.full_like(options.tolerance[:1], options.max_iterations).squeeze(0)
 
     def of_rows(self, rows: Tensor, system: StepEquations) -> _PrimalDual:  # type: ignore[override]
         """Return the search of some rows alone."""
-        progress = Progress.of(self.at.rows(rows), self.status[rows], self.iterations[rows])
+        of_rows = (self.status, self.iterations, self.length, self.tolerance, self.short)
+        progress = Progress.of(self.at.rows(rows), *(own[rows] for own in of_rows))
         options, friction = self.options.rows(rows, system.solver()), [known[rows] for known in self.friction]
         return _PrimalDual(system, progress, options, friction, self.limit[rows])
 
     def round(self) -> bool:
         """Take a step; return whether some row still runs."""
         at = self.at
-        rows = (at.x, at.residual, at.values, at.norm, self.tolerance, self.limit, self.status, self.iterations)
+        of_rows = (self.length, self.tolerance, self.short, self.limit, self.status, self.iterations)
         take = self.system.recording(next_iterates) or next_iterates
+        rows = (at.x, at.residual, at.values, at.norm, *of_rows)
         found = take(self.system, self.options, self._most, *rows, *self.friction)
-        x, residual, values, norm, self.tolerance, self.limit, self.status, self.iterations = found[:8]
-        going_on, *self.friction = found[8:]
-        self.at = Iterate(x, residual, values, norm)
+        self.at = Iterate(*found[:4])
+        self.length, self.tolerance, self.short, self.limit, self.status, self.iterations, going_on = found[4:11]
+        self.friction = found[11:]
         return bool(going_on)
 
 
@@ -108,51 +111,60 @@ def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor
     Parameters
     ----------
     most : () iterations that a row may take.
-    rows : x (B, n_free), residual, values (nnz, B), and norm, tolerance, limit, status and iterations (B,) before it;
-        then the friction (B, P, 9) of all that rubs.
+    rows : x (B, n_free), residual, values (nnz, B), and norm, length, noise, short (see `newton.Progress`), limit,
+        status and iterations (B,) before it; then the friction (B, P, 9) of all that rubs.
     """
-    x, residual, values, norm, tolerance, limit, status, iterations, *friction = rows
+    x, residual, values, norm, length, noise, short, limit, status, iterations, *friction = rows
     active = status == RUNNING
     factor = options.solver.factor(values, rows=active)
     step = factor.solve(-residual)
     solved = active & factor.ok
     step = torch.where(solved[:, None], step, 0.0)
     there, new_residual, new_values, *friction = equations.compiled(moved)(equations, x, step, *friction)
+    tolerance = options.tolerance
     if options.unbounded:
-        tolerance = options.at_noise(x, values).tolerance
-    of_rows = (norm, tolerance, limit, status, iterations, factor.ok)
+        noise = tolerance = options.at_noise(x, values).tolerance
+    of_rows = (norm, length, tolerance, noise, short, limit, status, iterations, factor.ok)
     judge = equations.compiled(judged_step)
-    new_norm, limit, status, iterations, going_on = judge(equations, new_residual, options.weight, most, *of_rows)
+    found = judge(equations, new_residual, step, options.weight, most, *of_rows)
+    new_norm, length, limit, status, iterations, going_on = found
     after = Iterate(x, residual, values, norm).merged(Iterate(there, new_residual, new_values, new_norm), solved)
-    found = [after.x, after.residual, after.values, after.norm, tolerance, limit, status, iterations]
+    found = [after.x, after.residual, after.values, after.norm, length, noise, short, limit, status, iterations]
     return [*found, going_on.any(), *friction]
 
 
-def judged_step(_: StepEquations, residual: Tensor, weight: Tensor, most: Tensor, *rows: Tensor) -> list[Tensor]:
-    """Return norm, limit, status and iterations (B,) of rows after a step, and whether they go on; see `_judged`.
+def judged_step(
+    _: StepEquations, residual: Tensor, step: Tensor, weight: Tensor, most: Tensor, *rows: Tensor
+) -> list[Tensor]:
+    """Return norm, length, limit, status and iterations (B,) of rows after a step, and whether they go on.
 
     Parameters
     ----------
-    residual : (B, n_free) after the step; weight : (n_free,) of its numbers in the norm.
+    residual, step : (B, n_free) the residual after the step; weight : (n_free,) of its numbers in the norm.
     most : () iterations that a row may take.
-    rows : (B,) before the step: norm, tolerance, limit, status, iterations; and whether there was one.
+    rows : (B,) before the step: norm, length, tolerance, noise, short, limit, status, iterations; and whether there was
+        one.
     """
-    there = weighted_norms(residual, weight)
-    found = _JUDGED.of_columns(there, most, *(row.to(residual.dtype) for row in rows))
-    return [found[0], found[1], found[2].long(), found[3].long(), found[4]]
+    there, length = weighted_norms(residual, weight), lengths(step, weight)
+    found = _JUDGED.of_columns(there, length, most, *(row.to(residual.dtype) for row in rows))
+    return [found[0], length, found[1], found[2].long(), found[3].long(), found[4]]
 
 
 def judged_of(x: Tensor, weight: Tensor, running: Tensor) -> list[Tensor]:
     """Return tensors like those that `judged_step` is given, of unknowns x (B, n_free) and rows (B,) that run."""
     norm, status = torch.zeros_like(x[:, 0]), running.long()
-    return [x, weight, norm[0], norm, norm, norm, status, status, running]
+    return [x, x, weight, norm[0], *[norm] * 6, status, status, running]
 
 
 def _judged(
     there: Tensor,
+    length: Tensor,
     most: Tensor,
     norm: Tensor,
+    before: Tensor,
     tolerance: Tensor,
+    noise: Tensor,
+    short: Tensor,
     limit: Tensor,
     status: Tensor,
     iterations: Tensor,
@@ -162,16 +174,18 @@ def _judged(
 
     Parameters
     ----------
-    there : norm of the residual after the step.
+    there, length : norm of the residual after the step, and how long it was.
     most : iterations that a row may take.
-    norm, limit, status, iterations : before the step.
+    norm, before, limit, status, iterations : before the step.
+    tolerance, noise, short : see `newton.Move`.
     ok : whether there was a step (not 0).
     """
     active = status == RUNNING
     norm = torch.where(active & (ok > 0), there, norm)
     limit = torch.where(iterations == 0, torch.maximum(limit, LARGEST_GROWTH * norm), limit)
     iterations = torch.where(active, iterations + 1, iterations)
-    ended = torch.where(active & (norm <= tolerance), int(Status.CONVERGED), status)
+    within = (norm <= tolerance) | settled(norm, length, before, noise, short)
+    ended = torch.where(active & within, int(Status.CONVERGED), status)
     ended = torch.where(active & ~(norm < torch.inf), int(Status.NOT_FINITE), ended)
     ended = torch.where(active & ~(ok > 0), int(Status.SINGULAR), ended)
     ended = torch.where((ended == RUNNING) & (norm > limit), int(Status.LINE_SEARCH_FAILED), ended)
