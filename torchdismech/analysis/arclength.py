@@ -29,6 +29,7 @@ from torchdismech.model.clamps import RigidWays
 from torchdismech.robot.state import Control, State
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, Solver
+from torchdismech.solve.newton import lengths, settled, short_length
 from torchdismech.solve.search import rounding_noise
 
 __all__ = ["Arclength", "PathPoint"]
@@ -133,11 +134,14 @@ class Arclength:
         x = equations.advanced(x0, size[:, None] * at.ways)
         going, found, status = rows, torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.long)
         iterations = torch.zeros_like(status)
+        before = length = torch.full_like(factor, torch.inf)  # of the last two steps
+        short = short_length(equations, x)
         while True:
             residual, values = equations.residual_and_matrix(x)
             norm = weighted_norms(residual, weight)
             noise = rounding_noise(x, values, solver.diagonal(x.device), weight)
-            found = found | (going & (norm <= torch.maximum(tolerance, noise)))
+            near = settled(norm, length, before, noise, short)
+            found = found | (going & ((norm <= tolerance) | near))
             factors, _ = _factored(solver, values, going & ~found)
             regular = _regular(factors, values[solver.diagonal(x.device)].T)
             status = _ended(going & ~found, status, norm, regular, iterations, method.max_iterations)
@@ -149,6 +153,7 @@ class Arclength:
             off = self.inner(at, x - x0, factor - at.factor) - size
             change = -(off + self.dot(at.ways, free)) / self.inner(at, -by_load, torch.ones_like(factor))
             step = torch.where(going[:, None], free - change[:, None] * by_load, 0.0)
+            before, length = length, lengths(step, weight)
             x = torch.where(going[:, None], equations.advanced(x, step), x)
             factor = torch.where(going, factor + change, factor)
             equations = self._equations(at.state, factor, candidates)

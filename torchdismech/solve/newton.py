@@ -40,6 +40,7 @@ __all__ = [
     "plain_round",
     "resumed",
     "settled",
+    "short_length",
     "tried",
 ]
 
@@ -143,10 +144,16 @@ def _begun(system: System, first: Iterate, noise: Tensor, options: NewtonOptions
     status = judged(status, first.norm, options.tolerance)
     length = torch.full_like(first.norm, torch.inf)
     noise = options.tolerance.clone() if options.unbounded else torch.maximum(options.tolerance, noise)
-    # the root mean square of what unknowns change by in a short step, times the root of their number
-    short = math.sqrt(torch.finfo(first.x.dtype).eps * first.x.shape[1]) * system.trust_radius()
-    short = torch.zeros_like(first.norm) + short
-    return Progress.of(first, status, torch.zeros_like(status), length, noise, short)
+    return Progress.of(first, status, torch.zeros_like(status), length, noise, short_length(system, first.x))
+
+
+def short_length(system: System, x: Tensor) -> Tensor:
+    """Return the length (B,) up to which steps of unknowns like x (B, m) are short; see `newton`.
+
+    As the root of a sum of squares it grows with the number of unknowns.
+    """
+    short = math.sqrt(torch.finfo(x.dtype).eps * x.shape[1]) * system.trust_radius()
+    return x.new_zeros(len(x)) + short
 
 
 def lengths(step: Tensor, weight: Tensor) -> Tensor:
