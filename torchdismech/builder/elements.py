@@ -1,4 +1,4 @@
-"""Constants of elements: joined from group to group, summed at nodes.
+"""Constants of elements: joined from group to group, summed at nodes, times their relaxation time.
 
 A constant of n elements has the shape (), (n,), (B, 1) or (B, n).
 """
@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.elastic import CornerElastic, LinearElastic
 from torchdismech.errors import InputError
 
-__all__ = ["at_nodes", "broadcastable", "joined", "named", "per_element", "refuse_lost", "robot_dimension"]
+__all__ = ["at_nodes", "broadcastable", "joined", "named", "per_element", "refuse_lost", "robot_dimension", "viscous"]
 
 
 def named(given: Sequence[str | None], counts: Sequence[int], names: Sequence[str]) -> np.ndarray:
@@ -72,3 +73,11 @@ def at_nodes(share: Tensor, elements: np.ndarray, n_nodes: int) -> Tensor:
 def per_element(constant: Tensor, count: int) -> Tensor:
     """Return a constant of `count` elements (.., count), one number for each."""
     return constant.expand(*robot_dimension(constant), count).contiguous()
+
+
+def viscous(stiffness: dict[str, Tensor], relaxation: Tensor, corners: Tensor | None = None) -> LinearElastic | None:
+    """Return the Kelvin-Voigt dissipation: relaxation time [s] x stiffness; None where there is none."""
+    if not bool((relaxation > 0).any()):
+        return None
+    damping = {f"viscous_{name}": value * relaxation for name, value in stiffness.items()}
+    return LinearElastic(damping) if corners is None else CornerElastic(damping, None, corners)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
-from torchdismech.builder.elements import broadcastable
 from torchdismech.builder.given import (
     STRAINS,
     check_choice,
@@ -35,14 +34,8 @@ from torchdismech.builder.planar import (
     refuse_stiffness_out_of_plane,
     stiffnesses_in,
 )
-from torchdismech.builder.rods import (
-    RodGroup,
-    Rods,
-    bend_twist_terms,
-    edge_constants,
-    refuse_twice,
-    stretch_terms,
-)
+from torchdismech.builder.rod_terms import bend_twist_terms, stretch_terms
+from torchdismech.builder.rods import RodGroup, Rods, edge_constants
 from torchdismech.builder.shells import (
     BENDING,
     MEMBRANE,
@@ -53,6 +46,7 @@ from torchdismech.builder.shells import (
     face_constants,
     membrane_terms,
 )
+from torchdismech.builder.spring_stiffness import SpringStiffness, refuse_set_twice
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
@@ -130,7 +124,7 @@ class RobotBuilder:
         self._energies: list[tuple[str, str | None, Energy]] = []
         self._dissipations: list[tuple[str, Energy]] = []
         self._inelastic: list[tuple[str, str, Inelastic]] = []
-        self._stiffened: list[tuple[np.ndarray, dict[str, Tensor]]] = []
+        self._spring_stiffnesses: list[SpringStiffness] = []
         self._model_made = False  # and nothing was added since
 
     @property
@@ -317,17 +311,10 @@ class RobotBuilder:
         springs : (k, 3) the nodes of each spring: before it, at it, after it, in either direction.
         EI1, EI2, GJ : (), (k,), (B, 1) or (B, k); None leaves what the edges give.
         """
-        nodes = np.asarray(springs)
-        if nodes.ndim != 2 or nodes.shape[1] != 3 or not len(nodes) or nodes.dtype.kind not in "iu":
-            raise InputError(f"set_spring_stiffness: springs: expected the nodes of each, (k, 3), got {nodes.shape}")
-        given = {"EI1": EI1, "EI2": EI2, "GJ": GJ}
-        values = {name: positive(v, f"set_spring_stiffness.{name}") for name, v in given.items() if v is not None}
-        if not values:
-            raise InputError("set_spring_stiffness: expected at least one of EI1, EI2 and GJ")
-        broadcastable(values, len(nodes), "springs")
-        self._refuse_out_of_plane("set_spring_stiffness.", values)
-        refuse_twice(self._stiffened, nodes, set(values))
-        self._stiffened.append((nodes.astype(np.int64), values))
+        new = SpringStiffness.of(springs, EI1=EI1, EI2=EI2, GJ=GJ)
+        self._refuse_out_of_plane("set_spring_stiffness.", new.values)
+        refuse_set_twice(self._spring_stiffnesses, new)
+        self._spring_stiffnesses.append(new)
         self._warn_of_model_made("set_spring_stiffness")
 
     def add_force(self, force: Force) -> None:
@@ -474,7 +461,7 @@ class RobotBuilder:
             rods,
             directors,
             joint_weights,
-            self._stiffened,
+            self._spring_stiffnesses,
             averaged=self.curvature == "averaged",
             gregory=self.clamp_rule == "gregory",
         )

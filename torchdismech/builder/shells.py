@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost
-from torchdismech.builder.rods import viscous
+from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost, viscous
 from torchdismech.elastic import (
     ElasticTerm,
     HingeStencil,

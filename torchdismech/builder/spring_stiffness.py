@@ -1,0 +1,83 @@
+"""Stiffnesses that some bend-twist springs are given, in place of those that follow from their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from torchdismech.builder.elements import broadcastable, robot_dimension
+from torchdismech.errors import InputError
+from torchdismech.geometry.topology import Springs
+from torchdismech.robot.materials import Number, positive
+
+__all__ = ["SpringStiffness", "refuse_set_twice", "with_values_at"]
+
+
+@dataclass(frozen=True)
+class SpringStiffness:
+    """What a call of `RobotBuilder.set_spring_stiffness` sets.
+
+    Attributes
+    ----------
+    nodes : (k, 3) of each spring: the node before it, at it and after it, in either direction.
+    values : some of EI1, EI2 and GJ [N m^2], each (), (k,), (B, 1) or (B, k).
+    """
+
+    nodes: np.ndarray
+    values: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, springs: object, **given: Number | None) -> SpringStiffness:
+        """Return what is set, with springs and stiffnesses as users give them; None leaves what the edges give."""
+        nodes = np.asarray(springs)
+        if nodes.ndim != 2 or nodes.shape[1] != 3 or not len(nodes) or nodes.dtype.kind not in "iu":
+            raise InputError(f"set_spring_stiffness: springs: expected the nodes of each, (k, 3), got {nodes.shape}")
+        values = {name: positive(v, f"set_spring_stiffness.{name}") for name, v in given.items() if v is not None}
+        if not values:
+            raise InputError("set_spring_stiffness: expected at least one of EI1, EI2 and GJ")
+        return cls(nodes.astype(np.int64), broadcastable(values, len(nodes), "springs"))
+
+    def numbers(self, springs: Springs) -> np.ndarray:
+        """Return which of a robot's springs these are (k,); refuse nodes that are those of no spring."""
+        known = {tuple(triple): k for k, triple in enumerate(springs.nodes.tolist())}
+        known |= {triple[::-1]: k for triple, k in known.items()}
+        numbers = []
+        for triple in self.nodes.tolist():
+            if tuple(triple) not in known:
+                raise InputError(
+                    f"set_spring_stiffness: there is no spring of nodes {triple}: expected a node and two that edges "
+                    "join it with, in the middle that node"
+                )
+            numbers.append(known[tuple(triple)])
+        return np.array(numbers)
+
+
+def refuse_set_twice(earlier: Sequence[SpringStiffness], new: SpringStiffness) -> None:
+    """Refuse springs that are there twice, or of which an earlier call has set one of the same stiffnesses."""
+    names = set(new.values)
+    taken = {_either_way(triple) for one in earlier if names & set(one.values) for triple in one.nodes.tolist()}
+    for triple in new.nodes.tolist():
+        if _either_way(triple) in taken:
+            raise InputError(
+                f"set_spring_stiffness: expected each spring once, got {triple} twice with "
+                f"{' and '.join(sorted(names))}"
+            )
+        taken.add(_either_way(triple))
+
+
+def _either_way(triple: list[int]) -> tuple[int, ...]:
+    """Return the nodes of a spring in the one of both directions that stands for it."""
+    return tuple(min(triple, triple[::-1]))
+
+
+def with_values_at(constant: Tensor, index: np.ndarray, value: Tensor, count: int) -> Tensor:
+    """Return a constant of `count` springs with other values at some of them."""
+    robots = {n for tensor in (constant, value) for n in robot_dimension(tensor)}
+    if len(robots - {1}) > 1:
+        raise InputError(f"parameters are given for different numbers of robots: {sorted(robots)}")
+    whole = constant.expand(*([max(robots)] if robots else []), count).clone()
+    whole[..., index] = value.to(whole)
+    return whole
