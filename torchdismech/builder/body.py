@@ -10,12 +10,12 @@ from torch import Tensor
 
 from torchdismech.builder.clamps import (
     ClampedNodes,
-    at_rest,
     clamped_parts,
+    held_at_rest,
     held_by,
     held_frames,
     warn_of_directions_at_rest,
-    with_held,
+    with_held_springs,
 )
 from torchdismech.builder.elements import at_nodes, named, per_element
 from torchdismech.builder.masses import link_share, lumped_mass
@@ -61,9 +61,9 @@ def robot_body(
     held, framed = held_by(clamps, rods.edges), np.concatenate([rods.edges, joints, carried])
     along_rods, at_joints = rod_directors(rods.groups, chains, nodes), any_directors(nodes, joints)
     held_tangents, at_clamps = held_frames(held, clamps, rods.edges, along_rods, nodes)
-    bends = rods.naturally_straight(held.edges[:, None]) | at_rest(held, clamps)
+    bends = rods.naturally_straight(held.edges[:, None]) | held_at_rest(held, clamps)
     warn_of_directions_at_rest(held, bends, held_tangents, rods.edges, springs, nodes)
-    springs = with_held(springs, held, rods.edges, len(framed))
+    springs = with_held_springs(springs, held, rods.edges, len(framed))
     directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
     count = len(nodes)
     radius, known = rods.radii_in_flow(along_rods, planar)

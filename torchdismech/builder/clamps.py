@@ -20,14 +20,14 @@ from torchdismech.robot.slides import Slides
 
 __all__ = [
     "ClampedNodes",
-    "at_rest",
     "clamped_parts",
+    "fixed_directions",
     "free_dofs",
+    "held_at_rest",
     "held_by",
-    "held_directions",
     "held_frames",
     "warn_of_directions_at_rest",
-    "with_held",
+    "with_held_springs",
 ]
 
 ALIKE = 1e-9  # rad: directions nearer to each other than this are one
@@ -47,29 +47,30 @@ class ClampedNodes:
 
     Attributes
     ----------
-    held : (k, 3) unit vectors along which the nodes are held, or those of each robot, (B, k, 3).
+    fixed : (k, 3) unit vectors along which the nodes do not move, or those of each robot, (B, k, 3).
+    twist : whether the angles of edges between these nodes are fixed, and with a direction the twist of rods.
     directed : whether rods are held in a direction.
     tangent : (3,) the direction that they are held in; None: each edge in its direction at rest.
     """
 
     nodes: np.ndarray
-    held: np.ndarray
+    fixed: np.ndarray
     twist: bool
     directed: bool
     tangent: np.ndarray | None
 
     @classmethod
-    def of(cls, nodes: np.ndarray, held: np.ndarray, twist: bool, direction: object, planar: bool) -> ClampedNodes:
+    def of(cls, nodes: np.ndarray, fixed: np.ndarray, twist: bool, direction: object, planar: bool) -> ClampedNodes:
         """Return what is fixed, with a direction as users give it: None, "rest" or a vector."""
         at_rest = isinstance(direction, str) and direction == "rest"
         tangent = None if direction is None or at_rest else _unit_vector("direction", direction, '"rest" or ')
         if planar and tangent is not None and abs(tangent[1]) > SLANTED:
             raise InputError(f"clamp.direction: a planar robot keeps to the x-z plane, got {tangent.tolist()}")
-        return cls(nodes, held, twist, direction is not None, tangent)
+        return cls(nodes, fixed, twist, direction is not None, tangent)
 
 
-def held_directions(axes: str | None, along: object, normal: object, planar: bool) -> np.ndarray:
-    """Return the unit vectors (k, 3) or (B, k, 3) along which nodes are held, for what `RobotBuilder.clamp` is given.
+def fixed_directions(axes: str | None, along: object, normal: object, planar: bool) -> np.ndarray:
+    """Return the unit vectors (k, 3) or (B, k, 3) along which nodes are fixed, for what `RobotBuilder.clamp` is given.
 
     Refused are contradictions, and in planar robots what leads out of the plane.
     """
@@ -87,10 +88,10 @@ def held_directions(axes: str | None, along: object, normal: object, planar: boo
     vectors = _unit_vectors(given[0], normal if along is None else along)
     if planar and (vectors[..., 1] != 0).any():
         raise InputError(f"clamp.{given[0]}: a planar robot keeps to the x-z plane, got {vectors.tolist()}")
-    held = vectors[..., None, :]
+    lines = vectors[..., None, :]
     if along is None:
-        return held
-    return _complement(held) if held.ndim == 2 else np.stack([_complement(own) for own in held])
+        return lines
+    return _complement(lines) if lines.ndim == 2 else np.stack([_complement(own) for own in lines])
 
 
 def _along_axes(vectors: np.ndarray) -> np.ndarray:
@@ -148,7 +149,7 @@ def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
     return Held(columns[0], columns[1], columns[2].astype(bool), columns[3])
 
 
-def at_rest(held: Held, clamps: Sequence[ClampedNodes]) -> np.ndarray:
+def held_at_rest(held: Held, clamps: Sequence[ClampedNodes]) -> np.ndarray:
     """Return which rod edges (H,) are held as they are at rest, not in a direction that is given."""
     return np.array([clamps[k].tangent is None for k in held.clamps.tolist()], dtype=bool)
 
@@ -218,7 +219,7 @@ def _angles(first: Tensor, second: Tensor) -> Tensor:
     return torch.atan2(across, (first * second).sum(-1))
 
 
-def with_held(springs: Springs, held: Held, rod_edges: np.ndarray, first: int) -> Springs:
+def with_held_springs(springs: Springs, held: Held, rod_edges: np.ndarray, first: int) -> Springs:
     """Return the springs and, after them, those of held tangents, of which `first` is the number of the first.
 
     Springs between rod edges at a node where all of these are held are left out.
@@ -238,7 +239,7 @@ def clamped_parts(clamps: Sequence[ClampedNodes], framed_edges: np.ndarray, held
         own = np.flatnonzero(held.clamps == k)
         between = np.flatnonzero(np.isin(framed_edges, clamp.nodes).all(1))
         framed = np.concatenate([between, len(framed_edges) + own]) if clamp.twist else own[:0]
-        if not (clamp.held.shape[-2] or len(framed) or len(own)):
+        if not (clamp.fixed.shape[-2] or len(framed) or len(own)):
             named = f"clamp: number {k}, of the nodes {listed(clamp.nodes.tolist())}, holds nothing"
             raise InputError(f"{named}: axes='' is no place, and {NO_TWIST if clamp.twist else NO_EDGE}")
         parts.append(Clamp(clamp.nodes, framed, own))
@@ -251,31 +252,40 @@ def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> tuple
     free = np.ones(body.n_dofs, dtype=bool)
     free[body.first_held :] = False
     for clamp, part in zip(clamps, body.clamps, strict=True):
-        for axis in np.flatnonzero(
-            clamp.held[..., _along_axes(clamp.held), :].any(axis=tuple(range(clamp.held.ndim - 1)))
-        ):
+        for axis in np.flatnonzero(clamp.fixed[..., _along_axes(clamp.fixed), :].reshape(-1, 3).any(0)):
             free[3 * clamp.nodes + axis] = False
         free[first_angle + part.framed] = False
     if planar:
         free[1:first_angle:3] = False
         free[first_angle:] = False
-    oblique = [clamp for clamp in clamps if not _along_axes(clamp.held).all()]
+    oblique = [clamp for clamp in clamps if not _along_axes(clamp.fixed).all()]
     nodes = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(clamp.nodes for clamp in oblique)]))
+    dofs = 3 * nodes[:, None] + np.arange(3)
     robots = _robots(oblique)
     allowed = np.zeros((*robots, len(nodes), 3, 3))
     for k, node in enumerate(nodes):
-        own = slice(3 * node, 3 * node + 3)
-        held = [clamp.held for clamp in oblique if node in clamp.nodes]
-        allowed[..., k, :, :] = _allowed(held, np.eye(3)[~free[own]], robots, int(node))
-        free[own] = allowed[..., k, :, :].reshape(-1, 3).any(0)
-    off_axes = (allowed * (1 - np.eye(3))).reshape(-1, len(nodes), 9).any(axis=(0, 2)) if len(nodes) else nodes > 0
-    slides = off_axes | (np.ptp(allowed, axis=0).any(axis=(1, 2)) if robots else False)
-    return free, Slides(nodes[slides], allowed[..., slides, :, :], body.nodes.dtype)
+        fixed = [clamp.fixed for clamp in oblique if node in clamp.nodes]
+        allowed[..., k, :, :] = _allowed(fixed, np.eye(3)[~free[dofs[k]]], robots, int(node))
+    free[dofs] = allowed.any(axis=(*range(len(robots)), -2))
+    return free, _slides(nodes, allowed, body.nodes.dtype)
+
+
+def _slides(nodes: np.ndarray, allowed: np.ndarray, dtype: torch.dtype) -> Slides:
+    """Return which of some nodes (N,) slide: those that clamped components alone do not describe.
+
+    Parameters
+    ----------
+    allowed : (N, 3, 3) or (B, N, 3, 3) projections on the directions in which each node moves.
+    """
+    sliding = (allowed * (1 - np.eye(3))).any(axis=(-2, -1))
+    if allowed.ndim == 4:
+        sliding = sliding.any(0) | np.ptp(allowed, axis=0).any(axis=(1, 2))
+    return Slides(nodes[sliding], allowed[..., sliding, :, :], dtype)
 
 
 def _robots(clamps: Sequence[ClampedNodes]) -> tuple[int, ...]:
     """Return for how many robots clamps hold each in its own directions: (B,), or () for all alike."""
-    counts = {len(clamp.held) for clamp in clamps if clamp.held.ndim == 3}
+    counts = {len(clamp.fixed) for clamp in clamps if clamp.fixed.ndim == 3}
     if len(counts) > 1:
         raise InputError(
             f"clamp: directions of {' and of '.join(map(str, sorted(counts)))} robots are in one robot's clamps"
@@ -283,16 +293,16 @@ def _robots(clamps: Sequence[ClampedNodes]) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _allowed(held: list[np.ndarray], axes: np.ndarray, robots: tuple[int, ...], node: int) -> np.ndarray:
-    """Return the projection (3, 3) or (B, 3, 3) on the directions in which a node moves that clamps hold.
+def _allowed(fixed: list[np.ndarray], axes: np.ndarray, robots: tuple[int, ...], node: int) -> np.ndarray:
+    """Return the projection (3, 3) or (B, 3, 3) on the directions in which clamps let a node move.
 
     Parameters
     ----------
-    held, axes : along which it is held: of each clamp (k, 3) or (B, k, 3), and along axes (k, 3).
+    fixed, axes : along which it does not move: by each clamp (k, 3) or (B, k, 3), and along axes (k, 3).
     """
     found = []
     for robot in range(*robots or (1,)):
-        moves = _complement(np.concatenate([*(own if own.ndim == 2 else own[robot] for own in held), axes]))
+        moves = _complement(np.concatenate([*(own if own.ndim == 2 else own[robot] for own in fixed), axes]))
         moves[np.abs(moves) <= ROUNDING] = 0.0
         found.append(moves.T @ moves)
     ranks = {round(float(np.trace(projection))) for projection in found}

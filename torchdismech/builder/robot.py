@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.builder.body import robot_body
-from torchdismech.builder.clamps import ClampedNodes, free_dofs, held_directions
+from torchdismech.builder.clamps import ClampedNodes, fixed_directions, free_dofs
 from torchdismech.builder.given import (
     STRAINS,
     check_choice,
@@ -278,7 +278,7 @@ class RobotBuilder:
         """
         if (nodes is None) == (box is None):
             raise InputError("clamp: give either nodes or box")
-        held = held_directions(axes, along, normal, self.planar)
+        fixed = fixed_directions(axes, along, normal, self.planar)
         if nodes is None:
             low, high = corners_of(box)
             selected = np.flatnonzero(((self._nodes >= low) & (self._nodes <= high)).all(1))
@@ -286,7 +286,7 @@ class RobotBuilder:
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
         else:
             selected = checked_indices(nodes, len(self._nodes), "clamp.nodes")
-        self._clamps.append(ClampedNodes.of(selected, held, twist, direction, self.planar))
+        self._clamps.append(ClampedNodes.of(selected, fixed, twist, direction, self.planar))
         self._warn_of_model_made("clamp")
 
     def add_mass(self, nodes: Indices, mass: Number) -> None:
