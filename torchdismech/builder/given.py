@@ -16,7 +16,7 @@ from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.robot.materials import Material
 
 __all__ = [
-    "STRAINS",
+    "TERMS",
     "check_choice",
     "check_density",
     "check_device",
@@ -29,8 +29,7 @@ __all__ = [
     "warn_of_units",
 ]
 
-STRAINS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # terms that the builder makes
-
+TERMS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # that the builder makes, by name
 
 SOFTEST = 1e3  # Pa: gels and brain are as soft
 LIGHTEST, HEAVIEST = 10.0, 1e5  # kg/m^3: aerogels apart, foams are 20; platinum is 2e4
@@ -116,7 +115,7 @@ def check_part(method: str, part: str) -> None:
 
 def check_term(method: str, name: str) -> None:
     """Refuse a name that no term of the builder's own has; `method` is what was called with it."""
-    check_choice(f"{method}: name", name, STRAINS)
+    check_choice(f"{method}: name", name, TERMS)
 
 
 def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, fixed_directions, free_dofs
 from torchdismech.builder.given import (
-    STRAINS,
+    TERMS,
     check_choice,
     check_density,
     check_device,
@@ -56,6 +56,7 @@ from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, array_of, check_nodes, check_rods, checked_indices
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.model import Model
+from torchdismech.robot.body import Body
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.solve import linear
 
@@ -345,7 +346,7 @@ class RobotBuilder:
     def add_term(self, term: ElasticTerm) -> None:
         """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
         refuse_other_kind("add_term", term, ElasticTerm, "an elastic.ElasticTerm")
-        if term.name in {*STRAINS, *(t.name for t in self._terms)}:
+        if term.name in {*TERMS, *(t.name for t in self._terms)}:
             raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
         self._terms.append(term)
         self._warn_of_model_made("add_term")
@@ -435,11 +436,7 @@ class RobotBuilder:
         """
         refuse_other_dtype("dtype", dtype)
         check_device(device)
-        if not (self._rods or self._shells):
-            raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
-        self._check_planar()
-        warn_of_units(self._materials)
-        warn_of_two_weights(self._forces)
+        self._check_parts()
         nodes = torch.as_tensor(self._nodes)
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
         body, joint_weights, directors = robot_body(
@@ -456,20 +453,7 @@ class RobotBuilder:
         if self.planar:
             refuse_moments_out_of_plane(self._forces, body, directors)
         warn_of_passing(body, self.join_distance)
-        bend_twist = bend_twist_terms(
-            body,
-            rods,
-            directors,
-            joint_weights,
-            self._spring_stiffnesses,
-            averaged=self.curvature == "averaged",
-            gregory=self.clamp_rule == "gregory",
-        )
-        own = [*stretch_terms(body, rods), *bend_twist, *membrane_terms(body, shells), *bending_terms(body, shells)]
-        for term in own:
-            refuse_lost_stiffness(term, dtype)
-        terms = [*own, *self._terms]
-        self._add_residuals({t.name: t for t in terms})
+        terms = self._elastic_terms(body, rods, shells, directors, joint_weights, dtype)
         free, slides = free_dofs(body, self._clamps, self.planar)
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
@@ -480,13 +464,50 @@ class RobotBuilder:
         self._model_made = True
         return model.to(device=device, dtype=dtype)
 
-    def _check_planar(self) -> None:
-        """Refuse what a robot in the x-z plane cannot have."""
+    def _check_parts(self) -> None:
+        """Refuse a robot without parts, and of a planar one what leaves its plane; warn of doubtful numbers."""
+        if not (self._rods or self._shells):
+            raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
         if self.planar and self._shells:
             raise InputError("planar: a robot with shells moves in space; build it with planar=False")
         if self.planar:
             refuse_rods_out_of_plane(self._nodes, np.concatenate([group.edges for group in self._rods]))
             refuse_out_of_plane(self._forces)
+        warn_of_units(self._materials)
+        warn_of_two_weights(self._forces)
+
+    def _elastic_terms(
+        self,
+        body: Body,
+        rods: Rods,
+        shells: Shells,
+        directors: Tensor,
+        joint_weights: np.ndarray,
+        dtype: torch.dtype,
+    ) -> list[ElasticTerm]:
+        """Return the terms of rods and shells, then those of the user's own, with all energies and laws in them.
+
+        Parameters
+        ----------
+        directors : (A, 3) of the framed edges at rest, in float64.
+        joint_weights : (J, E) how joint edges average the constants of the rods.
+        dtype : of the model, which has to hold the stiffnesses.
+        """
+        bend_twist = bend_twist_terms(
+            body,
+            rods,
+            directors,
+            joint_weights,
+            self._spring_stiffnesses,
+            averaged=self.curvature == "averaged",
+            gregory=self.clamp_rule == "gregory",
+        )
+        built = [*stretch_terms(body, rods), *bend_twist, *membrane_terms(body, shells), *bending_terms(body, shells)]
+        for term in built:
+            refuse_lost_stiffness(term, dtype)
+        terms = [*built, *self._terms]
+        self._put_laws_into({t.name: t for t in terms})
+        return terms
 
     def _refuse_out_of_plane(self, what: str, names: Iterable[str]) -> None:
         """Refuse stiffnesses, by their names, that the rods so far do not feel where the robot is planar."""
@@ -494,10 +515,8 @@ class RobotBuilder:
             turned = not self._rods or any(group.directors is not None for group in self._rods)
             refuse_stiffness_out_of_plane(what, names, turned)
 
-    # ---- parts -------------------------------------------------------------------------------------------------
-
-    def _add_residuals(self, terms: dict[str, ElasticTerm]) -> None:
-        """Put the energies, dissipations and laws that were added into their terms."""
+    def _put_laws_into(self, terms: dict[str, ElasticTerm]) -> None:
+        """Put the energies, dissipations and inelastic laws of the user's into the terms that they are for."""
         added = [*self._energies, *self._dissipations, *self._inelastic]
         for name in {*self._replacements, *(n for n, *_ in added)} - set(terms):
             raise InputError(f"this robot has no term {name!r}; it has: {', '.join(terms)}")
