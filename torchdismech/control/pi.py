@@ -21,11 +21,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from torchdismech.control.elements import ALIASES, can_change
 from torchdismech.control.feedback import Feedback
 from torchdismech.control.neighbours import smoothed
 from torchdismech.control.protocol import Memory
 from torchdismech.control.references import Fixed, Reference, Table
-from torchdismech.control.strains import ALIASES, Strains, can_change
+from torchdismech.control.strains import Strains
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State

@@ -25,31 +25,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.control.elements import ALIASES, ELEMENTS, UNITS, chosen_elements, element_counts, without_aliases
 from torchdismech.control.neighbours import along_rods
+from torchdismech.control.shapes import state_of_shape
 from torchdismech.elastic import BendTwistStencil, StretchStencil
 from torchdismech.elastic.natural import refuse_curvatures_without_angles
-from torchdismech.errors import InputError, warn
-from torchdismech.geometry.checks import checked_indices
-from torchdismech.geometry.frames import signed_angle
+from torchdismech.errors import InputError
 from torchdismech.geometry.shells import hinge_angles
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 
-__all__ = ["Strains", "can_change"]
+__all__ = ["Strains"]
 
-UNITS = {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m", "hinge_angle": "rad"}
-ALIASES = {"curvature": ("kappa1", "kappa2")}
-ELEMENTS = {"stretch": "rod edges", "kappa1": "springs", "kappa2": "springs", "twist": "springs"}
-ELEMENTS |= {"hinge_angle": "hinges"}
-TERMS = {
-    "rod edges": "stretch",
-    "springs": "bend_twist",
-}  # elastic terms that have the strains
-ALONG = 1e-6  # sine of the angle between a director and its edge that counts as none
-OUT_OF_PLANE = (
-    1e-6  # of a target that may be measured: share of where its nodes are, component of a unit vector, angle [rad]
-)
-OTHER_UNIT = 20.0  # times the length at rest: no robot is stretched so far; an inch is 25 mm
+# elastic terms that have the strains; angles of hinges come from the positions, however shells bend
+TERMS = {"rod edges": "stretch", "springs": "bend_twist"}
 
 
 class Strains(nn.Module):
@@ -82,12 +71,12 @@ class Strains(nn.Module):
         elements: Mapping[str, Sequence[int]] | None = None,
     ):
         super().__init__()
-        names = _resolved(fields, elements or {})
-        chosen = {name: _chosen(model, name, index, fields) for name, index in names.items()}
+        given = without_aliases(fields, elements or {})
+        chosen = {name: chosen_elements(model, name, index, fields) for name, index in given.items()}
         chosen = {name: index for name, index in chosen.items() if len(index)}
         if not chosen:
             raise InputError(f"fields: no strain of {', '.join(fields)} can change in this robot")
-        self.elements, self.counts = chosen, _counts(model)
+        self.elements, self.counts = chosen, element_counts(model)
         self.parts, start = {}, 0
         for name, index in chosen.items():
             self.register_buffer(f"_{name}", torch.as_tensor(index, device=model.device), persistent=False)
@@ -140,7 +129,7 @@ class Strains(nn.Module):
 
         Refused are also natural curvatures of triangles that angles cannot give, where angles are controlled.
         """
-        for kind, count in _counts(model).items():
+        for kind, count in element_counts(model).items():
             if count != self.counts[kind]:
                 raise InputError(f"strains: are those of a robot with {self.counts[kind]} {kind}, this one has {count}")
         self._refuse_lost_curvatures(model)
@@ -182,22 +171,7 @@ class Strains(nn.Module):
             on each other, a director along its edge; of a planar robot a shape in no plane along x and z, and turned
             sections.
         """
-        x = _of_robots("positions", "nodes", positions, model.body.n_nodes, model)
-        lead = x.reshape(-1, *x.shape[-2:])
-        _refuse_one_place(lead.detach(), model.body.links)
-        _warn_of_other_unit(lead.detach(), model)
-        if model.in_plane is not None:
-            model.in_plane.refuse_shape("target: positions", model.body.q_of(lead), OUT_OF_PLANE)
-        at = model.frames.moved(model.rest_state(len(lead)), model.body.q_of(lead))
-        if directors is not None:
-            turned = _turned(at, _of_robots("directors", "rod edges", directors, len(model.rod_edges), model))
-            if model.planar and bool((turned.detach().abs() > OUT_OF_PLANE).any()):
-                raise InputError(
-                    "target: directors: the robot is planar, and its sections do not turn about their edges; leave "
-                    "the directors out, or build the robot with planar=False"
-                )
-            others = turned.new_zeros(len(lead), model.body.n_angles - turned.shape[1])
-            at = at.replace(q=model.body.q_of(lead, torch.cat([turned, others], dim=1)))
+        at = state_of_shape(model, positions, directors)
         strains = self.measured(at, model)
         self._refuse_folded(strains.detach())
         if "twist" in self.parts:
@@ -205,7 +179,7 @@ class Strains(nn.Module):
             turns = torch.zeros_like(strains)
             turns[:, part] = full * torch.round(strains[:, part].detach() / full)
             strains = strains - turns
-        return strains[0] if x.dim() == 2 else strains
+        return strains[0] if torch.as_tensor(positions).dim() == 2 else strains
 
     def _refuse_folded(self, strains: Tensor) -> None:
         """Refuse strains (B, m) of a shape that are not finite, as of edges that fold back on each other."""
@@ -293,56 +267,6 @@ class Strains(nn.Module):
         return stencil.voronoi[self.index(name)]
 
 
-def _of_robots(label: str, kind: str, vectors: Tensor, count: int, model: Model) -> Tensor:
-    """Return the vectors (.., count, 3) of a target in the model's dtype; refuse others, and what is not finite."""
-    given = torch.as_tensor(vectors, dtype=model.dtype, device=model.device)
-    if tuple(given.shape[-2:]) != (count, 3) or given.dim() not in (2, 3):
-        raise InputError(f"target: expected {label} of {count} {kind}, {(count, 3)}, got {tuple(given.shape)}")
-    if not bool(torch.isfinite(given).all()):
-        raise InputError(f"target: {label} hold numbers that are not finite")
-    return given
-
-
-def _refuse_one_place(positions: Tensor, edges: np.ndarray) -> None:
-    """Refuse positions (B, N, 3) with an edge (E, 2) without length, which has no direction."""
-    start, end = (positions[:, edges[:, side]] for side in (0, 1))
-    same = (start == end).all(-1)
-    if bool(same.any()):
-        robot, edge = same.nonzero()[0].tolist()
-        first, second = edges[edge].tolist()
-        whose = f" of robot {robot}" if len(positions) > 1 else ""
-        raise InputError(
-            f"target: positions: nodes {first} and {second}{whose} are in one place: expected a place of its own for "
-            "each of the nodes that an edge joins"
-        )
-
-
-def _warn_of_other_unit(positions: Tensor, model: Model) -> None:
-    """Warn of positions (B, N, 3) between which edges are many times as long, or as short, as at rest."""
-    start, end = model.body.links.T
-
-    def length(x: Tensor) -> Tensor:
-        return (x[..., end, :] - x[..., start, :]).norm(dim=-1).sum(-1)
-
-    times = length(positions) / length(model.nodes)
-    odd = (times > OTHER_UNIT) | (times < 1 / OTHER_UNIT)
-    if bool(odd.any()):
-        worst = float(times[odd][0])
-        warn(f"target: positions: edges are {worst:.3g} times as long as at rest: are the positions in m?")
-
-
-def _turned(at: State, directors: Tensor) -> Tensor:
-    """Return the angles (B, E) by which sections are turned from reference directors to these (.., E, 3) [rad]."""
-    count = directors.shape[-2]
-    own, axis = at.director[:, :count], at.tangent[:, :count]
-    wanted = directors.expand_as(own)
-    across = torch.linalg.cross(axis, wanted).norm(dim=-1)
-    if bool((lost := across <= ALONG * wanted.norm(dim=-1)).any()):
-        edge = int(lost.any(0).nonzero()[0])
-        raise InputError(f"target: directors: that of rod edge {edge} is along the edge, or zero: it has no angle")
-    return signed_angle(own, wanted, axis)
-
-
 def _rest_length(model: Model, batch: int) -> Tensor:
     """Return the rest lengths (B, E) of the model's rod edges [m]."""
     stencil = model.term("stretch").stencil
@@ -368,75 +292,3 @@ def _natural(own: Control, name: str) -> Tensor:
     value = own.natural_twist if name == "twist" else own.natural_hinge_angle
     assert value is not None
     return value
-
-
-# ---- which ones ----------------------------------------------------------------------------------------------------
-
-
-def _resolved(fields: Sequence[str], elements: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int] | None]:
-    """Return the fields without aliases, each with the elements that were asked for, if any."""
-    known = (*UNITS, *ALIASES)
-    for field in (*fields, *elements):
-        if field not in known:
-            raise InputError(f"fields: expected some of {', '.join(known)}, got {field!r}")
-    if lost := [field for field in elements if field not in fields]:
-        raise InputError(f"elements: {lost[0]!r} is not among the fields {', '.join(fields)}")
-    found: dict[str, Sequence[int] | None] = {}
-    for field in fields:
-        for name in ALIASES.get(field, (field,)):
-            if name in found:
-                raise InputError(f"fields: {name} is there twice, in {', '.join(fields)}")
-            found[name] = elements.get(field)
-    return found
-
-
-def _counts(model: Model) -> dict[str, int]:
-    """Return how many elements of each kind a robot has."""
-    return {"rod edges": len(model.rod_edges), "springs": len(model.springs), "hinges": len(model.hinges)}
-
-
-def _chosen(model: Model, name: str, index: Sequence[int] | None, fields: Sequence[str]) -> np.ndarray:
-    """Return the elements of a field; refuse those that do not exist or whose strain cannot change."""
-    kind = ELEMENTS[name]
-    count = _counts(model)[kind]
-    if not count:
-        raise InputError(f"fields: {name} is of {kind}, and the robot has none")
-    if name == "twist" and model.planar:
-        raise InputError("fields: twist: a planar robot does not twist; leave it out, or build with planar=False")
-    changes = can_change(model, name)
-    if index is None:
-        return np.flatnonzero(changes)
-    given = np.sort(checked_indices(index, count, f"elements: {name}: {kind}"))
-    for k in given:
-        if not changes[k] and name in fields:
-            raise InputError(f"elements: {name} of {_named(model, name, int(k))} cannot change: leave it out")
-    if len(np.unique(given)) < len(given):
-        raise InputError(f"elements: {name}: expected each of the {kind} once, got {given.tolist()}")
-    return given[changes[given]]
-
-
-def _named(model: Model, name: str, k: int) -> str:
-    """Return what a message calls an element, and why its strain does not change."""
-    nodes = {"rod edges": model.rod_edges, "springs": model.springs, "hinges": model.hinges}[ELEMENTS[name]][k].tolist()
-    kind = {"rod edges": "edge", "springs": "spring", "hinges": "hinge"}[ELEMENTS[name]]
-    held = not model.free[: 3 * model.body.n_nodes].reshape(-1, 3)[nodes].any()
-    why = "which are all clamped" if held else "which is out of the robot's plane"
-    return f"{kind} {k} of nodes {', '.join(map(str, nodes))}, {why},"
-
-
-def can_change(model: Model, name: str) -> np.ndarray:
-    """Return which elements (count,) have a strain that can change: some dof that it depends on is free.
-
-    Those of a planar robot do not twist, and bend in the plane alone.
-    """
-    nodes = {"rod edges": model.rod_edges, "springs": model.springs, "hinges": model.hinges}[ELEMENTS[name]]
-    free = model.free.cpu().numpy()
-    n = 3 * model.body.n_nodes
-    changes = free[:n].reshape(-1, 3)[nodes].any((1, 2))
-    if ELEMENTS[name] == "springs":
-        edges = model.body.springs.edges[: len(nodes)]
-        changes |= free[n:][edges].any(1)
-        if model.in_plane is not None:
-            of_curvatures = model.in_plane.curvatures[: len(nodes), int(name == "kappa2")].cpu().numpy()
-            changes &= name != "twist" and of_curvatures
-    return changes

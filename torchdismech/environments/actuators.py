@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.actuation import Tendons
-from torchdismech.control.strains import can_change
+from torchdismech.control.elements import can_change
 from torchdismech.elastic.natural import refuse_curvatures_without_angles
 from torchdismech.errors import InputError, refuse_one_alone
 from torchdismech.geometry.checks import Indices, checked_indices

@@ -1,0 +1,97 @@
+"""The elements of which strains are: rod edges, bend-twist springs, hinges; which of them have strains that change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from torchdismech.geometry.checks import checked_indices
+from torchdismech.model import Model
+
+__all__ = ["ALIASES", "ELEMENTS", "UNITS", "can_change", "chosen_elements", "element_counts", "without_aliases"]
+
+UNITS = {"stretch": "1", "kappa1": "1/m", "kappa2": "1/m", "twist": "rad/m", "hinge_angle": "rad"}
+ALIASES = {"curvature": ("kappa1", "kappa2")}
+ELEMENTS = {
+    "stretch": "rod edges",
+    "kappa1": "springs",
+    "kappa2": "springs",
+    "twist": "springs",
+    "hinge_angle": "hinges",
+}
+
+
+def without_aliases(fields: Sequence[str], elements: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int] | None]:
+    """Return the fields without aliases, each with the elements that were asked for, if any."""
+    known = (*UNITS, *ALIASES)
+    for field in (*fields, *elements):
+        if field not in known:
+            raise InputError(f"fields: expected some of {', '.join(known)}, got {field!r}")
+    if lost := [field for field in elements if field not in fields]:
+        raise InputError(f"elements: {lost[0]!r} is not among the fields {', '.join(fields)}")
+    found: dict[str, Sequence[int] | None] = {}
+    for field in fields:
+        for name in ALIASES.get(field, (field,)):
+            if name in found:
+                raise InputError(f"fields: {name} is there twice, in {', '.join(fields)}")
+            found[name] = elements.get(field)
+    return found
+
+
+def element_counts(model: Model) -> dict[str, int]:
+    """Return how many elements of each kind a robot has."""
+    return {kind: len(nodes) for kind, nodes in _nodes_of_elements(model).items()}
+
+
+def _nodes_of_elements(model: Model) -> dict[str, np.ndarray]:
+    """Return the nodes of the elements of each kind: (E, 2), (S, 3), (H, 4)."""
+    return {"rod edges": model.rod_edges, "springs": model.springs, "hinges": model.hinges}
+
+
+def chosen_elements(model: Model, name: str, index: Sequence[int] | None, fields: Sequence[str]) -> np.ndarray:
+    """Return the elements of a field; refuse those that do not exist or whose strain cannot change."""
+    kind = ELEMENTS[name]
+    count = element_counts(model)[kind]
+    if not count:
+        raise InputError(f"fields: {name} is of {kind}, and the robot has none")
+    if name == "twist" and model.planar:
+        raise InputError("fields: twist: a planar robot does not twist; leave it out, or build with planar=False")
+    changes = can_change(model, name)
+    if index is None:
+        return np.flatnonzero(changes)
+    given = np.sort(checked_indices(index, count, f"elements: {name}: {kind}"))
+    for k in given:
+        if not changes[k] and name in fields:
+            raise InputError(f"elements: {name} of {_named(model, name, int(k))} cannot change: leave it out")
+    if len(np.unique(given)) < len(given):
+        raise InputError(f"elements: {name}: expected each of the {kind} once, got {given.tolist()}")
+    return given[changes[given]]
+
+
+def _named(model: Model, name: str, k: int) -> str:
+    """Return what a message calls an element, and why its strain does not change."""
+    nodes = _nodes_of_elements(model)[ELEMENTS[name]][k].tolist()
+    kind = {"rod edges": "edge", "springs": "spring", "hinges": "hinge"}[ELEMENTS[name]]
+    held = not model.free[: 3 * model.body.n_nodes].reshape(-1, 3)[nodes].any()
+    why = "which are all clamped" if held else "which is out of the robot's plane"
+    return f"{kind} {k} of nodes {', '.join(map(str, nodes))}, {why},"
+
+
+def can_change(model: Model, name: str) -> np.ndarray:
+    """Return which elements (count,) have a strain that can change: some dof that it depends on is free.
+
+    Those of a planar robot do not twist, and bend in the plane alone.
+    """
+    nodes = _nodes_of_elements(model)[ELEMENTS[name]]
+    free = model.free.cpu().numpy()
+    n = 3 * model.body.n_nodes
+    changes = free[:n].reshape(-1, 3)[nodes].any((1, 2))
+    if ELEMENTS[name] == "springs":
+        edges = model.body.springs.edges[: len(nodes)]
+        changes |= free[n:][edges].any(1)
+        if model.in_plane is not None:
+            of_curvatures = model.in_plane.curvatures[: len(nodes), int(name == "kappa2")].cpu().numpy()
+            changes &= name != "twist" and of_curvatures
+    return changes
