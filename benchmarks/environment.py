@@ -14,7 +14,7 @@ import torch
 
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, straight
 from torchdismech.environments import Actuator, Environment, Task, node_positions
-from torchdismech.environments.actuators import controlled
+from torchdismech.environments.actions import controlled
 
 NODES = 101
 

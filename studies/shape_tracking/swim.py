@@ -26,7 +26,7 @@ from torch import Tensor
 from studies.shape_tracking.shape_tracking import LENGTH, OMEGA, SLOPE, START, WAVES, build
 from torchdismech import Control, ImplicitEuler, Model, State
 from torchdismech.environments import Environment, Step, Task, strains
-from torchdismech.environments.actuators import Action
+from torchdismech.environments.actions import Action
 
 NODES, DT = 21, 2e-2  # s
 UPDATES = 12  # of the search by gradients

@@ -3,9 +3,10 @@
 `Environment` is the core, on tensors; `gym` and `torchrl` dress it for Gymnasium and TorchRL (extra [rl]).
 """
 
-from torchdismech.environments.actuators import Actuator, Constant, Force, Held
+from torchdismech.environments.actions import Actuator, Constant, Force, Held
 from torchdismech.environments.draws import Draws
-from torchdismech.environments.environment import Environment, Episodes, Outcome
+from torchdismech.environments.environment import Environment
+from torchdismech.environments.episodes import Episodes, Outcome
 from torchdismech.environments.observations import contact, node_positions, node_velocities, strains
 from torchdismech.environments.task import Step, Task
 

@@ -5,95 +5,32 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.contact.initial_overlap import warn_of_overlap
-from torchdismech.environments.actuators import controlled
+from torchdismech.environments.actions import controlled
+from torchdismech.environments.checks import (
+    noted_in_errors,
+    refuse_not_finite,
+    refuse_other_than_mask,
+    refuse_other_than_tensor,
+    refuse_other_than_whole_numbers,
+    seeds_of_robots,
+)
 from torchdismech.environments.draws import Draws
+from torchdismech.environments.episodes import Episodes, Outcome
 from torchdismech.environments.task import Step, Task
 from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, warn, whole_number
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 from torchdismech.runs.stepping import stepper_of_many
-from torchdismech.values import where_rows
 
-if TYPE_CHECKING:
-    from torchdismech.environments.anew import DrawnAnew
-    from torchdismech.io.scene import Scene
-    from torchdismech.io.schema.actuators import Chamber, Tendon
-
-__all__ = ["Environment", "Episodes", "Outcome"]
-
-SEEDS = 2**63  # seeds are below it, as numbers of int64 are
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """Where each robot is in its episode: all that the next step depends on.
-
-    Attributes
-    ----------
-    state : of the robots.
-    goal, constants : tensors (B, ...) by name that stay for an episode.
-    seed, episode : (B,) int64, what the episode's numbers were drawn from.
-    actions : (B,) int64, how many were taken in it.
-    """
-
-    state: State
-    goal: Mapping[str, Tensor]
-    constants: Mapping[str, Tensor]
-    seed: Tensor
-    episode: Tensor
-    actions: Tensor
-
-    def merged(self, other: Episodes, take: Tensor) -> Episodes:
-        """Return these with the robots where `take` (B,) holds replaced by those of `other`."""
-
-        def each(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: where_rows(take, theirs[name], value) for name, value in mine.items()}
-
-        return Episodes(
-            self.state.merged(other.state, take),
-            each(self.goal, other.goal),
-            each(self.constants, other.constants),
-            torch.where(take, other.seed, self.seed),
-            torch.where(take, other.episode, self.episode),
-            torch.where(take, other.actions, self.actions),
-        )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of an action.
-
-    Attributes
-    ----------
-    observation : (B, k) after it.
-    reward : (B,); zero for robots that did not act, or whose step failed.
-    terminated : (B,) bool, the task is over, or the step failed.
-    truncated : (B,) bool, the episode is as long as episodes are.
-    status : (B,) `Status` of the steps: why an episode was terminated, if it is not CONVERGED; STOPPED for robots that
-        did not act, as their episode was over.
-    """
-
-    observation: Tensor
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    status: Tensor
-
-    @property
-    def ended(self) -> Tensor:
-        """Robots (B,) whose episode this action ended; `Environment.ended` has those that were over before, too."""
-        return self.terminated | self.truncated
+__all__ = ["Environment"]
 
 
 class Environment:
@@ -140,7 +77,7 @@ class Environment:
         self.seeded(seed)
         self._current: Episodes | None = None
         self._ended = torch.zeros(self.batch, dtype=torch.bool, device=model.device)
-        self._told = False  # that all are over
+        self._warned = False  # of steps after all episodes are over
 
     @classmethod
     def from_scene(
@@ -165,10 +102,11 @@ class Environment:
         options : of `Environment`, but for `batch`, which the scene says.
         """
         from torchdismech.environments.anew import DrawnAnew
+        from torchdismech.environments.scenes import refuse_moving, with_constants
         from torchdismech.io.scene import load_scene
 
         loaded = load_scene(Path(scene))
-        _refuse_moving(loaded)
+        refuse_moving(loaded)
         if loaded.document.initial is not None:
             raise InputError(f"{scene}: [initial] says where robots begin, which the task's start does: remove it")
         setup = loaded.build(allow_code=allow_code)
@@ -179,12 +117,12 @@ class Environment:
             raise InputError(f'{scene}: an environment needs a scene that moves in time, not integrator = "static"')
         horizon = max(setup.steps // steps, 1) if horizon is None else horizon
         if anew:
-            task = _with_constants(task, DrawnAnew(loaded))
+            task = with_constants(task, DrawnAnew(loaded))
         return cls(setup.model, setup.integrator, task, setup.state.batch, horizon=horizon, **options)
 
     def seeded(self, seed: int | Sequence[int] | np.ndarray | Tensor) -> None:
         """Let the robots draw from these seeds, from their first episode on: seed + k for robot k, or one for each."""
-        seeds = _seeds(seed, self.batch)
+        seeds = seeds_of_robots(seed, self.batch)
         self._seed = torch.tensor(seeds, dtype=torch.int64, device=self.model.device)
         self._episode = torch.zeros_like(self._seed)
 
@@ -205,8 +143,8 @@ class Environment:
 
     def began(self, seed: Tensor, episode: Tensor) -> Episodes:
         """Return these episodes (B,) of robots with these seeds (B,) at their beginning; whole numbers, int64."""
-        _refuse_odd_counts("began: seed", seed, self.batch)
-        _refuse_odd_counts("began: episode", episode, self.batch)
+        refuse_other_than_whole_numbers("began: seed", seed, self.batch)
+        refuse_other_than_whole_numbers("began: episode", episode, self.batch)
         task, model = self.task, self.model
         draws = Draws(seed, episode, dtype=model.dtype)
         constants = _drawn("constants", task.constants, model, draws)
@@ -218,16 +156,16 @@ class Environment:
         for name, value in goal.items():
             if not value.dim() or len(value) != self.batch:
                 raise InputError(f"Task.goal: {name}: expected ({self.batch}, ...), got {tuple(value.shape)}")
-            _refuse_odd_numbers(f"Task.goal: {name}", value)
+            refuse_not_finite(f"Task.goal: {name}", value)
         state = model.initial_state(self.batch, control=Control(values=constants), **start)
         return Episodes(self.integrator.started(state), goal, constants, seed, episode, torch.zeros_like(seed))
 
     def observed(self, at: Episodes) -> Tensor:
         """Return what is observed (B, k)."""
         seen = []
-        with self._own(at):
+        with self._with_constants_of(at):
             for k, observe in enumerate(self.task.observations):
-                with _named(f"Task.observations[{k}]"):
+                with noted_in_errors(f"Task.observations[{k}]"):
                     seen.append(observe(self.model, at.state, at.goal))
         for k, part in enumerate(seen):
             if callable(part) and not isinstance(part, Tensor):
@@ -235,15 +173,15 @@ class Environment:
                     f"Task.observations[{k}]: expected a tensor ({self.batch}, k), got a function: what stands there "
                     "makes an observation and is none; call it, as in contact('penetration') or node_positions()"
                 )
-            _refuse_other_than_tensor(f"Task.observations[{k}]", part)
+            refuse_other_than_tensor(f"Task.observations[{k}]", part)
             if part.dim() != 2 or len(part) != self.batch:
                 raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
-            _refuse_odd_numbers(f"Task.observations[{k}]", part)
+            refuse_not_finite(f"Task.observations[{k}]", part)
         return torch.cat(seen, 1)
 
     @contextmanager
-    def _own(self, at: Episodes) -> Iterator[None]:
-        """Let the model have the constants of the episodes in the block, while other threads wait for their turn."""
+    def _with_constants_of(self, at: Episodes) -> Iterator[None]:
+        """Let the constants of the episodes stand in the model within the block; other threads wait for the model."""
         with self.model.lock, self.model.values_of(Control(values=at.constants)).in_place():
             yield
 
@@ -253,35 +191,50 @@ class Environment:
         Robots that are not `running` (B,) stay where they are.
         """
         refuse_other_kind("acted: at", at, Episodes, "Episodes, such as `began` returns")
+        self._refuse_misfit(action)
+        if running is None:
+            running = torch.ones_like(at.seed, dtype=torch.bool)
+        refuse_other_than_mask("running", running, self.batch)
+        action = action.to(at.state.q).clamp(self.low, self.high)
+        state, status = self._stepped(at, action, running)
+        good = running & (status == int(Status.CONVERGED))
+        reward, ends = self._judged(at, Step(at.state, state, action, at.goal), good)
+        terminated = running & ~good
+        if ends is not None:
+            terminated = terminated | (good & ends)
+        after = dataclasses.replace(at, state=state, actions=at.actions + running)
+        truncated = running & ~terminated & (after.actions >= self.horizon)
+        return after, Outcome(self.observed(after), torch.where(good, reward, 0.0), terminated, truncated, status)
+
+    def _refuse_misfit(self, action: Tensor) -> None:
+        """Refuse what is no action (B, k) of these robots."""
         if not isinstance(action, Tensor):
             raise InputError(f"action: expected a tensor, got {type(action).__name__}; torch.as_tensor makes one of it")
         if action.shape != (self.batch, len(self.low)):
             raise InputError(f"action: expected {(self.batch, len(self.low))}, got {tuple(action.shape)}")
         if not bool(torch.isfinite(action).all()):
             raise InputError("action: holds numbers that are not finite")
-        if running is None:
-            running = torch.ones_like(at.seed, dtype=torch.bool)
-        _refuse_odd_choice("running", running, self.batch)
-        action = action.to(at.state.q).clamp(self.low, self.high)
-        state, status = self._stepped(at, action, running)
-        good = running & (status == int(Status.CONVERGED))
-        step = Step(at.state, state, action, at.goal)
-        over = running & ~good
-        with self._own(at):
-            with _named("Task.reward"):
+
+    def _judged(self, at: Episodes, step: Step, good: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the reward (B,) of a step and which episodes (B,) the task says are over; None where it never does.
+
+        Parameters
+        ----------
+        good : (B,) robots that acted and whose step did not fail: the rewards of others may be any numbers.
+        """
+        ends = None
+        with self._with_constants_of(at):
+            with noted_in_errors("Task.reward"):
                 reward = self.task.reward(self.model, step)
             if self.task.terminated is not None:
-                with _named("Task.terminated"):
-                    terminated = self.task.terminated(self.model, step)
-                _refuse_odd_choice("Task.terminated", terminated, self.batch)
-                over = over | (good & terminated)
-        _refuse_other_than_tensor("Task.reward", reward)
-        if reward.shape != over.shape:
+                with noted_in_errors("Task.terminated"):
+                    ends = self.task.terminated(self.model, step)
+                refuse_other_than_mask("Task.terminated", ends, self.batch)
+        refuse_other_than_tensor("Task.reward", reward)
+        if reward.shape != good.shape:
             raise InputError(f"Task.reward: expected ({self.batch},), got {tuple(reward.shape)}")
-        _refuse_odd_numbers("Task.reward", reward, good)
-        after = dataclasses.replace(at, state=state, actions=at.actions + running)
-        truncated = running & ~over & (after.actions >= self.horizon)
-        return after, Outcome(self.observed(after), torch.where(good, reward, 0.0), over, truncated, status)
+        refuse_not_finite("Task.reward", reward, good)
+        return reward, ends
 
     def _stepped(self, at: Episodes, action: Tensor, running: Tensor) -> tuple[State, Tensor]:
         """Return the states after the steps of an action, and the status (B,) of each robot."""
@@ -299,7 +252,7 @@ class Environment:
 
     def _control(self, at: Episodes, action: Tensor, state: State) -> Control:
         """Return the control of a step from a state, with the constants of the episodes."""
-        with self._own(at):
+        with self._with_constants_of(at):
             control = controlled(self.task.actions, action, state, self.model)
         return control.replace(values={**at.constants, **control.values})
 
@@ -314,12 +267,12 @@ class Environment:
         """
         if rows is None:
             rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
-        _refuse_odd_choice("reset: rows", rows, self.batch)
+        refuse_other_than_mask("reset: rows", rows, self.batch)
         if self._current is None and not bool(rows.all()):
             raise InputError("Environment: the first reset has to be of all robots")
         fresh = self.began(self._seed, self._episode)
         if self._current is None:
-            with self._own(fresh):
+            with self._with_constants_of(fresh):
                 warn_of_overlap(self.model.obstacles, fresh.state)
         self._current = fresh if self._current is None else self._current.merged(fresh, rows)
         self._episode = self._episode + rows
@@ -342,12 +295,12 @@ class Environment:
             raise InputError(f"resume: at: expected {self.batch} robots, got {at.state.batch}")
         self.model.check_batch(at.state, Control(values=at.constants))
         fresh = self.began(at.seed, at.episode)
-        if _kind(at) != _kind(fresh):
+        if at.kind != fresh.kind:
             raise InputError(
-                f"resume: at: expected {_kind(fresh)}, as the task and the integrator have it, got {_kind(at)}"
+                f"resume: at: expected {fresh.kind}, as the task and the integrator have it, got {at.kind}"
             )
         ended = torch.zeros_like(at.seed, dtype=torch.bool) if ended is None else ended
-        _refuse_odd_choice("resume: ended", ended, self.batch)
+        refuse_other_than_mask("resume: ended", ended, self.batch)
         observation = self.observed(at)
         self._current, self._ended = at, ended
         self._seed, self._episode = at.seed, at.episode + 1
@@ -361,9 +314,9 @@ class Environment:
         ----------
         idle : whether it is meant that all may be over; otherwise that is warned of on a CPU, once an environment.
         """
-        looks = self._ended.is_cpu and not (idle or self._told)  # a GPU would be waited for at each action
+        looks = self._ended.is_cpu and not (idle or self._warned)  # a GPU would be waited for at each action
         if looks and bool(self._ended.all()):
-            self._told = True
+            self._warned = True
             warn(
                 "Environment.step: the episodes of all robots are over, so nothing moves and rewards are zero; call "
                 "reset(environment.ended) after each step, or take step(action, idle=True) if that is meant",
@@ -379,116 +332,13 @@ class Environment:
         return self._ended
 
 
-def _kind(at: Episodes) -> str:
-    """Return what tells episodes of one task and integrator from those of others."""
-    goal, constants = (", ".join(sorted(names)) or "none" for names in (at.goal, at.constants))
-    return f"a {type(at.state).__name__} with goals: {goal}; constants: {constants}"
-
-
 def _drawn(
     name: str, function: Callable[[Model, Draws], Mapping[str, Tensor]] | None, model: Model, draws: Draws
 ) -> dict[str, Tensor]:
     """Return what a task's function of this name draws for episodes; refuse what is no mapping of tensors."""
-    with _named(f"Task.{name}"):
+    with noted_in_errors(f"Task.{name}"):
         drawn = {} if function is None else function(model, draws)
     refuse_other_kind(f"Task.{name}", drawn, Mapping, "tensors by name")
     for key, value in drawn.items():
-        _refuse_other_than_tensor(f"Task.{name}: {key}", value)
+        refuse_other_than_tensor(f"Task.{name}: {key}", value)
     return dict(drawn)
-
-
-@contextmanager
-def _named(what: str) -> Iterator[None]:
-    """Note of an error in a task's own function which of them it was."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"This happened in {what} of the environment's task.")
-        raise
-
-
-def in_dtype(what: str, numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return numbers (B, ..) in a dtype of those who learn; refuse those that it does not have."""
-    found = numbers.to(dtype)
-    if dtype != numbers.dtype:
-        odd = ~torch.isfinite(found)
-        if bool(odd.any()):
-            number = float(numbers[odd][0])
-            raise InputError(f"{what}: expected numbers that {dtype} has, got {number:g}; scale it in the task")
-    return found
-
-
-def _refuse_other_than_tensor(what: str, value: object) -> None:
-    """Refuse what a task's function returned, if it is no tensor."""
-    refuse_other_kind(what, value, Tensor, "a tensor")
-
-
-def _refuse_odd_numbers(what: str, value: Tensor, of: Tensor | None = None) -> None:
-    """Refuse what no policy can learn from: numbers (B, ..) that are not finite, of some robots (B,) or of all."""
-    odd = ~torch.isfinite(value).reshape(len(value), -1).all(1)
-    odd = odd if of is None else odd & of
-    if bool(odd.any()):
-        robot = int(odd.nonzero()[0])
-        raise InputError(f"{what}: expected finite numbers, got {value[robot].tolist()} for robot {robot}")
-
-
-def _seeds(seed: Any, batch: int) -> list[int]:
-    """Return a seed for each robot; refuse what is neither a whole number nor one for each."""
-    given = seed.tolist() if isinstance(seed, np.ndarray | Tensor) else seed
-    each = list(given) if isinstance(given, Sequence) else [given]
-    if isinstance(given, Sequence) and len(each) != batch:
-        raise InputError(f"seed: expected one for each of {batch} robots, got {len(each)}")
-    if not all(isinstance(k, Integral) and -SEEDS <= int(k) < SEEDS - batch for k in each):
-        raise InputError(f"seed: expected a whole number of 64 bits, or one for each robot, got {seed!r}")
-    return [int(k) for k in each] if isinstance(given, Sequence) else [int(each[0]) + k for k in range(batch)]
-
-
-def _refuse_odd_choice(what: str, robots: Tensor, batch: int) -> None:
-    """Refuse what does not say of each robot yes or no."""
-    if not isinstance(robots, Tensor):
-        raise InputError(
-            f"{what}: expected ({batch},) bool, got {type(robots).__name__}; torch.as_tensor makes one of it"
-        )
-    if robots.shape != (batch,) or robots.dtype != torch.bool:
-        dtype = str(robots.dtype).removeprefix("torch.")
-        raise InputError(f"{what}: expected ({batch},) bool, got {tuple(robots.shape)} {dtype}")
-
-
-def _refuse_odd_counts(what: str, numbers: Tensor, batch: int) -> None:
-    """Refuse what is no whole number of each robot."""
-    refuse_other_kind(what, numbers, Tensor, f"a tensor ({batch},) of int64, one number for each robot")
-    if numbers.shape != (batch,) or numbers.dtype != torch.int64:
-        dtype = str(numbers.dtype).removeprefix("torch.")
-        raise InputError(
-            f"{what}: expected ({batch},) int64, one number for each of the environment's robots, got "
-            f"{tuple(numbers.shape)} {dtype}"
-        )
-
-
-def _refuse_moving(scene: Scene) -> None:
-    """Refuse a scene that says how its robots move over time."""
-    document = scene.document
-    for name in ("actuation", "controller", "move"):
-        if getattr(document, name):
-            raise InputError(f"{scene.path}: [{name}] moves the robots, which actions do in an environment: remove it")
-    actuators: dict[str, Sequence[Tendon | Chamber]] = {"tendon": document.tendon, "chamber": document.chamber}
-    for name, tables in actuators.items():
-        for k, table in enumerate(tables):
-            if table.over_time is not None:
-                driven, file = table.over_time
-                raise InputError(
-                    f"{scene.path}: {name}.{k}.{driven}_file: {file} drives the {name}, which actions do in an "
-                    f"environment: give a number, {driven}, instead, and set it by an action Constant"
-                )
-
-
-def _with_constants(task: Task, further: DrawnAnew) -> Task:
-    """Return a task with further constants; refuse those that it has itself."""
-
-    def both(model: Model, draws: Draws) -> dict[str, Tensor]:
-        own = {} if task.constants is None else dict(task.constants(model, draws))
-        if twice := sorted(own.keys() & set(further.names)):
-            raise InputError(f"Task.constants: {twice[0]} is drawn by the scene, too: leave out one of them")
-        return own | further(model, draws)
-
-    return dataclasses.replace(task, constants=both)

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.environments.environment import Environment, Outcome, in_dtype
+from torchdismech.environments.checks import in_dtype
+from torchdismech.environments.environment import Environment
+from torchdismech.environments.episodes import Outcome
 from torchdismech.errors import InputError, Status
 
 try:

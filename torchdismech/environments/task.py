@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.environments.actuators import Action, Constant, refuse_hidden, refuse_no_length
+from torchdismech.environments.actions import Action, Constant, refuse_hidden, refuse_no_length
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.observations import Observation
 from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from torchdismech.environments.environment import Environment, in_dtype
+from torchdismech.environments.checks import in_dtype
+from torchdismech.environments.environment import Environment
 from torchdismech.errors import InputError
 
 try:

@@ -1,0 +1,47 @@
+"""What scenes need to become environments: no motion of their own, and their random numbers among a task's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from torchdismech.environments.anew import DrawnAnew
+from torchdismech.environments.draws import Draws
+from torchdismech.environments.task import Task
+from torchdismech.errors import InputError
+from torchdismech.io.scene import Scene
+from torchdismech.io.schema.actuators import Chamber, Tendon
+from torchdismech.model import Model
+
+__all__ = ["refuse_moving", "with_constants"]
+
+
+def refuse_moving(scene: Scene) -> None:
+    """Refuse a scene that says how its robots move over time."""
+    document = scene.document
+    for name in ("actuation", "controller", "move"):
+        if getattr(document, name):
+            raise InputError(f"{scene.path}: [{name}] moves the robots, which actions do in an environment: remove it")
+    actuators: dict[str, Sequence[Tendon | Chamber]] = {"tendon": document.tendon, "chamber": document.chamber}
+    for name, tables in actuators.items():
+        for k, table in enumerate(tables):
+            if table.over_time is not None:
+                driven, file = table.over_time
+                raise InputError(
+                    f"{scene.path}: {name}.{k}.{driven}_file: {file} drives the {name}, which actions do in an "
+                    f"environment: give a number, {driven}, instead, and set it by an action Constant"
+                )
+
+
+def with_constants(task: Task, further: DrawnAnew) -> Task:
+    """Return a task with further constants; refuse those that it has itself."""
+
+    def both(model: Model, draws: Draws) -> dict[str, Tensor]:
+        own = {} if task.constants is None else dict(task.constants(model, draws))
+        if twice := sorted(own.keys() & set(further.names)):
+            raise InputError(f"Task.constants: {twice[0]} is drawn by the scene, too: leave out one of them")
+        return own | further(model, draws)
+
+    return dataclasses.replace(task, constants=both)
