@@ -78,7 +78,7 @@ class Assembly(nn.Module):
         # pairs that reach clamped dofs alone are left out: in a planar robot these are most
         self._wanted = {k: wanted for k, (wanted, *_) in zip(self.order, placed, strict=True)}
         self._fused = {k: FusedTerm(wanted) for k, wanted in self._wanted.items()}
-        self._held = {k: _springs_at_held(term, unknown) for k, term in zip(self.order, ordered, strict=True)}
+        self._at_clamped = {k: _at_clamped_dofs(term, unknown) for k, term in zip(self.order, ordered, strict=True)}
         self._unknowns_fixed = False
         self.scatter_stiffness = _stiffness_scatter(ordered, placed, pattern, dtype)
 
@@ -97,7 +97,7 @@ class Assembly(nn.Module):
     def unknowns_fixed(self) -> Iterator[None]:
         """Meanwhile, differentiate forces by q at clamped dofs alone: gradients by q are of no use at other dofs.
 
-        Loops then look only at the few springs that reach a clamped dof.
+        Loops then look only at the few stencils that reach a clamped dof.
         """
         self._unknowns_fixed = True
         try:
@@ -174,22 +174,22 @@ class Assembly(nn.Module):
 
     def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:
         """Return the gradients and packed Hessians (sources, B) of all terms, by compiled code where there is some."""
-        found, fused, held = [], [], []
+        found, fused, looked_at = [], [], []
         asked: Asked = "hessian" if with_hessians else "gradient"
         for k, term in zip(self.order, self.ordered(), strict=True):
             program = self._fused[k].program(term, q, constants[k], asked)
             if program is not None:
                 fused.append(program)
                 reads_q = program[0].places[0] == 0
-                # these springs are listed in memory of the host: on a GPU all are looked at
-                held.append(self._held[k] if reads_q and self._unknowns_fixed and q.is_cpu else None)
+                # these stencils are listed in memory of the host: on a GPU all are looked at
+                looked_at.append(self._at_clamped[k] if reads_q and self._unknowns_fixed and q.is_cpu else None)
                 continue
             if fused:
-                found.append(values_of(fused, q.shape[1], held))
-                fused, held = [], []
+                found.append(values_of(fused, q.shape[1], looked_at))
+                fused, looked_at = [], []
             found.append(self._by_torch(k, q, constants, with_hessians))
         if fused:
-            found.append(values_of(fused, q.shape[1], held))
+            found.append(values_of(fused, q.shape[1], looked_at))
         return _joined([pair[0] for pair in found], q), _joined([pair[1] for pair in found], q)
 
     def _by_torch(
@@ -225,13 +225,13 @@ def _strains(term: ElasticTerm, q: Tensor, constants: TermConstants) -> tuple[Te
     return term.strains(q, constants)
 
 
-def _springs_at_held(term: ElasticTerm, unknown: np.ndarray) -> Tensor:
+def _at_clamped_dofs(term: ElasticTerm, unknown: np.ndarray) -> Tensor:
     """Return the stencils (K,) of a term that reach a clamped dof."""
-    held = np.zeros(term.stencil.count, dtype=bool)
+    reach = np.zeros(term.stencil.count, dtype=bool)
     for variable in term.stencil.variables:
         for dofs, _ in variable:
-            held |= unknown[dofs] < 0
-    return torch.from_numpy(np.flatnonzero(held))
+            reach |= unknown[dofs] < 0
+    return torch.from_numpy(np.flatnonzero(reach))
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:

@@ -193,7 +193,7 @@ def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
     before, rate_from = (known or (None,) * len(constants.natural) for known in (constants.before, constants.rate_from))
     internal = [variable for variables in constants.internal for variable in variables]
     given = [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, *rate_from, time]
-    return [*given, *internal, constants.since]
+    return [*given, *internal, constants.elapsed]
 
 
 def _like(constants: TermConstants, flat: list) -> TermConstants:

@@ -299,20 +299,20 @@ class Plastic(_Springs):
 
     def density(self, strain: Strain, past: Past) -> Tensor:
         """Return the energy of the springs with what yielding has taken in the step."""
-        tried, total = self._tried(strain, past), torch.zeros_like(strain[0])
+        trial, total = self._trial(strain, past), torch.zeros_like(strain[0])
         for group in self.groups:
-            square, bound, share = self._yielding(group, tried)
+            square, bound, share = self._yielding(group, trial)
             total = total + torch.where(share < 1, bound / share - 0.5 * bound, 0.5 * square)
         return total
 
     def derivatives(self, strain: Strain, past: Past) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Return the stresses stiffness_i z_i, and their derivatives, which couple strains that yield together."""
-        tried, count = self._tried(strain, past), len(strain)
+        trial, count = self._trial(strain, past), len(strain)
         first: list[Any] = [None] * count
         second: list[list[Tensor | None]] = [[None] * count for _ in range(count)]
         for group in self.groups:
-            square, _, share = self._yielding(group, tried)
-            stress = {k: self._stiffness(k) * tried[k] for k in group}
+            square, _, share = self._yielding(group, trial)
+            stress = {k: self._stiffness(k) * trial[k] for k in group}
             along = torch.where(share < 1, share / torch.where(share < 1, square, 1.0), 0.0)
             for k in group:
                 first[k] = share * stress[k]
@@ -323,20 +323,20 @@ class Plastic(_Springs):
 
     def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
         """Return z_i, each (S, B): what would be without yielding, taken back to the limit."""
-        found: list[Any] = self._tried(strain, past)
+        found: list[Any] = self._trial(strain, past)
         for group in self.groups:
             _, _, share = self._yielding(group, found)
             for k, z in [(k, share * found[k]) for k in group]:
                 found[k] = z
         return tuple(found)
 
-    def _tried(self, strain: Strain, past: Past) -> list[Tensor]:
-        """Return the strains of the springs if nothing yielded, each (S, B)."""
+    def _trial(self, strain: Strain, past: Past) -> list[Tensor]:
+        """Return the trial strains of the springs, as if nothing yielded, each (S, B)."""
         return [past.internal[k] + change for k, change in _changes(strain, past)]
 
-    def _yielding(self, group: tuple[int, ...], tried: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def _yielding(self, group: tuple[int, ...], trial: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return sum_i stiffness_i z_i^2 (S, B), what it may be at most, and the share of z that is left."""
-        squares = [self._stiffness(k) * tried[k] * tried[k] for k in group]
+        squares = [self._stiffness(k) * trial[k] * trial[k] for k in group]
         square = sum(squares[1:], start=squares[0])
         bound = self._stiffness(group[0]) * self._limit(group[0]) * self._limit(group[0])
         beyond = square > bound

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -111,11 +113,13 @@ class MidEdgeStencil(Stencil):
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return the components (b11, b22, b12) [1/m]."""
-        return mapped(constants[6], self._normals(local, *constants).slopes)
+        *frames, shape = constants
+        return mapped(shape, self._normals(local, frames).slopes)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return the strains and their derivatives in closed form."""
-        normals, shape = self._normals(local, *constants), constants[6]
+        *frames, shape = constants
+        normals = self._normals(local, frames)
         by_slope = normals.first()
         columns = [mapped(shape, (by_slope[0][a], by_slope[1][a], by_slope[2][a])) for a in range(9)]
         first = [[column[i] for column in columns] for i in range(3)]
@@ -139,9 +143,10 @@ class MidEdgeStencil(Stencil):
         return own if angles is None else self.natural_at(angles)
 
     @staticmethod
-    def _normals(local: list[Tensor], *constants: Tensor) -> shells.MidEdge:
-        frames = [Vec3(*v.unbind(0)) for v in constants[:6]]
-        return shells.mid_edge(Vec3(*local[:3]), Vec3(*local[3:6]), local[6:], frames[:3], frames[3:])
+    def _normals(local: list[Tensor], frames: Sequence[Tensor]) -> shells.MidEdge:
+        """Return the normals at the sides, for the anchors of the sides' frames: three tangents, three directors."""
+        anchor = [Vec3(*vector.unbind(0)) for vector in frames]
+        return shells.mid_edge(Vec3(*local[:3]), Vec3(*local[3:6]), local[6:], anchor[:3], anchor[3:])
 
 
 def shape_matrix(nodes: Tensor, triangles: np.ndarray, folds: Tensor) -> Tensor:

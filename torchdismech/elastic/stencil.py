@@ -343,7 +343,7 @@ class BendTwistStencil(Stencil):
 
     def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return what `derivatives` does, of edges and anchors in a plane, and without any twist."""
-        start_e, start_f, director_e, director_f = _anchors(constants)
+        start_e, start_f, director_e, director_f = _as_vectors(constants[:4])
         e, f, none = Vec3(*local[:3]).without_y(), Vec3(*local[3:6]).without_y(), torch.zeros_like(local[6])
         starts = start_e.without_y(), start_f.without_y()
         directors = plane.director(director_e), plane.director(director_f)
@@ -352,12 +352,13 @@ class BendTwistStencil(Stencil):
 
     def spring(self, local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
         """Return the springs' strains, with what their derivatives need."""
+        *frames, reference_twist, alignment = constants
         e, f = Vec3(*local[:3]), Vec3(*local[3:6])
-        theta_f = local[7] - constants[5]
-        return rods.bend_twist(e, f, local[6], theta_f, *_anchors(constants), constants[4], averaged=self.averaged)
+        theta_e, theta_f = local[6], local[7] - alignment
+        return rods.bend_twist(e, f, theta_e, theta_f, *_as_vectors(frames), reference_twist, averaged=self.averaged)
 
 
-def _anchors(constants: Sequence[Tensor]) -> tuple[Vec3, Vec3, Vec3, Vec3]:
-    """Return the anchors among the constants of bend-twist springs: two tangents, two directors."""
-    start_e, start_f, director_e, director_f = (Vec3(*anchor.unbind(0)) for anchor in constants[:4])
+def _as_vectors(frames: Sequence[Tensor]) -> tuple[Vec3, Vec3, Vec3, Vec3]:
+    """Return the anchors of a spring's frames: the tangents of both edges, then their directors."""
+    start_e, start_f, director_e, director_f = (Vec3(*anchor.unbind(0)) for anchor in frames)
     return start_e, start_f, director_e, director_f

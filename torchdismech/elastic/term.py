@@ -19,7 +19,7 @@ from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
 from torchdismech.sparse import Pattern, sorted_distinct
 
-__all__ = ["ElasticTerm", "TermConstants", "number_equal"]
+__all__ = ["ElasticTerm", "StrainRate", "TermConstants", "number_equal"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TermConstants:
     rate_from, rate_time : the rates of the elastic strains are these less `rate_from`, each (S, B), over `rate_time`
         [s], a number or (); None where nothing dissipates.
     internal : the internal variables of each inelastic law at the start of the step, each (S, B).
-    since : () the time as these laws see it [s], see `Past`; None without such laws.
+    elapsed : () the time since the start of the step as these laws see it [s], see `Past`; None without such laws.
     plane : how the robots lie in their plane; None where that is not known, or they lie in none.
     """
 
@@ -65,7 +65,7 @@ class TermConstants:
     rate_from: tuple[Tensor, ...] | None = None
     rate_time: float | Tensor | None = None
     internal: tuple[tuple[Tensor, ...], ...] = ()
-    since: Tensor | None = None
+    elapsed: Tensor | None = None
     plane: Plane | None = None
 
 
@@ -221,8 +221,8 @@ class ElasticTerm(nn.Module):
             constants.rate_from, constants.rate_time = _weighted(rate.weights, found), rate.time
         if self.inelastic:
             constants.internal = self.internal(state)
-            since = FOREVER if equilibrium else 0.0 if elapsed is None else elapsed
-            constants.since = since if isinstance(since, Tensor) else state.q.new_full((), since)
+            seen = FOREVER if equilibrium else 0.0 if elapsed is None else elapsed
+            constants.elapsed = seen if isinstance(seen, Tensor) else state.q.new_full((), seen)
         return constants
 
     def internal(self, state: State) -> tuple[tuple[Tensor, ...], ...]:
@@ -253,8 +253,8 @@ class ElasticTerm(nn.Module):
         """Return what each inelastic law knows of the time before."""
         if not constants.internal:
             return []
-        assert constants.before is not None and constants.since is not None
-        return [Past(constants.before, internal, constants.since) for internal in constants.internal]
+        assert constants.before is not None and constants.elapsed is not None
+        return [Past(constants.before, internal, constants.elapsed) for internal in constants.internal]
 
     def parts(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy of each stencil by part, (S, B) [J]."""

@@ -271,10 +271,10 @@ def _wrong_term(term: ElasticTerm, state: State, control: Control, rows: Tensor)
 
 def _wrong_update(term: ElasticTerm, q: Tensor, constants: TermConstants) -> str | None:
     """Return what is wrong with the internal variables after a step to q (n, B); None where nothing is."""
-    if constants.since is None:
+    if constants.elapsed is None:
         return None
     found = [
-        tuple(values.shape) for values in term.updated(term.elastic_strains(q, constants), constants, constants.since)
+        tuple(values.shape) for values in term.updated(term.elastic_strains(q, constants), constants, constants.elapsed)
     ]
     count, expected = sum(len(law.variables) for law in term.laws), (term.stencil.count, q.shape[1])
     if found != [expected] * count:
