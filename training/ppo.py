@@ -25,7 +25,7 @@ from torchdismech.environments.torchrl import TorchRLRobotEnv
 from torchdismech.errors import InputError, real_number, truth, whole_number
 from training.files import write
 
-__all__ = ["acted_on", "trained_policy"]
+__all__ = ["rewards_of", "trained_policy"]
 
 EPOCHS, PARTS = 6, 4  # passes over what was collected, and parts of it that a step of the optimiser sees
 
@@ -207,8 +207,8 @@ def _improve(loss: ClipPPOLoss, optimiser: torch.optim.Optimizer, samples: Tenso
         optimiser.step()
 
 
-def acted_on(environment: Environment, policy: ProbabilisticActor) -> Tensor:
-    """Return the rewards (B, horizon) of a policy, without its noise, over an episode; zero once that has ended."""
+def rewards_of(environment: Environment, policy: ProbabilisticActor) -> Tensor:
+    """Return the rewards (B, horizon) over an episode of a policy without its noise; zero once that has ended."""
     rewards = []
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
         observation = environment.reset()

@@ -14,7 +14,7 @@ import time
 import torch
 
 from studies.reach.reach import HORIZON, environment, final_distances, trained_feedback
-from training.ppo import acted_on, trained_policy
+from training.ppo import rewards_of, trained_policy
 
 UPDATES, ARMS, ACTIONS = 60, 64, 20
 MARGIN = 1 / 3
@@ -31,7 +31,7 @@ def main() -> None:
     began = time.process_time()
     policy = trained_policy(environment(ARMS), UPDATES, ACTIONS)
     seconds = time.process_time() - began
-    distance = -acted_on(unseen, policy)
+    distance = -rewards_of(unseen, policy)
     rows["policy by PPO"] = (distance[:, HORIZON // 2 :].mean().item(), distance.mean().item(), seconds)
     print(f"{'distance / length':<24}{'last half':>10}{'all':>8}{'trained [s of CPU]':>20}")
     for name, (last, every, seconds) in rows.items():

@@ -117,13 +117,13 @@ def main() -> None:
         wave, faster = mean_speeds(env, torch.cat([torch.full_like(best, WAVES), best])).tolist()
     rows = {"the wave of shape_tracking": (wave, 0.0), "waves by gradient": (faster, seconds)}
     if options.policy:
-        from training.ppo import acted_on, trained_policy
+        from training.ppo import rewards_of, trained_policy
 
         torch.manual_seed(0)
         began = time.process_time()
         policy = trained_policy(environment(32), updates=20, actions=HORIZON, rate=3e-3)
         seconds = time.process_time() - began
-        rows["policy by PPO"] = (float(acted_on(environment(1), policy).mean()), seconds)
+        rows["policy by PPO"] = (float(rewards_of(environment(1), policy).mean()), seconds)
     print(f"{'':<28}{'lengths/s':>10}{'trained [s of CPU]':>20}")
     for name, (mean, seconds) in rows.items():
         print(f"{name:<28}{mean:>10.4f}{seconds:>20.0f}")

@@ -11,7 +11,7 @@ from torchdismech import InputError
 from torchdismech.environments import Force
 from torchdismech.environments.torchrl import TorchRLRobotEnv
 from training import ppo
-from training.ppo import acted_on, trained_policy
+from training.ppo import rewards_of, trained_policy
 
 
 def test_policy_acts_within_bounds():
@@ -23,9 +23,9 @@ def test_policy_acts_within_bounds():
     run = TorchRLRobotEnv(arms).rollout(3, policy, break_when_any_done=False)
     assert run["action"].shape == (4, 3, 2) and (run["action"].abs() <= 1).all()
     arms.seeded(1)
-    first = acted_on(arms, policy)
+    first = rewards_of(arms, policy)
     arms.seeded(1)
-    assert first.shape == (4, 3) and torch.equal(first, acted_on(arms, policy))
+    assert first.shape == (4, 3) and torch.equal(first, rewards_of(arms, policy))
 
 
 def test_training_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
@@ -106,7 +106,7 @@ def test_rewards_end_with_the_episode():
     def still(seen):
         return seen.set("action", torch.zeros(4, 2))
 
-    assert acted_on(arms, still).sum(1).tolist() == [2, 5, 3, 5]
+    assert rewards_of(arms, still).sum(1).tolist() == [2, 5, 3, 5]
 
 
 @pytest.mark.slow
@@ -116,4 +116,4 @@ def test_policy_learns_to_reach():
     policy = trained_policy(reach.environment(32), updates=15, actions=20)
     unseen = reach.environment(32, seed=10**6)
     still = reach.final_distances(unseen, None)[0]
-    assert -acted_on(unseen, policy)[:, reach.HORIZON // 2 :].mean() < 0.6 * still
+    assert -rewards_of(unseen, policy)[:, reach.HORIZON // 2 :].mean() < 0.6 * still
