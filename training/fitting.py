@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,27 @@ from training.files import made_folder, only_writer, write
 from training.optimization import checkpoint
 from training.optimization.certainty import certainty_of
 from training.optimization.loop import Trainer
-from training.reports.agreement import beside_references, elsewhere, louder_than_noise, unexplained, unlikely_times
+from training.reports.agreement import (
+    beside_references,
+    warning_of_distant_markers,
+    warning_of_residuals_above_noise,
+    warning_of_times_in_another_unit,
+    warnings_of_poor_fit,
+)
 from training.reports.board import Board
 from training.reports.metrics import Errors, baselines
-from training.robots.systems import build, coarse, undetermined, unsettled
+from training.reports.predictions import OpenLoop
+from training.robots.doubts import (
+    warning_of_coarse_units,
+    warning_of_undetermined_constants,
+    warning_of_unsettled_starts,
+)
+from training.robots.systems import build
 from training.system import System
 
 __all__ = ["fit", "measured", "recordings_of"]
+
+AT_THE_END = "held_out_final"  # what TensorBoard calls the errors that a run ends with
 
 
 def recordings_of(config: Config, split: str | None) -> tuple[data.Recordings, list[str]]:
@@ -111,19 +125,24 @@ def fit(
 def _warnings(config: Config, system: System, recordings: data.Recordings, fitted: data.Recordings) -> list[str]:
     """Return what is doubtful about a fit before it begins; refuse recordings that cannot be of its robot."""
     found = [
-        unlikely_times(config, system, recordings),
-        elsewhere(system, recordings),
-        undetermined(config),
-        coarse(system),
-        unsettled(config, fitted),
+        warning_of_times_in_another_unit(config, system, recordings),
+        warning_of_distant_markers(system, recordings),
+        warning_of_undetermined_constants(config),
+        warning_of_coarse_units(system),
+        warning_of_unsettled_starts(config, fitted),
         None if config.data.held_out else "no recording is held out: errors are of what was trained on",
     ]
+    return _as_warnings(found)
+
+
+def _as_warnings(found: Iterable[str | None]) -> list[str]:
+    """Return the lines that say what was found, if anything was."""
     return [f"warning: {warning}" for warning in found if warning]
 
 
 def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Errors], until: int | None) -> Errors:
     """Train all stages and return the errors on the held-out recordings; the writing process leaves them on disk."""
-    config, held_out, board, system = trainer.config, trainer.held_out, trainer.board, trainer.system
+    config, board = trainer.config, trainer.board
     if board is not None:
         board.begin(config, messages, references)
     trainer.run(until, progress=board is not None)
@@ -133,26 +152,36 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
         print(f"looking at whole recordings once more{what}", flush=True)
     errors, predicted, _ = trainer.looks.errors()
     certainty = certainty_of(trainer) if done else None
-    doubts: list[str] = []
     if board is not None:
-        total, split = trainer.progress.total, "held_out_final"
-        board.evaluated(split, {"model": errors, **references}, total)
-        board.hparams(config, split, errors, total)
+        total = trainer.progress.total
+        board.evaluated(AT_THE_END, {"model": errors, **references}, total)
+        board.hparams(config, AT_THE_END, errors, total)
+        doubts = _doubts(trainer, errors, references, predicted) if done else []
         if done:
-            doubts = unexplained(errors, references, predicted, held_out)
-            doubts = doubts or [told for told in [louder_than_noise(config, errors)] if told]
             print(*doubts, sep="\n", end="\n" * bool(doubts))
             board.text("doubts", "\n".join(doubts) or "none", total)
-            board.pictures(split, config, held_out, predicted, system, total)
+            board.pictures(AT_THE_END, config, trainer.held_out, predicted, trainer.system, total)
         if certainty is not None:
             print(certainty.told())
             board.text("certainty", certainty.told(), total)
             write(trainer.folder / "certainty.json", json.dumps(certainty.facts(), indent=1))
-        facts: dict[str, Any] = {"held_out": errors.mean, "batches": total, "seconds": trainer.progress.seconds}
-        facts |= {name: reference.mean for name, reference in references.items()}
-        facts |= {"loss_scale": config.loss.scale, "warnings": doubts}
-        write(trainer.folder / "metrics.json", json.dumps(facts, indent=1))
+        _write_metrics(trainer, errors, references, doubts)
     return errors
+
+
+def _doubts(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], predicted: OpenLoop) -> list[str]:
+    """Return what is doubtful about a fit that is done: that it is none, or else that residuals are not noise."""
+    poor = warnings_of_poor_fit(errors, references, predicted, trainer.held_out)
+    return _as_warnings(poor or [warning_of_residuals_above_noise(trainer.config, errors)])
+
+
+def _write_metrics(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], doubts: list[str]) -> None:
+    """Write what came of a run, for programs to read."""
+    progress = trainer.progress
+    facts: dict[str, Any] = {"held_out": errors.mean, "batches": progress.total, "seconds": progress.seconds}
+    facts |= {name: reference.mean for name, reference in references.items()}
+    facts |= {"loss_scale": trainer.config.loss.scale, "warnings": doubts}
+    write(trainer.folder / "metrics.json", json.dumps(facts, indent=1))
 
 
 @contextmanager

@@ -12,9 +12,13 @@ from torchdismech import InputError
 from training.config import Config
 from training.data import read
 from training.fitting import fit
-from training.reports.agreement import elsewhere, louder_than_noise, unlikely_times
+from training.reports.agreement import (
+    warning_of_distant_markers,
+    warning_of_residuals_above_noise,
+    warning_of_times_in_another_unit,
+)
 from training.reports.metrics import Errors
-from training.robots.systems import coarse
+from training.robots.doubts import warning_of_coarse_units
 
 FRAME = {"tensors": ["markers.position"], "kind": "shift", "unit": 0.1, "per": "element"}
 
@@ -29,25 +33,25 @@ def of_beam(folder, shift=(0.0, 0.0, 0.0), order=None):
 def test_markers_that_begin_elsewhere_are_refused_or_warned_of(folder):
     """Refuse what no fit brings together; warn of what may be meant; say nothing of what fits."""
     system = system_of(folder)
-    assert elsewhere(system, of_beam(folder)) is None
+    assert warning_of_distant_markers(system, of_beam(folder)) is None
     with pytest.raises(InputError, match=r"marker \d is 0.5 m from its point of the robot in frame 0.* 0.3 m large"):
-        elsewhere(system, of_beam(folder, (0.5, 0.0, 0.0)))
-    told = elsewhere(system, of_beam(folder, order=[3, 2, 1, 0]))
+        warning_of_distant_markers(system, of_beam(folder, (0.5, 0.0, 0.0)))
+    told = warning_of_distant_markers(system, of_beam(folder, order=[3, 2, 1, 0]))
     assert told is not None and "marker 0 is 0.3 m from" in told and "order of the markers" in told
     framed = system_of(folder, constants={"frame": FRAME})
-    told = elsewhere(framed, of_beam(folder, (0.5, 0.0, 0.0)))
+    told = warning_of_distant_markers(framed, of_beam(folder, (0.5, 0.0, 0.0)))
     assert told is not None and "0.5 m" in told
 
 
 def test_units_of_shifts_that_are_far_too_large_are_warned_of(folder):
     """Name the constant, its size and a unit; a drag of 0.05 is not moved by steps of tenths."""
     drag = {"tensors": ["Viscous.viscosity"], "kind": "shift", "unit": 10.0}
-    told = coarse(system_of(folder, constants={"drag": drag}))
+    told = warning_of_coarse_units(system_of(folder, constants={"drag": drag}))
     assert told is not None and "constants.drag: its unit, 10, is large beside the constant, 0.05" in told
     assert "a unit such as 0.005" in told
-    assert coarse(system_of(folder, constants={"drag": {**drag, "unit": 0.1}})) is None
+    assert warning_of_coarse_units(system_of(folder, constants={"drag": {**drag, "unit": 0.1}})) is None
     curvature = {"tensors": ["bend_twist.natural_kappa1"], "kind": "shift", "unit": 10.0}
-    assert coarse(system_of(folder, constants={"rest": curvature})) is None  # it may have any sign
+    assert warning_of_coarse_units(system_of(folder, constants={"rest": curvature})) is None  # it may have any sign
 
 
 @pytest.mark.parametrize(("scale", "warned"), [(1e-3, "2.5 times"), (2e-3, None), (None, "the default")])
@@ -57,13 +61,13 @@ def test_residuals_beyond_the_noise_are_warned_of(folder, scale, warned):
     config = Config.model_validate(tables(folder, **given))
     off = torch.full((3,), 2e-3)  # mean absolute: a standard deviation of 2.5 mm
     errors = Errors(off, off, torch.ones(3, dtype=torch.bool), 0.01, 0.01)
-    told = louder_than_noise(config, errors)
+    told = warning_of_residuals_above_noise(config, errors)
     if warned is None:
         assert told is None
         return
     assert told is not None and "residuals are 2.51 mm" in told and warned in told and "left out of [constants]" in told
     lost = Errors(off, off * torch.inf, torch.zeros(3, dtype=torch.bool), 0.01, 0.01)
-    assert louder_than_noise(config, lost) is None
+    assert warning_of_residuals_above_noise(config, lost) is None
 
 
 def test_times_in_milliseconds_are_warned_of(folder):
@@ -72,10 +76,10 @@ def test_times_in_milliseconds_are_warned_of(folder):
     slow = system_of(folder)
     slow.substeps = 2000
     late = dataclasses.replace(of_beam(folder), dt=10.0)
-    told = unlikely_times(config, slow, late)
+    told = warning_of_times_in_another_unit(config, slow, late)
     assert told is not None and "dt: frames are 10 s apart" in told and "2000 steps of 0.005 s" in told
     assert "milliseconds" in told
-    assert unlikely_times(config, system_of(folder), of_beam(folder)) is None
+    assert warning_of_times_in_another_unit(config, system_of(folder), of_beam(folder)) is None
 
 
 def test_fit_is_told_beside_markers_that_stay(folder, capsys):

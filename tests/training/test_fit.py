@@ -17,7 +17,8 @@ from training.config import Config, load
 from training.fitting import fit, recordings_of
 from training.optimization import checkpoint
 from training.reports.evaluation import evaluate
-from training.robots.systems import build, undetermined
+from training.robots.doubts import warning_of_undetermined_constants
+from training.robots.systems import build
 
 ROOT = Path(__file__).parents[2]
 
@@ -212,8 +213,8 @@ def test_existing_run_is_not_overwritten(data, tmp_path):
 def test_undetermined_constants_are_warned_of(data):
     """Say so when mass and stiffness are trained together, and only then."""
     both = {"mass": {"tensors": ["mass"]}, "bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"]}}
-    assert "ratio" in str(undetermined(Config.model_validate(tables(data, constants=both))))
-    assert undetermined(Config.model_validate(tables(data))) is None
+    assert "ratio" in str(warning_of_undetermined_constants(Config.model_validate(tables(data, constants=both))))
+    assert warning_of_undetermined_constants(Config.model_validate(tables(data))) is None
 
 
 @pytest.mark.parametrize(

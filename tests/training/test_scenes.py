@@ -13,8 +13,8 @@ from training.config import Config
 from training.config.scene import Markers
 from training.data import read
 from training.fitting import fit, recordings_of
+from training.robots.doubts import warning_of_unsettled_starts
 from training.robots.markers import MarkerTable
-from training.robots.systems import unsettled
 
 
 def test_markers_sit_where_they_are_said_to(folder):
@@ -80,7 +80,7 @@ def test_windows_that_begin_settled_while_the_robot_is_driven_are_warned_of(fold
     def warning(recordings, **start):
         stages = [{"name": "one", "train": ["constants"], "iterations": 1, "horizon": [start.pop("horizon", 3)]}]
         config = Config.model_validate(tables(folder, data=data, start={"state": "settled", **start}, stages=stages))
-        return unsettled(config, recordings)
+        return warning_of_unsettled_starts(config, recordings)
 
     still = read(folder / "beam.npz", "train", inputs=("pull",))
     moving = dataclasses.replace(still, inputs=still.inputs + torch.arange(6.0, dtype=torch.float64)[:, None])

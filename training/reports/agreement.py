@@ -16,7 +16,13 @@ from training.reports.predictions import OpenLoop
 from training.robots.scenes import SceneSystem
 from training.system import System
 
-__all__ = ["beside_references", "elsewhere", "louder_than_noise", "unexplained", "unlikely_times"]
+__all__ = [
+    "beside_references",
+    "warning_of_distant_markers",
+    "warning_of_residuals_above_noise",
+    "warning_of_times_in_another_unit",
+    "warnings_of_poor_fit",
+]
 
 FAR_MARKER = 0.2  # of the robot's size: farther off, markers are likely to be other ones, or in another frame
 IN_WORDS = {
@@ -29,7 +35,7 @@ MOST_STEPS = 300  # of a scene from frame to frame, of times that nobody wonders
 
 
 @torch.no_grad()
-def elsewhere(system: System, recordings: Recordings) -> str | None:
+def warning_of_distant_markers(system: System, recordings: Recordings) -> str | None:
     """Return a warning where markers begin far from the points of the robot that they are said to sit at, else None.
 
     Raises
@@ -54,7 +60,7 @@ def elsewhere(system: System, recordings: Recordings) -> str | None:
     return f"{found}: are these markers of this robot? {advice[0].upper()}{advice[1:]}"
 
 
-def unlikely_times(config: Config, system: System, recordings: Recordings) -> str | None:
+def warning_of_times_in_another_unit(config: Config, system: System, recordings: Recordings) -> str | None:
     """Return a warning where so many steps lie between two frames that times are likely to be in another unit."""
     if not isinstance(system, SceneSystem) or system.substeps <= MOST_STEPS:
         return None
@@ -68,7 +74,7 @@ def unlikely_times(config: Config, system: System, recordings: Recordings) -> st
     )
 
 
-def unexplained(
+def warnings_of_poor_fit(
     errors: Errors, references: Mapping[str, Errors], predicted: OpenLoop, measured: Recordings
 ) -> list[str]:
     """Return a warning for each sign that a fit explains nothing: residuals as large as the robot, lines not beaten."""
@@ -76,27 +82,27 @@ def unexplained(
     size, off = _size(predicted.drawn[:, 0]), _distance(predicted, measured)
     if size > 0 and off > FAR_MARKER * size:
         warnings.append(
-            f"warning: markers are {1e3 * off:.3g} mm from their predictions (rms), {off / size:.0%} of the robot's "
+            f"markers are {1e3 * off:.3g} mm from their predictions (rms), {off / size:.0%} of the robot's "
             "size: this is no fit, and the error bars say nothing; look at the order of the markers, their points, "
             "axes and units, and at how recordings start"
         )
     for name, reference in references.items():
         if not errors.mean < reference.mean:
             warnings.append(
-                f"warning: the fit predicts no better than {_told(name)} ({1e3 * reference.mean:.3g} mm): it explains "
+                f"the fit predicts no better than {_told(name)} ({1e3 * reference.mean:.3g} mm): it explains "
                 "nothing of the motion; look at the markers, at what drives the robot, and at what is trained"
             )
     return warnings
 
 
-def louder_than_noise(config: Config, errors: Errors) -> str | None:
+def warning_of_residuals_above_noise(config: Config, errors: Errors) -> str | None:
     """Return a warning where predictions are farther off than the noise of the markers explains, else None."""
     noise, off = config.loss.scale, NORMAL * errors.mean
     if not MOST_NOISE * noise < off < math.inf:
         return None
     given = "" if "scale" in config.loss.model_fields_set else ", the default: say what it is"
     return (
-        f"warning: residuals are {1e3 * off:.3g} mm, {off / noise:.2g} times the noise of the markers (loss.scale = "
+        f"residuals are {1e3 * off:.3g} mm, {off / noise:.2g} times the noise of the markers (loss.scale = "
         f"{noise:g} m{given}): the robot does not do what was recorded, and what is fitted bends to make up for it, by "
         "more than the error bars say. A constant that is a wrong guess may be left out of [constants]; the model may "
         "lack something (damping, friction, a load, a delay of the drives); or starts are off. Try more constants, or "
