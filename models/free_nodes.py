@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from models.edge_features import COUNT, edge_features
 from models.mlp import mlp
+from models.rounds import along_edges, heard
 from models.sizes import Positive, Rounds, Width
 
 __all__ = ["FreeNodes"]
@@ -69,14 +70,9 @@ class FreeNodes(nn.Module):
         back = edge_features(x, u, edges.flip(1), self.rest_length, self.speed)
         mark = held.to(x)[:, None].expand(len(x), -1, 1)
         h = self.encode(torch.cat([v[..., 2:], (v * v).sum(-1, keepdim=True), mark], dim=-1))
-        for message, update in zip(self.messages, self.updates, strict=True):
-            to_j = message(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1))
-            to_i = message(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1))
-            h = h + update(torch.cat([h, torch.zeros_like(h).index_add(1, j, to_j).index_add(1, i, to_i)], dim=-1))
-        on_j = self.push_edge(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1))
-        on_i = self.push_edge(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1))
-        on_j, on_i = torch.tanh(on_j), torch.tanh(on_i)
-        learned = forward.turned(on_j) - back.turned(on_i)
+        h = heard(zip(self.messages, self.updates, strict=True), h, edges, forward, back)
+        on_j, on_i = along_edges(self.push_edge, h, edges, forward, back)
+        learned = forward.turned(torch.tanh(on_j)) - back.turned(torch.tanh(on_i))
         e = x[:, j] - x[:, i]
         length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
         spring = self.stiffness.clamp(max=STIFFEST).exp() * (self.rest_length[:, None] / length - 1) * e

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from models.edge_features import COUNT, edge_features
 from models.mlp import mlp
+from models.rounds import along_edges, heard
 from models.sizes import Positive, Rounds, Width
 from torchdismech import Control, State
 from torchdismech.forces import LocalForce
@@ -56,7 +57,7 @@ class MessagePassingForce(LocalForce):
         self.push_node = mlp(width, 2, (width,))
 
     def bind(self, body: Body) -> None:
-        """Learn the robot, and where its nodes are along it."""
+        """Take note of the robot, and of where its nodes are along it."""
         super().bind(body)
         self.register_buffer("_place", _place(body), persistent=False)
 
@@ -71,15 +72,9 @@ class MessagePassingForce(LocalForce):
             seen.append(self._place[:, None].expand(len(x), -1, 1))
         h = self.encode(torch.cat(seen, dim=-1))
         i, j = edges[:, 0], edges[:, 1]
-        for message, update in zip(self.messages, self.updates, strict=True):
-            to_j = message(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1))
-            to_i = message(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1))
-            heard = torch.zeros_like(h).index_add(1, j, to_j).index_add(1, i, to_i)
-            h = h + update(torch.cat([h, heard], dim=-1))
-        # what an edge does to j, seen from i, and what it does to i, seen from j
-        on_j = forward.turned(self.push_edge(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1)))
-        on_i = back.turned(self.push_edge(torch.cat([h[:, j], h[:, i], back.numbers], dim=-1)))
-        between = on_j - on_i
+        h = heard(zip(self.messages, self.updates, strict=True), h, edges, forward, back)
+        on_j, on_i = along_edges(self.push_edge, h, edges, forward, back)
+        between = forward.turned(on_j) - back.turned(on_i)
         up, drag = self.push_node(h).split(1, dim=-1)
         alone = drag * v + torch.cat([torch.zeros_like(v[..., :2]), up], dim=-1)
         return self.force * (alone.index_add(1, j, between).index_add(1, i, -between))

@@ -50,7 +50,7 @@ class ResidualForce(PairForce):
         self.network = mlp(COUNT + 2 * self.directors, 3, tuple(hidden))
 
     def bind(self, body: Body) -> None:
-        """Learn the robot; what directors show depends on angles, too."""
+        """Take note of the robot; what directors show depends on angles, too."""
         super().bind(body)
         if self.directors:
             self.dependence = Dependence(body, self.reach)
