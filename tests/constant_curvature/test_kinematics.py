@@ -98,7 +98,7 @@ def test_accelerations_at_constant_rates(bend):
         return Posture(shape, SHARES, base, turn, 2).points
 
     posture = Posture(shape, SHARES, base, turn, 2)
-    felt = posture.drift(rate, gravity, len(SHARES))
+    felt = posture.felt_acceleration(rate, gravity, len(SHARES))
     seen = torch.einsum("abSB,bSGB->aSGB", posture.turns, felt)
     h = 1e-3  # differences of the fourth order: their error, h^4 times the sixth derivative, is about 1e-9
     steps = {k: points(shape + k * h * rate) for k in (-2, -1, 0, 1, 2)}
@@ -107,7 +107,7 @@ def test_accelerations_at_constant_rates(bend):
     by_shape = torch.autograd.functional.jacobian(lambda x: points(x).sum(-1), shape)  # (3, S, G, 3, S, B)
     by_shape = by_shape.permute(0, 4, 3, 1, 2, 5).flatten(1, 2)
     masses = torch.rand(3, 2, 1, generator=generator, dtype=torch.float64)
-    mass, force = posture.inertia(masses, posture.drift(rate, gravity, 2))
+    mass, force = posture.inertia(masses, posture.felt_acceleration(rate, gravity, 2))
     heavy = masses[..., 0]
     expected = torch.einsum("SG,iaSGB,ibSGB->Bab", heavy, by_shape[:, :, :, :2], by_shape[:, :, :, :2])
     assert (mass - expected).abs().max() < 1e-14

@@ -145,7 +145,7 @@ class Arcs:
         rate = (mixed, xi * (c * yy - 1), xi * (1 - c * xx), -mixed, xi * bx, xi * by)
         return torch.stack(rotation).unflatten(0, (3, 3)), torch.stack(rate).unflatten(0, (3, 2))
 
-    def drift(self, rate: Tensor) -> tuple[Tensor, Tensor]:
+    def velocity_and_acceleration(self, rate: Tensor) -> tuple[Tensor, Tensor]:
         """Return velocities and accelerations (3, S, G, B) of the points at constant rates of (s, ux, uy) (3, S, B)."""
         f, xi, u = self.functions, self.share, self.bend
         ds, du = rate[0][:, None], rate[1:, :, None]
@@ -155,11 +155,11 @@ class Arcs:
         da, db = f.da * dq, f.db * dq
         dda, ddb = torch.addcmul(f.da * ddq, f.dda, dq * dq), torch.addcmul(f.db * ddq, f.ddb, dq * dq)
         s = self.length
-        grown = torch.addcmul(ds * f.b, s, db)
-        across = square * torch.addcmul(grown * u, s * f.b, du)
+        dsb = torch.addcmul(ds * f.b, s, db)
+        across = square * torch.addcmul(dsb * u, s * f.b, du)
         along = xi * torch.addcmul(ds * f.a, s, da)
-        bowed = torch.addcmul(2 * ds * db, s, ddb)
-        across2 = square * torch.addcmul(bowed * u, 2 * grown, du)
+        ddsb = torch.addcmul(2 * ds * db, s, ddb)
+        across2 = square * torch.addcmul(ddsb * u, 2 * dsb, du)
         along2 = xi * torch.addcmul(2 * ds * da, s, dda)
         return torch.cat((across, along[None])), torch.cat((across2, along2[None]))
 

@@ -259,7 +259,7 @@ class PneumaticArm(ReducedModel):
         """Return the equations of motion at these elongations and rates (B, n)."""
         posture = self.posture(q)
         rate = self.shape_rate(velocity).permute(2, 1, 0).contiguous()
-        felt = posture.drift(rate, _column(self.gravity), len(self._weights))
+        felt = posture.felt_acceleration(rate, _column(self.gravity), len(self._weights))
         mass, bias = posture.inertia(self.point_masses(), felt)
         to_shapes = self.to_shapes()
         return ArmDynamics(posture, to_shapes.mT @ (mass @ to_shapes), (bias[:, None] @ to_shapes)[:, 0])

@@ -22,17 +22,17 @@ class Contacts:
     ----------
     gap : (B, C) [m], negative where a plate is inside.
     point, normal : (B, C, 3) the plate's deepest point [m], and the obstacle's unit normal there.
-    carried : (B, C, 3) by how much the obstacle moves in the step [m].
+    obstacle_motion : (B, C, 3) by how much the obstacle moves in the step [m].
     mu : (B, C) coefficients of friction.
-    bowed : (B, C) by how much gaps end off a straight line over the step, as far as that is known [m].
+    gap_correction : (B, C) by how much gaps end off a straight line over the step, as far as that is known [m].
     """
 
     gap: Tensor
     point: Tensor
     normal: Tensor
-    carried: Tensor
+    obstacle_motion: Tensor
     mu: Tensor
-    bowed: Tensor
+    gap_correction: Tensor
 
     def chosen(self, index: Tensor) -> Contacts:
         """Return some contacts (B, K) of each row."""
@@ -41,9 +41,9 @@ class Contacts:
             self.gap.gather(1, index),
             self.point.gather(1, vectors),
             self.normal.gather(1, vectors),
-            self.carried.gather(1, vectors),
+            self.obstacle_motion.gather(1, vectors),
             self.mu.gather(1, index),
-            self.bowed.gather(1, index),
+            self.gap_correction.gather(1, index),
         )
 
     def approach(self, posture: Posture, rate: Tensor) -> Tensor:
@@ -60,10 +60,10 @@ def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor
     middle, frames = arm.plates(posture)
     parts = []
     for obstacle in arm.obstacles:
-        here = carried = torch.zeros_like(middle[:, 0])
+        here = obstacle_motion = torch.zeros_like(middle[:, 0])
         if obstacle.path is not None:
             here = obstacle.path.at(time)[0]
-            carried = obstacle.path.at(until)[0] - here
+            obstacle_motion = obstacle.path.at(until)[0] - here
         found = deepest(obstacle.shape, middle - here[:, None], frames[..., :2], arm.plate_radius)
         friction = obstacle.law.friction
         mu = found.gap.new_zeros(()) if friction is None else friction.coefficient
@@ -72,7 +72,7 @@ def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor
                 found.gap,
                 found.point + here[:, None],
                 found.normal,
-                carried[:, None].expand_as(middle),
+                obstacle_motion[:, None].expand_as(middle),
                 mu.expand_as(found.gap),
                 torch.zeros_like(found.gap),
             )

@@ -9,7 +9,7 @@ from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.errors import Status
 
-__all__ = ["finite_rows", "long_enough", "status_after", "status_before"]
+__all__ = ["long_enough", "status_after", "status_before"]
 
 
 def status_after(
@@ -36,11 +36,6 @@ def status_after(
     for reason, rows in reasons.items():
         status = torch.where((status == Status.CONVERGED) & rows, int(reason), status)
     return status
-
-
-def finite_rows(*values: Tensor) -> Tensor:
-    """Return the robots (B,) whose values (B, n) are all finite."""
-    return torch.stack([torch.isfinite(value).all(1) for value in values]).all(0)
 
 
 def status_before(model: PneumaticArm, state: ArmState, force: Tensor) -> Tensor:

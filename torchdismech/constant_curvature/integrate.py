@@ -26,7 +26,7 @@ from torch import Tensor
 
 from torchdismech.constant_curvature.arm import ArmDynamics, PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, contacts_at, jacobian
-from torchdismech.constant_curvature.failures import finite_rows, long_enough, status_after, status_before
+from torchdismech.constant_curvature.failures import long_enough, status_after, status_before
 from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
 from torchdismech.constant_curvature.initial_overlap import warn_of_overlap
 from torchdismech.constant_curvature.posture import Posture
@@ -35,6 +35,7 @@ from torchdismech.contact import Complementarity
 from torchdismech.errors import InputError, Status, real_number, refuse_unstepped, truth
 from torchdismech.model.reduced import report_failures
 from torchdismech.robot.state import Control, control_of, running_robots
+from torchdismech.rows import finite_rows
 from torchdismech.solve.complementarity import (
     Conditioning,
     ContactSolution,
@@ -185,11 +186,11 @@ class ArmIntegrator:
         if self.scheme == "implicit":
             inertia = inertia + torch.diag_embed((self.dt * (model.damping + self.dt * model.stiffness)).expand_as(q))
         factor, singular = torch.linalg.cholesky_ex(inertia)
-        middle, free = self._free(model, dynamics, factor, q, velocity, force)
+        middle, free = self._free_velocities(model, dynamics, factor, q, velocity, force)
         reach = contacts_at(model, dynamics.posture, time, time + self.dt) if len(model.obstacles) else None
-        bowed = None
+        gap_correction = None
         for _ in range(CORRECTIONS):
-            touched = self._touched(model, dynamics.posture, reach, bowed, factor, free, state)
+            touched = self._contact_impulses(model, dynamics.posture, reach, gap_correction, factor, free, state)
             end_velocity = touched.velocity
             end = q + self.dt * (middle + end_velocity - free)
             posture = model.posture(end)
@@ -198,9 +199,9 @@ class ArmIntegrator:
             if reach is None or not bool(self._overlaps(reach.gap, gap).any()):
                 break
             ended = _gaps(model, posture, time + self.dt) if torch.is_grad_enabled() else gap
-            bowed = ended - self._ahead(model, dynamics.posture, reach, (end - q) / self.dt)
+            gap_correction = ended - self._gaps_at_end(model, dynamics.posture, reach, (end - q) / self.dt)
         with torch.no_grad():
-            passed, lost = self._passed(model, dynamics.posture, posture), ~finite_rows(end, end_velocity)
+            passed, lost = self._passed(model, dynamics.posture, posture), ~finite_rows([end, end_velocity])
             unsolved = ~touched.solved if self.unsolved == "fail" else torch.zeros_like(touched.solved)
             status = status_after(status, unsolved, singular != 0, passed, ~long_enough(model, end), lost)
             status = torch.where(running, status, int(Status.CONVERGED))
@@ -225,7 +226,7 @@ class ArmIntegrator:
                 'as what they do together has three degrees of freedom; set scheme="implicit"'
             )
 
-    def _free(
+    def _free_velocities(
         self, model: PneumaticArm, dynamics: ArmDynamics, factor: Tensor, q: Tensor, velocity: Tensor, force: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the mean velocity over the step and that at its end (B, n), without contact."""
@@ -254,12 +255,12 @@ class ArmIntegrator:
             x, v = x + h / 9 * (2 * v1 + 3 * v2 + 4 * v3), v + h / 9 * (2 * a1 + 3 * a2 + 4 * a3)
         return (x - q) / self.dt, v
 
-    def _touched(
+    def _contact_impulses(
         self,
         model: PneumaticArm,
         posture: Posture,
         contacts: Contacts | None,
-        bowed: Tensor | None,
+        gap_correction: Tensor | None,
         factor: Tensor,
         free: Tensor,
         state: ArmState,
@@ -268,7 +269,7 @@ class ArmIntegrator:
 
         Parameters
         ----------
-        bowed : (B, C) by how much gaps ended off a straight line over the step, in the attempt before [m].
+        gap_correction : (B, C) by how much gaps ended off a straight line over the step, in the attempt before [m].
         """
         rows, count = len(free), len(model.obstacles) * model.n_plates
         nothing = free.new_zeros(rows, count, 3)
@@ -278,10 +279,10 @@ class ArmIntegrator:
         untouched = _Impulses(free, nothing, nothing, none, none, solved, zero, free.new_zeros(rows))
         if contacts is None:
             return untouched
-        if bowed is not None:
-            contacts = dataclasses.replace(contacts, bowed=bowed)
+        if gap_correction is not None:
+            contacts = dataclasses.replace(contacts, gap_correction=gap_correction)
         with torch.no_grad():
-            near = self._ahead(model, posture, contacts, free) < CLOSING
+            near = self._gaps_at_end(model, posture, contacts, free) < CLOSING
             near = near | (state.impulses[..., 0] > 0)
         found = untouched
         for _ in range(ROUNDS):
@@ -291,16 +292,18 @@ class ArmIntegrator:
             order = near.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
             found = self._solved(model, posture, contacts, factor, free, order, near.gather(1, order), state.impulses)
             with torch.no_grad():
-                missed = ~near & (self._ahead(model, posture, contacts, found.velocity) < -MISSED)
+                missed = ~near & (self._gaps_at_end(model, posture, contacts, found.velocity) < -MISSED)
             if not bool(missed.any()):
                 return found
             near = near | missed
         return _Impulses(**{**vars(found), "solved": found.solved & ~missed.any(1)})
 
-    def _ahead(self, model: PneumaticArm, posture: Posture, contacts: Contacts, velocity: Tensor) -> Tensor:
-        """Return the gaps (B, C) at the end of the step [m], to first order but for what is known of their bow."""
-        moved = self.dt * contacts.approach(posture, model.shape_rate(velocity).permute(2, 1, 0)) - contacts.carried
-        return contacts.gap + contacts.bowed + (contacts.normal * moved).sum(2)
+    def _gaps_at_end(self, model: PneumaticArm, posture: Posture, contacts: Contacts, velocity: Tensor) -> Tensor:
+        """Return the gaps (B, C) at the end of the step [m], to first order, with the correction that is known."""
+        moved = (
+            self.dt * contacts.approach(posture, model.shape_rate(velocity).permute(2, 1, 0)) - contacts.obstacle_motion
+        )
+        return contacts.gap + contacts.gap_correction + (contacts.normal * moved).sum(2)
 
     def _solved(
         self,
@@ -322,8 +325,8 @@ class ArmIntegrator:
         delassus, start = self._problem(shared.mT @ shared, relative, frames, chosen)
         index = order[..., None].expand(-1, -1, 3)
         guess = torch.where(active[..., None], before.gather(1, index), 0.0).flatten(1)
-        solution = self._law(model, delassus, start, chosen.mu, active, guess)
-        impulse = _borne(solution, delassus, start, chosen.mu)
+        solution = self._solution(model, delassus, start, chosen.mu, active, guess)
+        impulse = _loaded_impulses(solution, delassus, start, chosen.mu)
         step = torch.linalg.solve_triangular(factor.mT, shared @ impulse[..., None], upper=True)[..., 0]
         each = impulse.detach().unflatten(1, (-1, 3))
         world = (frames.detach().mT @ each[..., None])[..., 0] / self.dt
@@ -349,20 +352,22 @@ class ArmIntegrator:
         delassus : (B, 3 K, 3 K) of the arm alone.
         relative : (B, K, 3) velocities of the arm's points without contact, along the frames.
         """
-        relative = relative - (frames @ contacts.carried[..., None])[..., 0] / self.dt
-        delassus, relative = self._given_way(delassus, relative, frames, contacts)
+        relative = relative - (frames @ contacts.obstacle_motion[..., None])[..., 0] / self.dt
+        delassus, relative = self._with_yielding_obstacles(delassus, relative, frames, contacts)
         # a share of an overlap that was there before is removed, but all of what this step would add
-        correction = torch.where(contacts.gap > 0, contacts.gap, self.stabilisation * contacts.gap) + contacts.bowed
+        correction = (
+            torch.where(contacts.gap > 0, contacts.gap, self.stabilisation * contacts.gap) + contacts.gap_correction
+        )
         normal = relative[..., :1] + correction[..., None] / self.dt
         return delassus, torch.cat([normal, relative[..., 1:]], 2).flatten(1)
 
-    def _given_way(
+    def _with_yielding_obstacles(
         self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts
     ) -> tuple[Tensor, Tensor]:
         """Return W (B, 3 K, 3 K) and relative velocities (B, K, 3) where obstacles give way; here none does."""
         return delassus, relative
 
-    def _law(
+    def _solution(
         self, model: PneumaticArm, delassus: Tensor, start: Tensor, mu: Tensor, active: Tensor, guess: Tensor
     ) -> ContactSolution:
         """Return the solution of the contacts' problem."""
@@ -435,7 +440,7 @@ def _gaps(model: PneumaticArm, posture: Posture, time: Tensor) -> Tensor:
     return contacts_at(model, posture, time, time).gap
 
 
-def _borne(solution: ContactSolution, delassus: Tensor, start: Tensor, mu: Tensor) -> Tensor:
+def _loaded_impulses(solution: ContactSolution, delassus: Tensor, start: Tensor, mu: Tensor) -> Tensor:
     """Return the impulses (B, 3 K) of contacts that bear a load, zero elsewhere, with derivatives if asked for."""
     impulse = solution.impulses
     if torch.is_grad_enabled() and (delassus.requires_grad or start.requires_grad or mu.requires_grad):

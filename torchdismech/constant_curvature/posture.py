@@ -72,18 +72,18 @@ class Posture:
         carried, origin = ((x.cumsum(1) - x)[:, :, None] for x in ends)
         return velocity + origin + cross(carried, self.points[:, :, self.first :]), spin + carried
 
-    def drift(self, rate: Tensor, gravity: Tensor, count: int) -> Tensor:
-        """Return what the first points feel (3, S, count, B) where shapes change at constant rates (3, S, B) [m/s^2].
+    def felt_acceleration(self, rate: Tensor, gravity: Tensor, count: int) -> Tensor:
+        """Return the acceleration less that of gravity (3, B), where shapes change at constant rates (3, S, B) [m/s^2].
 
-        Their acceleration less that of gravity (3, B), in their section's first frame.
+        Of the first `count` points of each section, (3, S, count, B), in their section's first frame.
         """
-        moved, bowed = self.arcs.first_and_last(count).drift(rate)
+        v_rel, a_rel = self.arcs.first_and_last(count).velocity_and_acceleration(rate)
         turning, twisting = self.arcs.spin(rate)
         w = torch.zeros_like(turning[:, 0])
         dw = w
         a = rotated(self.turns[:, :, 0].transpose(0, 1), -gravity.expand_as(w))
         spins, bends, pulls = [w], [dw], [a]
-        ends = (self.rotation[:, :, :, -1].transpose(0, 1), *(x[:, :, -1] for x in (self.local, moved, bowed)))
+        ends = (self.rotation[:, :, :, -1].transpose(0, 1), *(x[:, :, -1] for x in (self.local, v_rel, a_rel)))
         for backward, reach, step, bow, own, twisted in zip(*map(_inner, (*ends, turning, twisting)), strict=True):
             a = a + cross(dw, reach) + cross(w, cross(w, reach) + 2 * step) + bow
             dw = dw + cross(w, own) + twisted
@@ -92,8 +92,8 @@ class Posture:
             bends.append(dw)
             pulls.append(a)
         w, dw, a = (torch.stack(x, 1)[:, :, None] for x in (spins, bends, pulls))
-        local, moved, bowed = (x[:, :, :count] for x in (self.local, moved, bowed))
-        return a + bowed + cross(dw, local) + cross(w, cross(w, local) + 2 * moved)
+        local, v_rel, a_rel = (x[:, :, :count] for x in (self.local, v_rel, a_rel))
+        return a + a_rel + cross(dw, local) + cross(w, cross(w, local) + 2 * v_rel)
 
     def inertia(self, masses: Tensor, felt: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mass matrix (B, 3 S, 3 S) by the shapes, and the forces (B, 3 S) that an acceleration takes.

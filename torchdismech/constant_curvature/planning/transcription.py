@@ -22,7 +22,7 @@ from torchdismech.constant_curvature.planning.casadi import casadi
 from torchdismech.constant_curvature.planning.expressions import ArmExpressions
 from torchdismech.constant_curvature.planning.program import Layout, StepFunctions
 
-__all__ = ["PAIRS", "Task", "PlannedStep"]
+__all__ = ["PAIRS", "PlannedStep", "Task"]
 
 PAIRS = {"gap": "normal", "margin": "slip", "sliding": "tangential"}  # what is complementary to what
 Expression = Any  # of CasADi, which has no types

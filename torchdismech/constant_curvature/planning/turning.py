@@ -56,7 +56,7 @@ class TurningBall(ArmIntegrator):
         """Return the spin (B, 3) at the end of the step without contact."""
         return self.spin * (self.ball.inertia / self._inertia)
 
-    def _given_way(
+    def _with_yielding_obstacles(
         self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts
     ) -> tuple[Tensor, Tensor]:
         turning = self._turning(frames, contacts)
