@@ -15,7 +15,7 @@ from torchdismech.geometry.material_frames import MaterialFrames, outer
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
 
-__all__ = ["RoutePoints", "PointsAt"]
+__all__ = ["PointsAt", "RoutePoints"]
 
 
 class RoutePoints(nn.Module):

@@ -18,9 +18,9 @@ from torchdismech.robot.materials import Circle, Material, Number, Rectangle, po
 from torchdismech.robot.plane import OUT_OF_PLANE
 
 __all__ = [
-    "any_directors",
     "RodGroup",
     "Rods",
+    "any_directors",
     "edge_constants",
     "joint_edges",
     "rod_directors",

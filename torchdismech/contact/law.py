@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchdismech.contact.response import Complementarity, Friction, Potential, Response, fallen, of_robots
+from torchdismech.contact.response import Complementarity, Friction, Potential, Response, of_robots, stribeck
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.fused import Fused, is_own
 from torchdismech.geometry.vec3 import Mat3, Vec3
@@ -203,7 +203,7 @@ class ContactLaw(nn.Module):
         ratio, rise = self.response.slipping(speed, slip_velocity)
         if not fall:
             return mu * ratio, mu * rise
-        present, slope = fallen(speed, mu, slip_velocity, *fall)
+        present, slope = stribeck(speed, mu, slip_velocity, *fall)
         return present * ratio, present * rise + slope * speed * ratio
 
 

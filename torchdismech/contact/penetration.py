@@ -34,8 +34,8 @@ class _Found(NamedTuple):
 class PenetrationWatch:
     """How deep the robots of a run sink into obstacles, from its frames.
 
-    Deep is where the middle of a surface is inside, as where runs begin; see `beginning.warn_of_overlap`. Of a frame
-    that is not deeper than those before it one number is read.
+    Deep is where the middle of a surface is inside, as where runs begin; see `initial_overlap.warn_of_overlap`. Of a
+    frame that is not deeper than those before it one number is read.
     """
 
     def __init__(self, obstacles: Sequence[Obstacle]):

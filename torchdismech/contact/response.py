@@ -19,8 +19,8 @@ __all__ = [
     "Penalty",
     "Potential",
     "Response",
-    "fallen",
     "of_robots",
+    "stribeck",
     "warn_of_wide_tolerance",
 ]
 
@@ -208,9 +208,10 @@ class Friction(nn.Module):
     """Coulomb friction; with potentials it is smoothed about zero velocity: a resting contact creeps.
 
     With a static coefficient, surfaces hold by that up to the slip velocity; from there to `release` times as fast the
-    coefficient falls smoothly to that of sliding. A step has one solution, in which a contact holds or slides, where
-    the inertia of what slides is above the slope of the fall: m / dt > 1.5 N (static - coefficient) /
-    ((release - 1) slip_velocity), N the load on a mass m. A longer dt may let go early or late.
+    coefficient falls smoothly to that of sliding (the Stribeck effect). A step has one solution, in which a contact
+    holds or slides, where the inertia of what slides is above the slope of the fall: m / dt > 1.5 N
+    (static - coefficient) / ((release - 1) slip_velocity), N the load on a mass m. A longer dt may let go early or
+    late.
 
     Parameters
     ----------
@@ -292,7 +293,9 @@ def warn_of_wide_tolerance(label: str, response: Response, radius: Tensor) -> No
         )
 
 
-def fallen(speed: Tensor, mu: Tensor, slip_velocity: Tensor, static: Tensor, release: Tensor) -> tuple[Tensor, Tensor]:
+def stribeck(
+    speed: Tensor, mu: Tensor, slip_velocity: Tensor, static: Tensor, release: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the coefficient at a speed, `static` up to the slip velocity and `mu` from the release on, and its slope.
 
     A cubic in between: it has a continuous slope.

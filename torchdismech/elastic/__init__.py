@@ -9,9 +9,9 @@ from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStenc
 from torchdismech.elastic.term import ElasticTerm
 
 __all__ = [
-    "CornerElastic",
     "Assembly",
     "BendTwistStencil",
+    "CornerElastic",
     "Dahl",
     "ElasticTerm",
     "Energy",

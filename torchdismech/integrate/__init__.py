@@ -13,7 +13,7 @@ __all__ = [
     "Integrator",
     "Newmark",
     "SeveralSteps",
-    "SteppingMethod",
     "Static",
     "StepInfo",
+    "SteppingMethod",
 ]

@@ -41,7 +41,7 @@ from torchdismech.robot.state import Control, State, control_of, running_robots
 from torchdismech.snapshot import Snapshot
 from torchdismech.trainable import refuse_negative
 
-__all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "SteppingMethod", "StepInfo"]
+__all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "StepInfo", "SteppingMethod"]
 
 # N: a millionth of what fibres of a millimetre weigh, or feel in a magnetic field. Robots of all sizes that bear less
 # than 1 N would be solved to a part of their loads that depends on their size with 1e-8; iterations are 3 % more.
