@@ -20,9 +20,11 @@ from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.fused import is_own
 from torchdismech.geometry.frames import unit
-from torchdismech.magnetics.fields import Field, Timed, field_of
+from torchdismech.magnetics.field import Field
+from torchdismech.magnetics.fields import field_of
 from torchdismech.magnetics.shells import MagneticShellStencil, plane_coordinates
 from torchdismech.magnetics.stencil import MagneticStencil
+from torchdismech.magnetics.uniform import Timed
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values, first_for

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from torchdismech.elastic.stencil import Derivatives, Stencil, edge_variables
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.magnetics.fields import Field
+from torchdismech.magnetics.field import Field
 
 __all__ = ["MagneticShellStencil", "plane_coordinates"]
 

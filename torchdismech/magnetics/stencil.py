@@ -21,7 +21,7 @@ from torch import Tensor
 from torchdismech.elastic.stencil import Derivatives, Stencil, edge_variables
 from torchdismech.geometry.rods import EdgeFrame
 from torchdismech.geometry.vec3 import Vec3, outer_sym
-from torchdismech.magnetics.fields import Field
+from torchdismech.magnetics.field import Field
 
 __all__ = ["MagneticStencil"]
 

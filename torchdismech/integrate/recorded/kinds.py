@@ -14,7 +14,7 @@ from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.declared import PLAIN, declares_records, hooked, is_foreign, settings, unseen
-from torchdismech.magnetics.fields import Timed
+from torchdismech.magnetics.uniform import Timed
 from torchdismech.model import Model
 from torchdismech.model.mechanics import StepStart
 from torchdismech.robot.state import Control

@@ -1,0 +1,78 @@
+"""Field: a magnetic field B [T] of position and time; derivatives come from autograd unless a subclass writes them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Field", "FieldDerivatives"]
+
+FieldDerivatives = tuple[Tensor, Tensor, Tensor | None]
+SHOWN = 3  # numbers of a constant that print shows
+
+
+class Field(nn.Module):
+    """A magnetic field B(position, time) [T].
+
+    A subclass writes `forward`; if the field is the same everywhere, it sets `uniform` and writes `at` instead.
+
+    Attributes
+    ----------
+    uniform : whether the field is the same everywhere.
+    closed_form : whether `derivatives` are in closed form: then steps may be compiled.
+    per_robot : names of parameters that may have a leading robot dimension, as those of forces.
+    """
+
+    uniform = False
+    closed_form = False
+    per_robot: tuple[str, ...] = ()
+
+    def extra_repr(self) -> str:
+        """Return numbers, or shapes where there are many, for print."""
+        found = {name: getattr(self, name) for name in self.per_robot}
+        numbers = {name: value for name, value in found.items() if value is not None}
+        return ", ".join(f"{n}={t.tolist() if t.numel() <= SHOWN else tuple(t.shape)}" for n, t in numbers.items())
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return a uniform field (B, 3) at the times (B,)."""
+        raise TypeError(f"{type(self).__name__} has to define at(time), or to set uniform = False")
+
+    def forward(self, position: Tensor, time: Tensor) -> Tensor:
+        """Return the field (B, E, 3) at positions (B, E, 3) [m] and times (B,) [s]."""
+        if not self.uniform:
+            raise TypeError(f"{type(self).__name__} has to define forward(position, time)")
+        return self.at(time).unsqueeze(1).expand_as(position)
+
+    def derivatives(self, position: Tensor, time: Tensor, moment: Tensor | None = None) -> FieldDerivatives:
+        """Return the field (B, E, 3), dB_i/dx_j (B, E, 3, 3), and d2(moment . B)/dx_i dx_j for a moment (B, E, 3).
+
+        Where autograd records, the first two can be differentiated further.
+        """
+        recorded = torch.is_grad_enabled()
+        with torch.enable_grad():
+            x = position if recorded and position.requires_grad else position.detach().requires_grad_()
+            field = self(x, time)
+            rows = [_gradient(field[..., i], x, create_graph=True) for i in range(3)]
+            gradient, curvature = torch.stack(rows, dim=-2), None
+            if moment is not None:
+                slope = (moment.detach().unsqueeze(-2) @ gradient).squeeze(-2)
+                second = [_gradient(slope[..., i], x, create_graph=False) for i in range(3)]
+                curvature = torch.stack(second, dim=-2).detach()
+        return (field, gradient, curvature) if recorded else (field.detach(), gradient.detach(), curvature)
+
+    def warn_of_near(self, position: Tensor, size: Tensor, what: str) -> None:
+        """Warn of elements in which the field changes too much to be read at their middles.
+
+        Parameters
+        ----------
+        position, size : middles (E, 3) and lengths (E,) of magnetised elements, of the robot as built [m].
+        what : what messages call an element.
+        """
+
+
+def _gradient(values: Tensor, by: Tensor, create_graph: bool) -> Tensor:
+    """Return the gradient of each value (B, E) by its own position (B, E, 3)."""
+    if not values.requires_grad:
+        return torch.zeros_like(by)
+    (found,) = torch.autograd.grad(values.sum(), by, create_graph=create_graph, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(by) if found is None else found

@@ -1,0 +1,133 @@
+"""Magnetic fields that are the same everywhere: constant, rotating, and over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.errors import InputError
+from torchdismech.forces.base import number, scalar, vector
+from torchdismech.magnetics.field import Field
+from torchdismech.magnetics.over_time import between, of_times, rising
+
+__all__ = ["Constant", "Rotating", "Table", "Timed"]
+
+
+class Uniform(Field):
+    """What uniform fields share."""
+
+    uniform = True
+    closed_form = True
+
+
+class Constant(Uniform):
+    """The field `value`, (3,) or (B, 3) [T], at all times."""
+
+    per_robot = ("value",)
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = nn.Parameter(vector(value, "field"), requires_grad=False)
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the field (B, 3)."""
+        return self.value.expand(len(time), 3)
+
+
+class Rotating(Uniform):
+    """A field of constant size that turns in the plane of two directions.
+
+        B = amplitude (first cos(2 pi frequency t + phase) + second sin(2 pi frequency t + phase)).
+
+    Parameters
+    ----------
+    amplitude : () or (B, 1) [T].
+    frequency : () or (B, 1) [1/s]; below zero it turns from the second direction to the first.
+    first, second : directions (3,) at right angles, of any length. In the plane of planar robots x and z.
+    phase : () or (B, 1) [rad].
+    """
+
+    per_robot = ("amplitude", "frequency", "phase")
+    amplitude: Tensor
+    frequency: Tensor
+    phase: Tensor
+    first: Tensor
+    second: Tensor
+
+    def __init__(self, amplitude, frequency, first=(1.0, 0.0, 0.0), second=(0.0, 0.0, 1.0), phase=0.0):
+        super().__init__()
+        for name, value in (("amplitude", amplitude), ("frequency", frequency), ("phase", phase)):
+            setattr(self, name, nn.Parameter(scalar(value, f"Rotating.{name}"), requires_grad=False))
+        for name, direction in (("first", first), ("second", second)):
+            given = number(direction, f"Rotating.{name}")
+            if given.shape != (3,) or not bool(given.any()):
+                raise InputError(f"Rotating.{name}: expected a direction (3,) that is not zero, got {direction}")
+            self.register_buffer(name, given / torch.linalg.vector_norm(given))
+        if abs(float(self.first @ self.second)) > 1e-9:
+            raise InputError(f"Rotating: first and second have to be at right angles, got {first} and {second}")
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the field (B, 3)."""
+        angle = 2 * math.pi * self.frequency * time.unsqueeze(1) + self.phase
+        return self.amplitude * (torch.cos(angle) * self.first + torch.sin(angle) * self.second)
+
+
+class Table(Uniform):
+    """A field that is linear in time between rows, and held before the first and after the last.
+
+    Parameters
+    ----------
+    times : (T,) rising [s].
+    values : (T, 3), or (T, B, 3) for one of each robot [T]; the constant that they are is called `rows`.
+    """
+
+    per_robot = ("rows",)
+    robot_dimension = 1
+    times: Tensor
+
+    def __init__(self, times, values):
+        super().__init__()
+        times = rising(times, "Table.times")
+        values = of_times(values, len(times), "Table.values")
+        self.register_buffer("times", times)
+        self.rows = nn.Parameter(values, requires_grad=False)
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the field (B, 3)."""
+        return between(self.times, self.rows, time)
+
+
+class Timed(Uniform):
+    """A field that a function gives: `function(time (B,))` returns (3,) or (B, 3) [T], for any number of robots.
+
+    It is asked for other numbers than the model's, too, so fields that differ from robot to robot are a `Table`.
+
+    It is evaluated once for each step, before it, and given to the step as data: so steps are recorded, and gradients
+    reach all tensors that the function uses.
+    """
+
+    runs_users_code = True
+
+    def __init__(self, function: Callable[[Tensor], Tensor | Sequence[float]]):
+        super().__init__()
+        self.function = function
+
+    def at(self, time: Tensor) -> Tensor:
+        """Return the field (B, 3)."""
+        given = self.function(time)
+        try:
+            found = torch.as_tensor(given, dtype=time.dtype, device=time.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"magnetic field: the function of time has to return (3,) or (B, 3) = ({len(time)}, 3) numbers, got "
+                f"{given!r:.80} ({error})"
+            ) from error
+        if found.shape not in ((3,), (len(time), 3)):
+            raise InputError(
+                f"magnetic field: the function of time has to return (3,) or (B, 3) = ({len(time)}, 3), got "
+                f"{tuple(found.shape)}"
+            )
+        return found.expand(len(time), 3)
