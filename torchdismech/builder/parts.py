@@ -25,7 +25,9 @@ __all__ = ["in_one_place", "nearest", "warn_of_passing", "warn_of_thin_obstacles
 DIP = 0.1  # of the contact radius, that an obstacle may get in between two points by the spacing that is advised
 DIVISIONS = 8  # of what is thin, by the spacing that a warning names
 ONE_PLACE = 1e-9  # of the size of what is built: nodes nearer to each other differ by rounding
-SLANTED = np.array([0.5367, 0.6381, 0.5493])  # a little less than 1 long, across no plane that anyone builds in
+# direction in which points are sorted to find near ones: a little less than 1 long, so that none nearer than a reach
+# is missed, and across no plane that anyone builds in
+SWEEP = np.array([0.5367, 0.6381, 0.5493])
 FEW_DISTANCES = 20_000  # between points and nodes up to which all are found, in a millisecond
 
 
@@ -127,12 +129,12 @@ def nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def in_one_place(points: np.ndarray) -> tuple[int, int] | None:
     """Return two of some points (P, 3) that are in one place, or None.
 
-    Such points are neighbours along a slanted line, on which hardly any others come as near to each other.
+    Such points are near each other along the direction `SWEEP`, in which hardly any others come as near.
     """
     if len(points) < 2:
         return None
     reach = ONE_PLACE * np.ptp(points, axis=0).max()
-    along = (points - points[0]) @ SLANTED
+    along = (points - points[0]) @ SWEEP
     order = np.argsort(along)
     for steps in range(1, len(points)):
         pairs = np.sort(np.stack([order[:-steps], order[steps:]], axis=1), axis=1)

@@ -73,7 +73,7 @@ class Magnetised(Force):
         self.field, self.now = field_of(field), _Now()
 
     def _bind(self, body: Body, nodes: np.ndarray, frames: Tensor, stencil: Stencil, what: str) -> None:
-        """Learn the robot.
+        """Take the robot that the force acts on.
 
         Parameters
         ----------

@@ -45,7 +45,7 @@ class Writer(Protocol):
     """Takes the frames of a run: `Recorder` keeps them in memory, `TrajectoryWriter` in a file."""
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
-        """Learn how many frames will come, the topology, and what else can be seen of the robots."""
+        """Get ready for so many frames (`rows`) of robots of this topology and appearance."""
         ...
 
     def append(self, frame: Frame) -> None:
@@ -191,7 +191,7 @@ def frames(
         state, step = taken.state, step + taken.count
         status = torch.where(running, taken.info.status, status)
         if throw and not bool(taken.info.converged.all()):
-            raise SimulationError.from_status(taken.info.status, _named(step, taken.count))
+            raise SimulationError.from_status(taken.info.status, _steps_in_words(step, taken.count))
         went = went.followed_by(taken.info, running)
         running = running & taken.info.converged
         time = _time_after(taken.count, integrator, time, state, running)
@@ -273,7 +273,7 @@ class _Run(Generic[M, S]):
         return _Taken(count, state, after, control, went, remembered)
 
 
-def _named(step: int, count: int) -> str:
+def _steps_in_words(step: int, count: int) -> str:
     """Return what messages call so many steps, of which this is the last."""
     return f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"
 

@@ -109,7 +109,9 @@ class Courses(Generic[M, S]):
     def __init__(self, model: M, integrator: Stepper[M, S], schedule: Callable[[Tensor, M], Control] | None):
         self._model, self._integrator, self._schedule = model, integrator, schedule
         self._many = stepper_of_many(integrator)
-        self._alone, self._waited, self._length = 0, 1, MAX_STEPS_AT_ONCE
+        self._alone = 0  # steps to take one by one before the next course
+        self._waited = 1  # steps that were so before it, twice as many at each course that is hardly taken
+        self._length = MAX_STEPS_AT_ONCE  # of the next course, at most
 
     def next(self, state: S, most: int) -> Course | None:
         """Return a course from a state, of so many steps at most; None where the next step goes alone."""
@@ -121,11 +123,11 @@ class Courses(Generic[M, S]):
         most = min(most, self._length)
         controls = scheduled_ahead(self._model, state, self._integrator, self._schedule, most)
         course: Course | None = self._many.course(self._model, state, controls)
-        self._learn(0 if course is None else len(course.q), most)
+        self._adapt(0 if course is None else len(course.q), most)
         return course
 
-    def _learn(self, taken: int, tried: int) -> None:
-        """Find from how many steps of a course were taken when the next one begins, and how long it may be."""
+    def _adapt(self, taken: int, tried: int) -> None:
+        """Set when the next course begins, and how long it may be, by how many steps of the last one were taken."""
         self._length = min(2 * taken, MAX_STEPS_AT_ONCE) if taken == tried else max(taken, 2)
         if taken >= MIN_STEPS_AT_ONCE:
             self._waited = 1

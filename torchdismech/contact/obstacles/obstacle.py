@@ -126,7 +126,7 @@ class Obstacle(Force):
         return self.constrained or self.law.friction is None
 
     def bind(self, body: Body) -> None:
-        """Learn which points of the robot touch."""
+        """Find which points of the robot touch."""
         super().bind(body)
         touches = np.ones(body.n_nodes, dtype=bool)
         if self.nodes is not None:

@@ -168,7 +168,7 @@ class SelfContact(nn.Module):
         return isinstance(self.law, ConstraintLaw)
 
     def bind(self, body: Body, share: Share) -> None:
-        """Learn the robot and what of it this contact is for; find which of its parts are neighbours."""
+        """Take the robot, and what of it this contact is for; find which of its parts are neighbours."""
         if hasattr(self, "body"):
             raise InputError(f"{self.ruled.label}: belongs to another model already; make a new one for each model")
         self.body = body
