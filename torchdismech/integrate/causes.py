@@ -9,18 +9,23 @@ import torch
 from torch import Tensor
 
 from torchdismech.actuation import Tendons
+from torchdismech.errors import Status
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.inspection import cause_in_hooks
 from torchdismech.model import Model
+from torchdismech.model.faults import LOOK, is_of_user, what_is_not_finite, what_is_wrong
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.rows import finite_rows
+from torchdismech.values import per_robot
 
-__all__ = ["cause_of_failure", "warning_of_lost"]
+__all__ = ["cause_in_hooks", "cause_of_failure", "warning_of_lost"]
 
 HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
 # Degrees: where edges meet at a corner, their frames' turn against each other is known up to whole turns, and a clamp
 # that turns by more in a step may take it across half a turn on the way, where the energy jumps.
 FAR_TURN = 60.0
+ROBOTS_LOOKED_AT = 3  # robots whose hooks are looked at
+# how a search ends that met numbers that are not finite: at its start, or later, as a line search shortens steps there
+LOST = (Status.NOT_FINITE, Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
 
 
 @torch.no_grad()
@@ -56,6 +61,42 @@ def cause_of_failure(
             return cause
     first = failed & (step == 0)
     return cause_in_hooks(model, state, acting, first, info.status, dt) or _moved_far(model, state, acting, first)
+
+
+def cause_in_hooks(
+    model: Model, state: State, control: Control, rows: Tensor, status: Tensor | None = None, dt: float = 0.0
+) -> str | None:
+    """Return what is wrong with a hook at the states of some robots (B,), by name; None where nothing is.
+
+    Parameters
+    ----------
+    status : (B,) of the step that failed: where its search may have met numbers that are not finite, what they come
+        from is looked at where the step led, too.
+    dt : how long that step is [s].
+    """
+    if not model.has_user_hooks or not bool(rows.any()):
+        return None
+    forces = [force for force in model.forces if is_of_user(force)]
+    terms = [term for term in model.terms if is_of_user(term)]
+    for robot in rows.nonzero().flatten()[:ROBOTS_LOOKED_AT].tolist():
+        row = slice(robot, robot + 1)
+        start, held, counts = state.rows(row), control.rows(row), rows[row]
+        lost = status is not None and int(status[robot]) in LOST
+        states = [start, _ahead(start, dt)] if lost else [start]
+        if not all(bool(torch.isfinite(set_to).all()) for set_to in held.tensors().values()):
+            states = []  # what a control sets is not finite: no hook's doing
+        with per_robot(model).rows(robot, 1).in_place():
+            for at in states:
+                if found := what_is_not_finite(forces, terms, start, at, held, counts):
+                    return f"{found}, where positions and velocities are finite; {LOOK}"
+            if wrong := what_is_wrong(forces, terms, start, held, counts):
+                return wrong
+    return None
+
+
+def _ahead(state: State, dt: float) -> State:
+    """Return where velocities lead from a state: near what a step looks at first."""
+    return state.replace(q=state.q + dt * state.velocity, time=state.time + dt)
 
 
 @torch.no_grad()

@@ -18,14 +18,11 @@ from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.linearised import Linearised
+from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints, saved_elsewhere
 from torchdismech.integrate.gradients.course import Course, course_of, goes_on
 from torchdismech.integrate.gradients.gradient import differentiable_step
+from torchdismech.integrate.gradients.hooks import refuse_hidden_tensors
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.inspection import (
-    apart_from_checkpoints,
-    refuse_hidden_tensors,
-    saved_elsewhere,
-)
 from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.integrate.recorded.kinds import holds_hooks
 from torchdismech.integrate.recorded.recording import records_eager_steps

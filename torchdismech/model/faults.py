@@ -1,7 +1,7 @@
 """What is wrong with forces and energies that users write, by name, from evaluations at one state.
 
 Looked at when a model is built (`hooks`), where a step fails, and where a backward pass finds a matrix that is not the
-derivative of its residual (`integrate.inspection`).
+derivative of its residual (`integrate.gradients.hooks`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.forward import SolvedPart
-from torchdismech.integrate.inspection import refuse_wrong_matrix
+from torchdismech.integrate.gradients.hooks import refuse_wrong_matrix
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.search.constrained import KKTConditions

@@ -16,11 +16,11 @@ from torch import Tensor
 from torchdismech.integrate.chunks import Part, parts_of
 from torchdismech.integrate.forward import SolvedPart, held_values, of_part, solved_in_parts
 from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe
+from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.gradient import solved_gradients, taken_apart
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.inspection import apart_from_checkpoints
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedSteps
 from torchdismech.integrate.recorded.kinds import StepKind

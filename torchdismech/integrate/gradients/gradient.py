@@ -25,10 +25,10 @@ from torchdismech.fused import differentiated
 from torchdismech.integrate.chunks import Part, parts_of
 from torchdismech.integrate.forward import held_values, solved_in_parts
 from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, gradients_at_root, with_zeros
+from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints, within_checkpoint
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.inspection import apart_from_checkpoints, within_checkpoint
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedParts, recorded_gradients
 from torchdismech.robot.state import State
