@@ -17,7 +17,7 @@ from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
 from torchdismech.integrate.prescribed import PrescribedMotion
 from torchdismech.integrate.scheme import Scheme
-from torchdismech.integrate.search.first_iterate import first_iterate, smooth_gain
+from torchdismech.integrate.search.first_iterate import first_iterate, smooth_change
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains, Mechanics, StepStart
 from torchdismech.robot.slides import SlidingEntries
@@ -58,7 +58,7 @@ class StepEquations:
     ----------
     constraints : contacts that are constraints, with their present loads.
     descending : whether Newton's method is to descend the potential; see `potential`.
-    smooth_gain : see `first_iterate`.
+    smooth_change : up to which part the velocity may change in a step that counts as smooth; see `first_iterate`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StepEquations:
         self.constraints: ConstraintSet | None = None
         self.descending = False
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
-        self.smooth_gain = smooth_gain(model, scheme)
+        self.smooth_change = smooth_change(model, scheme)
         self._load: Tensor | None = None
         self._acceleration: tuple[Tensor, Tensor | float] | None = None  # by d, and what of it is known
         self._prescribed: PrescribedMotion | None = None
@@ -99,7 +99,7 @@ class StepEquations:
         It is compiled if the model's steps are. With contact, constraints or loads that do not compile (learned forces)
         it runs eagerly, as they do.
         """
-        if not self.closed:
+        if not self.compiles_whole:
             return function
         return self.model.compilation.compiled(function, self.base.shape[0], self.base)
 
@@ -147,8 +147,11 @@ class StepEquations:
         return self.model.contact.rubbing(self.start.pairs)
 
     @property
-    def closed(self) -> bool:
-        """Whether nothing varies with the iterate but elastic forces and loads that can be compiled along with them."""
+    def compiles_whole(self) -> bool:
+        """Whether one compiled function can evaluate all that varies with the iterate.
+
+        That is where nothing does but elastic forces and loads whose derivatives have closed forms.
+        """
         others = self.constraints is not None or self.start.pairs is not None or self._eager_loads
         return self._closed_form and not others
 
@@ -156,7 +159,7 @@ class StepEquations:
         """Find what stays the same in all evaluations, so that a compiled function need not."""
         if self._acceleration is None:
             self._acceleration = self._acceleration_by_change()
-        if not self._terms_recorded and self.closed:
+        if not self._terms_recorded and self.compiles_whole:
             if self.model.compilation.runs_compiled(self.base.shape[0], self.base):
                 self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
             self._terms_recorded = True
@@ -182,7 +185,7 @@ class StepEquations:
         if scheme.rings and len(prescribed):
             motion = self._prescribed = PrescribedMotion.of(scheme, state, self.base, self.dt, prescribed)
             change = (self.base - state.q).index_select(1, prescribed)
-            known = self.model.unknowns.with_prescribed(known, motion.felt - gain * change)
+            known = self.model.unknowns.with_prescribed(known, motion.inertial - gain * change)
         return gain, known
 
     def hold(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:

@@ -28,12 +28,12 @@ class PrescribedMotion:
     Attributes
     ----------
     velocity, acceleration : (B, K) in the state after the step.
-    felt : (B, K) acceleration in the inertial force, where the rule has that.
+    inertial : (B, K) acceleration in the inertial force, at the time at which the rule has that.
     """
 
     velocity: Tensor
     acceleration: Tensor
-    felt: Tensor
+    inertial: Tensor
 
     @classmethod
     def of(cls, scheme: Scheme, state: State, reached: Tensor, dt: Tensor, index: Tensor) -> PrescribedMotion:
@@ -44,5 +44,5 @@ class PrescribedMotion:
         mean, before = (end - q) / dt, velocity - 0.5 * dt * acceleration
         change = (mean - before) / dt
         ahead = scheme.time  # of the beginning of the step, in steps: there the change is that in the velocity
-        felt = change + ahead * (change - acceleration)
-        return cls(mean + 0.5 * dt * change, change, felt)
+        inertial = change + ahead * (change - acceleration)
+        return cls(mean + 0.5 * dt * change, change, inertial)

@@ -216,13 +216,13 @@ def _linearised(
 ) -> tuple[StepEquations, Tensor, Tensor]:
     """Return the equations for `multipliers`, their residual at x as autograd records it, and their matrix there."""
     compiled = equations.model.compilation.active
-    if equations.closed and not compiled:
+    if equations.compiles_whole and not compiled:
         with torch.enable_grad():  # in one evaluation, of which autograd does not record the matrix
             residual, values = equations.residual_and_matrix(x)
         return equations, residual, values.detach()
     fixed = equations
     # constraints keep what they find of the equations; compiled steps are of tensors without gradients
-    if equations.constraints is not None or (compiled and equations.closed):
+    if equations.constraints is not None or (compiled and equations.compiles_whole):
         fixed = recipe.detached().equations([t.detach() for t in leaves], donor)
         fixed.prepare()
     values = matrix_values(fixed, x.detach(), fixed.solver(), fixed.model.unknowns.residual_weight())

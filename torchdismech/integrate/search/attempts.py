@@ -51,19 +51,20 @@ class Attempt:
     ----------
     start : the first iterate.
     search : the method.
-    most : iterations after which the next attempt is made, at most; None: as many as the integrator allows.
+    max_iterations : after which the next attempt is made; None: as many as the integrator allows.
     """
 
     start: Start
     search: Search
-    most: int | None = None
+    max_iterations: int | None = None
 
     def options(self, options: NewtonOptions) -> NewtonOptions:
         """Return the options of this search, from those of the integrator."""
         if self.search is Search.WHOLE:
             options = dataclasses.replace(options, shortest=1.0)
-        if self.most is not None:
-            options = dataclasses.replace(options, max_iterations=min(self.most, options.max_iterations))
+        if self.max_iterations is not None:
+            limit = min(self.max_iterations, options.max_iterations)
+            options = dataclasses.replace(options, max_iterations=limit)
         return options
 
 

@@ -13,7 +13,7 @@ from torchdismech.model import Model
 if TYPE_CHECKING:
     from torchdismech.integrate.equations import StepEquations
 
-__all__ = ["first_iterate", "smooth_gain"]
+__all__ = ["first_iterate", "smooth_change"]
 
 # Change of the velocity in a step, as a part of itself, up to which first iterates count on acceleration. Beyond, it
 # tells nothing of the next step: at 0.1 a plate that folds takes up to 12 iterations instead of 5, at 0.6 a helix let
@@ -24,7 +24,7 @@ SMOOTH = 0.06
 SMOOTH_RODS = 0.2
 
 
-def smooth_gain(model: Model, scheme: Scheme) -> float:
+def smooth_change(model: Model, scheme: Scheme) -> float:
     """Return the change of the velocity in a step, as a part of itself, up to which motion counts as smooth."""
     return SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
 
@@ -59,4 +59,4 @@ def _gained_velocity(equations: StepEquations) -> Tensor | float:
     size = change[:, :nodes].abs().amax(1, keepdim=True)
     speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
     # the whole would suit implicit Euler, but goes too far where a load ends: 7 iterations instead of 3
-    return torch.where(size <= equations.smooth_gain * speed, 0.5 * change, 0.0)
+    return torch.where(size <= equations.smooth_change * speed, 0.5 * change, 0.0)
