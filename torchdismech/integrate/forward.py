@@ -49,8 +49,8 @@ class StateStore(Protocol):
     """Takes the states after each of several steps."""
 
     @property
-    def most(self) -> int:
-        """How many steps are worth taking: as many as those robots took that took the fewest."""
+    def common_steps(self) -> int:
+        """How many steps all parts so far have taken: no other part needs to take more. Before the first: all steps."""
         ...
 
     def of_part(self, part: Part) -> StepKeeper:
@@ -58,9 +58,9 @@ class StateStore(Protocol):
         ...
 
 
-def held_values(problem: StepProblem, made: Values, parts: Sequence[Part]) -> Values:
+def held_values(problem: StepProblem, parametrized: Values, parts: Sequence[Part]) -> Values:
     """Return what the model holds in a step in place of its own tensors; of several parts, also what each robot has."""
-    held = problem.values | made
+    held = problem.values | parametrized
     return held | per_robot(problem.model) if len(parts) > 1 and problem.model.batch is not None else held
 
 
@@ -80,7 +80,7 @@ def solved_in_parts(
     whole, solved, in_turn = Whole(problem.state.batch), [], _PartsInTurn(problem, parts)
     together = bool(problem.following) or kept is not None  # whether the steps that follow are taken, too
     for part in parts:
-        if kept is not None and not kept.most:
+        if kept is not None and not kept.common_steps:
             break
         after, info, how = in_turn.solved(part)
         kind = how.recorded_as
@@ -132,7 +132,7 @@ def _followed(
     kind: StepKind, problem: StepProblem, part: Part, after: State, info: StepInfo, kept: StateStore | None
 ) -> tuple[State, StepInfo]:
     """Return the states of a part after the steps that follow the first, which a recording took, and how all went."""
-    worth = [problem.control, *problem.following][: None if kept is None else kept.most]
+    worth = [problem.control, *problem.following][: None if kept is None else kept.common_steps]
     keep = None if kept is None else kept.of_part(part)
     return kind.recording.take_more(after, info, _of_controls(worth, part), problem.divisible, keep)
 

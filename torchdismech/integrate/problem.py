@@ -103,14 +103,14 @@ class StepProblem:
         fields = fields_at(self.model.forces, time if elapsed is None else time + elapsed)
         return self.replace(values=self.values | fields) if fields else self
 
-    def made(self) -> Values:
-        """Return the model's tensors that parametrizations make, as they are now; torch.compile makes them itself."""
+    def parametrized(self) -> Values:
+        """Return the model's tensors that parametrizations make, as they are now; none if torch.compile makes them."""
         if self.model.compilation.active:
             return Values()
         return evaluated(every_module(self.model) if self.snapshot is None else self.snapshot.parametrized)
 
     def trained(self) -> Values:
-        """Return the model's own tensors that require gradients, while those that are `made` stand in it."""
+        """Return the model's own tensors that require gradients, while those that are `parametrized` stand in it."""
         # values stand in the model, or torch.compile makes tensors itself
         if self.snapshot is None or self.values or self.model.compilation.active:
             return requiring_gradients(every_module(self.model))

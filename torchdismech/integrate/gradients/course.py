@@ -75,9 +75,9 @@ def goes_on(problem: StepProblem, size: int) -> bool:
     """
     if not bool(problem.running.all()) or any(tensor.requires_grad for tensor in problem.control.tensors().values()):
         return False
-    parts, made = parts_of(problem.state.batch, size), problem.made()
-    with made.in_place():
-        held = held_values(problem, made, parts)
+    parts, parametrized = parts_of(problem.state.batch, size), problem.parametrized()
+    with parametrized.in_place():
+        held = held_values(problem, parametrized, parts)
         given = problem.replace(values=held.detached()) if held else problem
         own = given if parts[0].whole else of_part(given, parts[0])
         with own.values.in_place():
@@ -97,13 +97,13 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     """
     parts = parts_of(problem.state.batch, size)
     controls = [problem.control, *problem.following]
-    made = problem.made()  # once
-    with made.in_place():
-        recipe, tensors, given = taken_apart(problem, made, parts)
+    parametrized = problem.parametrized()  # for all steps
+    with parametrized.in_place():
+        recipe, tensors, given = taken_apart(problem, parametrized, parts)
         given, kept = given.replace(following=problem.following), _CourseStates(given.state, len(controls))
         with torch.no_grad(), apart_from_checkpoints():
             _, _, solved = solved_in_parts(given, parts, kept)
-    count = kept.most
+    count = kept.common_steps
     if not count:
         return None
     fields = [field[: count + 1] for field in kept.fields]
@@ -141,8 +141,8 @@ class _CourseStates:
         torch._foreach_copy_([field[0] for field in self.fields], [field.detach() for field in state.fields()])
 
     @property
-    def most(self) -> int:
-        """How many steps are worth taking: as many as those robots took that took the fewest."""
+    def common_steps(self) -> int:
+        """How many steps all parts so far have taken; before the first has begun, all steps."""
         return min(self.counts.values(), default=self._steps)
 
     def of_part(self, part: Part) -> _PartStates:
@@ -167,12 +167,12 @@ class _PartStates:
 
     def keep(self, number: int, after: State, info: StepInfo) -> None:
         """Keep those after a step, counted from 0."""
-        kept = self.keeps(after, info)
+        kept = self.destinations(after, info)
         torch._foreach_copy_([places[number] for _, places in kept], [found for found, _ in kept])
         self.count(number + 1)
 
-    def keeps(self, after: State, info: StepInfo) -> list[tuple[Tensor, Tensor]]:
-        """Return what is kept of a step, and where, for each step (T, ...)."""
+    def destinations(self, after: State, info: StepInfo) -> list[tuple[Tensor, Tensor]]:
+        """Return pairs of a tensor of a step, and the tensor (T, ...) that keeps it for each step."""
         infos = [self._steps(tensor) for tensor in self._states.infos_like(info).tensors()]
         found = [self._part.found(tensor) for tensor in (*after.fields(), *info.tensors())]
         return list(zip(found, [*self._fields, *infos], strict=True))

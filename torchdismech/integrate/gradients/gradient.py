@@ -49,9 +49,9 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     size : how many robots are stepped at a time, and differentiated; None: all. To autograd they are one step.
     """
     parts = parts_of(problem.state.batch, problem.state.batch if size is None else size)
-    made = problem.made()  # once
-    with made.in_place():
-        recipe, tensors, given = taken_apart(problem, made, parts)
+    parametrized = problem.parametrized()  # for all parts
+    with parametrized.in_place():
+        recipe, tensors, given = taken_apart(problem, parametrized, parts)
         with torch.no_grad(), apart_from_checkpoints():
             after, info, solved = solved_in_parts(given, parts)
     if recipe is not None:
@@ -61,7 +61,7 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
 
 
 def taken_apart(
-    problem: StepProblem, made: Values, parts: Sequence[Part]
+    problem: StepProblem, parametrized: Values, parts: Sequence[Part]
 ) -> tuple[StepRecipe | None, list[Tensor], StepProblem]:
     """Return what autograd must remember of a step, all tensors that it depends on, and the step without gradients.
 
@@ -69,9 +69,9 @@ def taken_apart(
 
     Parameters
     ----------
-    made : what parametrizations make, which stands in the model.
+    parametrized : what parametrizations make, which stands in the model.
     """
-    recording, held = torch.is_grad_enabled(), held_values(problem, made, parts)
+    recording, held = torch.is_grad_enabled(), held_values(problem, parametrized, parts)
     values = problem.trained() | held if recording else held
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     recipe, given = None, problem

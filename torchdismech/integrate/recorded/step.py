@@ -60,8 +60,8 @@ class StepKeeper(Protocol):
         """Keep those of a step, counted from 0, which the next one writes anew."""
         ...
 
-    def keeps(self, after: State, info: StepInfo) -> Sequence[tuple[Tensor, Tensor]]:
-        """Return what is kept of a step, and where, for each step (T, ...)."""
+    def destinations(self, after: State, info: StepInfo) -> Sequence[tuple[Tensor, Tensor]]:
+        """Return pairs of a tensor of a step, and the tensor (T, ...) that keeps it for each step."""
         ...
 
     def count(self, steps: int) -> None:
@@ -200,7 +200,7 @@ class RecordedStep:
             if any(control is not controls[0] for control in controls):
                 for own, each in zip(self._static.control_tensors(), _by_field(controls), strict=True):
                     given.add("copy", own, EachStep.of(each))
-            for found, places in () if keeper is None else keeper.keeps(*self._ended):
+            for found, places in () if keeper is None else keeper.destinations(*self._ended):
                 kept.add("copy", EachStep.along(places), found)
             return StepsInTurn(calls, given, kept, checks)
         except (Untabled, Unavailable):
