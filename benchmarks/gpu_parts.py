@@ -31,6 +31,7 @@ from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, 
 from torchdismech.integrate import forward
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded.recordable import why_steps_unrecorded
 from torchdismech.system.memory import step_bytes
 
 Record = dict[str, Any]
@@ -116,7 +117,7 @@ class Subject:
         """Refuse robots whose steps, or backward passes, were not recorded though the mode says so."""
         kinds = self.model.recordings
         if not any(kind.recording is not None for kind in kinds):
-            raise RuntimeError(f"no step was recorded: {recording.unrecorded(self.model)}")
+            raise RuntimeError(f"no step was recorded: {why_steps_unrecorded(self.model)}")
         if backward and not any(kept for kind in kinds for _, kept in kind.gradients.values()):
             raise RuntimeError("steps were recorded, but no backward pass")
 

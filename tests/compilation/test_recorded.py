@@ -12,7 +12,8 @@ def test_elastic_terms_are_programs_of_their_own(compiled, monkeypatch):
     made = []
     monkeypatch.setattr(Assembly, "record", lambda self, q, constants: made.append(len(compiled)))
     Graphs(monkeypatch, "graphs")
-    monkeypatch.setattr(kinds, "_is_held", lambda force: False)  # the sum of loads is given to a graph, as on a GPU
+    # the sum of loads is given to a graph, as on a GPU
+    monkeypatch.setattr(kinds, "is_recordable_force", lambda force: False)
     model = rod(compile=True)
     state = model.initial_state(batch=2)
     made.clear()

@@ -25,7 +25,7 @@ from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuild
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.declared import unseen
-from torchdismech.integrate.recorded.recording import unrecorded
+from torchdismech.integrate.recorded.recordable import why_steps_unrecorded
 
 STEPS = 4
 WITHIN = 1e-11  # torch and autograd evaluate what loops and their derivatives do without the stand-in
@@ -131,8 +131,8 @@ class TestUsersForces:
     @pytest.mark.parametrize("value", [torch.ones(3, dtype=torch.float64), [1.0], np.ones(3)])
     def test_what_could_change_unseen_ends_it(self, replays, value, monkeypatch):
         """Go on without a recording where a number becomes what no look at it would see change."""
-        monkeypatch.setattr(recording, "unrecorded", lambda model: unseen(model.forces[1].modules()))
-        monkeypatch.setattr(recording, "_unrecorded_evaluations", recording.unrecorded)
+        monkeypatch.setattr(recording, "why_steps_unrecorded", lambda model: unseen(model.forces[1].modules()))
+        monkeypatch.setattr(recording, "why_evaluations_unrecorded", recording.why_steps_unrecorded)
         wind = Wind()
         model = rods_on_cpu(3, wind, solver="dense")
         state, integrator = model.initial_state(batch=3), ImplicitEuler(5e-3)
@@ -288,12 +288,12 @@ def crossing(force):
 
 
 class TestOnAGPU:
-    """What `unrecorded` says of models on a GPU, for which the "meta" device stands."""
+    """What `why_steps_unrecorded` says of models on a GPU, for which the "meta" device stands."""
 
     @staticmethod
     def said(force, make=rods_on_cpu):
         """Return what it says of rods with a force."""
-        return unrecorded(make(3, force).to("meta"))
+        return why_steps_unrecorded(make(3, force).to("meta"))
 
     @pytest.mark.parametrize("load", LOADS)
     def test_the_library_s_own(self, load):

@@ -12,6 +12,7 @@ from torchdismech.elastic import LinearElastic
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded import step as recorded_step
+from torchdismech.integrate.recorded.recordable import why_steps_unrecorded
 from torchdismech.native.graphs import Unrecordable
 
 
@@ -23,19 +24,19 @@ def test_what_is_not_recorded(graphs):
     integrator.table = torch.zeros(3)
     steps(rods(), integrator, 1)
     assert not graphs.made
-    assert recording.unrecorded(rods(solver="pcg")) == "the solver pcg, which reads numbers"
+    assert why_steps_unrecorded(rods(solver="pcg")) == "the solver pcg, which reads numbers"
 
 
 def test_loads_that_change_in_a_step():
     """Record them on a CPU and on a GPU, and none that calls a function of a user's in a step."""
     drag = rods(load=forces.Viscous(0.1))
-    assert recording.unrecorded(drag) is None
-    assert recording.unrecorded(drag.to("meta")) is None
+    assert why_steps_unrecorded(drag) is None
+    assert why_steps_unrecorded(drag.to("meta")) is None
     field = magnetics.Timed(lambda time: torch.ones(len(time), 3, dtype=time.dtype))
     magnet = rods(load=magnetics.Magnetic((0.0, 0.0, 1e4), field))
-    assert recording.unrecorded(magnet) is None  # it is called before the step
+    assert why_steps_unrecorded(magnet) is None  # it is called before the step
     magnet.forces[-1].read_back = lambda values: values
-    assert recording.unrecorded(magnet) == "forces that call a function of the user's"
+    assert why_steps_unrecorded(magnet) == "forces that call a function of the user's"
 
 
 class _Operations(TorchDispatchMode):

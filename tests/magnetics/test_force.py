@@ -24,7 +24,7 @@ from torchdismech import (
     rollout,
     straight,
 )
-from torchdismech.integrate.recorded.recording import unrecorded
+from torchdismech.integrate.recorded.recordable import why_steps_unrecorded
 from torchdismech.testing import check_symmetry
 
 AREA = math.pi * 2e-3**2
@@ -331,10 +331,10 @@ def test_learned_fields_are_looked_at():
 
 def test_what_is_recorded():
     """Take CUDA graphs and tapes, also where a field is a function of time, which is called before each step."""
-    assert unrecorded(coil((0.0, 0.0, 1.0))[0]) is None
-    assert unrecorded(coil((0.0, 0.0, 1.0))[0].to("meta")) is None
+    assert why_steps_unrecorded(coil((0.0, 0.0, 1.0))[0]) is None
+    assert why_steps_unrecorded(coil((0.0, 0.0, 1.0))[0].to("meta")) is None
     timed = magnetics.Timed(lambda time: torch.stack([time, time, time], 1))
-    assert unrecorded(coil(timed)[0]) is None
+    assert why_steps_unrecorded(coil(timed)[0]) is None
 
 
 @pytest.mark.parametrize(

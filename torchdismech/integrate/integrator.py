@@ -24,7 +24,7 @@ from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.gradients.hooks import refuse_hidden_tensors
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
-from torchdismech.integrate.recorded.kinds import holds_hooks
+from torchdismech.integrate.recorded.recordable import holds_hooks
 from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, attempts_at_step

@@ -16,7 +16,8 @@ from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status
 from torchdismech.integrate import SteppingMethod
 from torchdismech.integrate.chunks import chunk_size
-from torchdismech.integrate.recorded.recording import has_own_terms, records_eager_steps, unrecorded
+from torchdismech.integrate.recorded.recordable import has_own_terms, why_steps_unrecorded
+from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.io.scene import Scene
 from torchdismech.io.schema.contact import Bounded, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.model import Model
@@ -161,7 +162,7 @@ def _terms(model: Model) -> str:
 
 def _recording(model: Model) -> str:
     """Return how steps are handed to a GPU."""
-    if reason := unrecorded(model):
+    if reason := why_steps_unrecorded(model):
         return f"call by call, because of {reason}"
     return f"recorded as CUDA graphs{'' if has_own_terms(model) else ' where they are compiled'}"
 

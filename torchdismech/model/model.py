@@ -85,9 +85,9 @@ class Model(SavedModel):
         far were. It goes by the number of evaluations, of robots and of springs, not by a clock, so the same calls
         compile at the same step; what is compiled agrees with what is eager up to rounding. Copies of a model count
         anew. Eager steps of the library's own code are recorded: on a GPU as CUDA graphs, unless
-        `integrate.recorded.recording.unrecorded` says why not; on a CPU as tapes, with every bit the same, where few
-        robots are stepped at a time. That is as fast as compiled steps or faster, so "auto" compiles only what is not
-        recorded (docs/speed.md). On a GPU compiled steps are recorded, too.
+        `integrate.recorded.recordable.why_steps_unrecorded` says why not; on a CPU as tapes, with every bit the same,
+        where few robots are stepped at a time. That is as fast as compiled steps or faster, so "auto" compiles only
+        what is not recorded (docs/speed.md). On a GPU compiled steps are recorded, too.
     self_contacts : how parts of the robot touch each other; without any they pass through each other.
 
     Attributes

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import is_
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
-from torchdismech.forces.base import Force
-from torchdismech.fused import is_own
-from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.recorded.declared import PLAIN, declares_records, hooked, is_foreign, settings, unseen
-from torchdismech.magnetics.uniform import Timed
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.declared import PLAIN, hooked, is_foreign, settings
+from torchdismech.integrate.recorded.recordable import (
+    changing_forces,
+    child_modules,
+    declared,
+    is_recordable_force,
+    modules_below,
+)
 from torchdismech.model import Model
 from torchdismech.model.mechanics import StepStart
 from torchdismech.robot.state import Control
 from torchdismech.snapshot import Snapshot, own_tensors
-from torchdismech.values import Place, Values, every_module, tensor_at, tensors_of
+from torchdismech.values import Place, Values, tensor_at, tensors_of
 
-__all__ = ["StepKind", "calls_others", "declared", "holds_hooks", "modules_below", "odd", "varying"]
+__all__ = ["StepKind"]
 
 A_STEP = 3  # iterations of a step that counts for one: as many as smooth steps take
 
@@ -54,7 +57,7 @@ class StepKind:
 
     def __init__(self, problem: StepProblem, wait: int):
         self.wait, self.plane = wait, problem.plane
-        self.all_forces = problem.model.device.type == "cpu" and all(map(_is_held, problem.model.forces))
+        self.all_forces = problem.model.device.type == "cpu" and all(map(is_recordable_force, problem.model.forces))
         self._modules = list(modules_below(self._roots(problem.model)))
         looked_at = {*map(id, self._modules)}
         said = (module for module in modules_below(declared(problem.model)) if id(module) in looked_at)
@@ -66,6 +69,7 @@ class StepKind:
         self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
         places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
         self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
+        # of each tensor in `_tensors`: whether it is a constant that recordings know by its address, or else movable
         held = [True] * sum(len(own) for own in own_tensors(problem.model))
         for module, names in zip(self._modules, movable, strict=True):
             held += [name not in names for own in own_tensors(module) for name in own]
@@ -151,14 +155,14 @@ class StepKind:
         found: list[Any] = [model.self_contacts, *self._roots(model)]
         for module in self._modules:
             if module._modules:  # most have none in them
-                found += _children(module)
+                found += child_modules(module)
         for module in self.of_users:
             found += settings(module)
         return found
 
     def _roots(self, model: Model) -> list[nn.Module]:
         """Return the modules that the equations read, besides the model itself; others are in them."""
-        forces = model.forces if self.all_forces else varying(model)
+        forces = model.forces if self.all_forces else changing_forces(model)
         return [model.body, *model.terms, model.mechanics.layout, model.frames, *forces]
 
     def _tensors(self, model: Model) -> list[Tensor | None]:
@@ -208,71 +212,9 @@ def _shaped(tensors: Iterable[Tensor]) -> list[tuple]:
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
-def odd(method: Method) -> bool:
-    """Return whether a method is one that no recording holds.
-
-    It holds more than its scheme and plain numbers, which no recording would see change, or has ways to search of its
-    user's, the first of which a recording would replay ever after.
-    """
-    plain = all(isinstance(value, PLAIN) for name, value in vars(method).items() if name != "scheme")
-    return not (plain and _of_library(type(method).attempts))
-
-
 def _plain(owner: Any) -> list[tuple[str, Any]]:
     """Return the plain numbers among an object's attributes, with their names."""
     return [(name, value) for name, value in vars(owner).items() if isinstance(value, PLAIN)]
-
-
-def varying(model: Model) -> list[Force]:
-    """Return the external forces that change within a step."""
-    return [force for force in model.forces if force.varies]
-
-
-def declared(model: Model) -> list[nn.Module]:
-    """Return the users' forces, and on a CPU their elastic laws, which say `records`.
-
-    On a GPU forces that do not change within a step are not recorded, and elastic terms of users' are as torch.compile
-    makes them.
-    """
-    on_cpu = model.device.type == "cpu"
-    terms = (module for term in model.terms for module in term.modules())
-    owners = [*model.forces, *terms] if on_cpu else varying(model)
-    return [owner for owner in owners if declares_records(owner)]
-
-
-def holds_hooks(model: Model) -> bool:
-    """Return whether all that users wrote in a model says `records`: then none of it is called between two steps."""
-    if not model.has_user_hooks:
-        return True
-    said = {id(module) for owner in declared(model) for module in owner.modules()}
-    return all(id(module) in said or not _is_of_user(module) for module in every_module(model))
-
-
-def _is_of_user(module: nn.Module) -> bool:
-    """Return whether a module, apart from those in it, is of a class of a user's, or calls such code."""
-    whose = parametrize.type_before_parametrizations(module).__module__.partition(".")[0]
-    return whose not in ("torch", "torchdismech") or getattr(module, "runs_users_code", False)
-
-
-def calls_others(module: nn.Module) -> bool:
-    """Return whether a module holds a function that is not the library's, or another object that can be called.
-
-    A function of time for a magnetic field is none: it is called before the step.
-    """
-    if isinstance(module, Timed):
-        return False
-    return any(callable(value) and not _of_library(value) for value in vars(module).values())
-
-
-def _of_library(value: Any) -> bool:
-    return str(getattr(value, "__module__", "")).partition(".")[0] == "torchdismech"
-
-
-def _is_held(force: Force) -> bool:
-    """Return whether recordings hold a force: one of the library's, with nothing of a user's in it, or that says so."""
-    if declares_records(force):
-        return unseen(modules_below([force])) is None
-    return all(is_own(module) and not calls_others(module) for module in force.modules())
 
 
 def _load(problem: StepProblem) -> Tensor:
@@ -281,20 +223,3 @@ def _load(problem: StepProblem) -> Tensor:
     start = StepStart(state, control, [], mechanics.held_force(state, control))
     assert problem.elapsed is not None
     return mechanics.constant_load(start, state.time + problem.elapsed)
-
-
-def modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:
-    """Yield modules and those in them, each once."""
-    seen: set[int] = set()
-    waiting = roots[::-1]
-    while waiting:
-        module = waiting.pop()
-        if id(module) not in seen:
-            seen.add(id(module))
-            yield module
-            waiting += _children(module)[::-1]
-
-
-def _children(module: nn.Module) -> list[nn.Module]:
-    """Return the modules in a module; what makes its trained tensors is none of them."""
-    return [child for name, child in module._modules.items() if child is not None and name != "parametrizations"]

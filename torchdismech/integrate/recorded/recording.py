@@ -32,27 +32,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.contact import Mesh
 from torchdismech.errors import InputError, warn
-from torchdismech.fused import fits, is_own, watched
+from torchdismech.fused import fits, watched
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.recorded.declared import is_foreign, unseen
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
-from torchdismech.integrate.recorded.kinds import StepKind, calls_others, declared, modules_below, odd, varying
+from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.recordable import (
+    all_own,
+    declared,
+    has_own_terms,
+    is_recordable_method,
+    why_evaluations_unrecorded,
+    why_steps_unrecorded,
+)
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.model import Model
 from torchdismech.native.graphs import Unrecordable
-from torchdismech.solve import linear
-from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.values import evaluated, every_module
 
 __all__ = [
-    "has_own_terms",
     "kind_of",
     "recording_of",
     "records_eager_steps",
     "records_whole_steps",
-    "unrecorded",
     "warn_of_memory",
 ]
 
@@ -90,7 +92,7 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
         if kind.unrecorded_steps < kind.wait or kind.refused or torch.is_inference_mode_enabled():
             return None
         try:
-            whole = unrecorded(problem.model) is None
+            whole = why_steps_unrecorded(problem.model) is None
             kind.recording = RecordedStep(kind, problem) if whole else RecordedEvaluations(kind, problem)
         except Unrecordable as error:
             if problem.state.q.is_cuda:
@@ -154,7 +156,7 @@ def records_whole_steps(model: Model, method: Method) -> bool:
     if model.device.type != "cpu" or model.compilation.runs_compiled(1, model.nodes):
         return False
     with torch.no_grad(), evaluated(every_module(model)).in_place():
-        return _all_own(model) and _recordable(model, method) and unrecorded(model) is None
+        return all_own(model) and _recordable(model, method) and why_steps_unrecorded(model) is None
 
 
 def _steps_before(problem: StepProblem) -> int | None:
@@ -171,8 +173,8 @@ def _steps_before(problem: StepProblem) -> int | None:
 
 def _recordable(model: Model, method: Method) -> bool:
     whole_steps_alone = model.device.type != "cpu"
-    why_not = unrecorded(model) if whole_steps_alone else _unrecorded_evaluations(model)
-    return method.scheme.inertial and not odd(method) and why_not is None
+    why_not = why_steps_unrecorded(model) if whole_steps_alone else why_evaluations_unrecorded(model)
+    return method.scheme.inertial and is_recordable_method(method) and why_not is None
 
 
 def _compiled_on_a_gpu(model: Model, q: Tensor) -> bool:
@@ -185,52 +187,7 @@ def _eager_on_a_gpu(model: Model, q: Tensor) -> bool:
     return q.is_cuda and not model.compilation.runs_compiled(q.shape[0], q) and has_own_terms(model)
 
 
-def has_own_terms(model: Model) -> bool:
-    """Return whether all elastic terms are the library's own."""
-    return all(is_own(module) for term in model.terms for module in term.modules())
-
-
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
     """Return whether steps of robots with q (B, n) are eager on a CPU, of code that is recorded, and not too large."""
     eager = q.device.type == "cpu" and q.numel() <= MAX_NUMBERS and not model.compilation.runs_compiled(q.shape[0], q)
-    return eager and _all_own(model)
-
-
-def _all_own(model: Model) -> bool:
-    """Return whether all that varies within a step is the library's own code, or says that recordings may hold it."""
-    owners = (*model.terms, *varying(model))
-    own = all(is_own(module) for owner in owners for module in owner.modules() if not is_foreign(module))
-    return own and all(unseen(modules_below([owner])) is None for owner in owners)
-
-
-def unrecorded(model: Model) -> str | None:
-    """Return why no recording can hold a whole step of these robots with inertia; None where one can."""
-    contact = model.contact
-    if len(contact.self_contacts) or contact.constrained:
-        return "contact of parts of a robot, or by Complementarity"
-    if why := _unrecorded_evaluations(model):
-        return why
-    if model.device.type != "cpu" and (why := _unrecorded_on_a_gpu(model)):
-        return why
-    direct = model.solvers.name == "auto" or issubclass(linear.SOLVERS[model.solvers.name], DirectSolver)
-    return None if direct else f"the solver {model.solvers.name}, which reads numbers"
-
-
-def _unrecorded_evaluations(model: Model) -> str | None:
-    """Return why no recording can hold what these robots' steps evaluate; None where one can."""
-    modules = (module for force in varying(model) for module in force.modules())
-    if any(calls_others(module) for module in modules if not is_foreign(module)):
-        return "forces that call a function of the user's"
-    if model.device.type == "cpu":
-        return None  # a tape keeps what autograd does like all else
-    terms = model.mechanics.uncompiled_terms()
-    return f"derivatives by autograd ({', '.join(terms)})" if terms else None
-
-
-def _unrecorded_on_a_gpu(model: Model) -> str | None:
-    """Return which force no CUDA graph can hold; None where one can hold all. A tape that meets one is given up."""
-    for force in varying(model):
-        if why := unseen(modules_below([force])):
-            return why
-    meshes = [obstacle.name for obstacle in model.obstacles if isinstance(obstacle.shape, Mesh)]
-    return f"the mesh of {meshes[0]!r}, whose search of the nearest triangle reads numbers" if meshes else None
+    return eager and all_own(model)

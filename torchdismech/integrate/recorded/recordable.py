@@ -1,0 +1,158 @@
+"""Which models and methods recordings can hold, by what they are made of; `recording.py` says when steps are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from torchdismech.contact import Mesh
+from torchdismech.forces.base import Force
+from torchdismech.fused import is_own
+from torchdismech.integrate.problem import Method
+from torchdismech.integrate.recorded.declared import PLAIN, declares_records, is_foreign, unseen
+from torchdismech.magnetics.uniform import Timed
+from torchdismech.model import Model
+from torchdismech.solve import linear
+from torchdismech.solve.linear.base import DirectSolver
+from torchdismech.values import every_module
+
+__all__ = [
+    "all_own",
+    "changing_forces",
+    "child_modules",
+    "declared",
+    "has_own_terms",
+    "holds_hooks",
+    "is_recordable_force",
+    "is_recordable_method",
+    "modules_below",
+    "why_evaluations_unrecorded",
+    "why_steps_unrecorded",
+]
+
+
+def why_steps_unrecorded(model: Model) -> str | None:
+    """Return why no recording can hold a whole step of these robots with inertia; None where one can."""
+    contact = model.contact
+    if len(contact.self_contacts) or contact.constrained:
+        return "contact of parts of a robot, or by Complementarity"
+    if why := why_evaluations_unrecorded(model):
+        return why
+    if model.device.type != "cpu" and (why := _why_unrecorded_on_a_gpu(model)):
+        return why
+    direct = model.solvers.name == "auto" or issubclass(linear.SOLVERS[model.solvers.name], DirectSolver)
+    return None if direct else f"the solver {model.solvers.name}, which reads numbers"
+
+
+def why_evaluations_unrecorded(model: Model) -> str | None:
+    """Return why no recording can hold what these robots' steps evaluate; None where one can."""
+    modules = (module for force in changing_forces(model) for module in force.modules())
+    if any(_calls_others(module) for module in modules if not is_foreign(module)):
+        return "forces that call a function of the user's"
+    if model.device.type == "cpu":
+        return None  # a tape keeps what autograd does like all else
+    terms = model.mechanics.uncompiled_terms()
+    return f"derivatives by autograd ({', '.join(terms)})" if terms else None
+
+
+def _why_unrecorded_on_a_gpu(model: Model) -> str | None:
+    """Return which force no CUDA graph can hold; None where one can hold all. A tape that meets one is given up."""
+    for force in changing_forces(model):
+        if why := unseen(modules_below([force])):
+            return why
+    meshes = [obstacle.name for obstacle in model.obstacles if isinstance(obstacle.shape, Mesh)]
+    return f"the mesh of {meshes[0]!r}, whose search of the nearest triangle reads numbers" if meshes else None
+
+
+def is_recordable_method(method: Method) -> bool:
+    """Return whether recordings can hold steps by a method.
+
+    They cannot if it holds more than its scheme and plain numbers, which no recording would see change, or has attempts
+    of its user's, the first of which a recording would replay ever after.
+    """
+    plain = all(isinstance(value, PLAIN) for name, value in vars(method).items() if name != "scheme")
+    return plain and _of_library(type(method).attempts)
+
+
+def is_recordable_force(force: Force) -> bool:
+    """Return whether recordings hold a force: one of the library's, with nothing of a user's in it, or that says so."""
+    if declares_records(force):
+        return unseen(modules_below([force])) is None
+    return all(is_own(module) and not _calls_others(module) for module in force.modules())
+
+
+def all_own(model: Model) -> bool:
+    """Return whether all that varies within a step is the library's own code, or says that recordings may hold it."""
+    owners = (*model.terms, *changing_forces(model))
+    own = all(is_own(module) for owner in owners for module in owner.modules() if not is_foreign(module))
+    return own and all(unseen(modules_below([owner])) is None for owner in owners)
+
+
+def has_own_terms(model: Model) -> bool:
+    """Return whether all elastic terms are the library's own."""
+    return all(is_own(module) for term in model.terms for module in term.modules())
+
+
+def changing_forces(model: Model) -> list[Force]:
+    """Return the external forces that change within a step."""
+    return [force for force in model.forces if force.varies]
+
+
+def declared(model: Model) -> list[nn.Module]:
+    """Return the users' forces, and on a CPU their elastic laws, which say `records`.
+
+    On a GPU forces that do not change within a step are not recorded, and elastic terms of users' are as torch.compile
+    makes them.
+    """
+    on_cpu = model.device.type == "cpu"
+    terms = (module for term in model.terms for module in term.modules())
+    owners = [*model.forces, *terms] if on_cpu else changing_forces(model)
+    return [owner for owner in owners if declares_records(owner)]
+
+
+def holds_hooks(model: Model) -> bool:
+    """Return whether all that users wrote in a model says `records`: then none of it is called between two steps."""
+    if not model.has_user_hooks:
+        return True
+    said = {id(module) for owner in declared(model) for module in owner.modules()}
+    return all(id(module) in said or not _is_of_user(module) for module in every_module(model))
+
+
+def _is_of_user(module: nn.Module) -> bool:
+    """Return whether a module, apart from those in it, is of a class of a user's, or calls such code."""
+    whose = parametrize.type_before_parametrizations(module).__module__.partition(".")[0]
+    return whose not in ("torch", "torchdismech") or getattr(module, "runs_users_code", False)
+
+
+def _calls_others(module: nn.Module) -> bool:
+    """Return whether a module holds a function that is not the library's, or another object that can be called.
+
+    A function of time for a magnetic field is none: it is called before the step.
+    """
+    if isinstance(module, Timed):
+        return False
+    return any(callable(value) and not _of_library(value) for value in vars(module).values())
+
+
+def _of_library(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).partition(".")[0] == "torchdismech"
+
+
+def modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:
+    """Yield modules and those in them, each once."""
+    seen: set[int] = set()
+    waiting = roots[::-1]
+    while waiting:
+        module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield module
+            waiting += child_modules(module)[::-1]
+
+
+def child_modules(module: nn.Module) -> list[nn.Module]:
+    """Return the modules in a module; what makes its trained tensors is none of them."""
+    return [child for name, child in module._modules.items() if child is not None and name != "parametrizations"]
