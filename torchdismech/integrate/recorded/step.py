@@ -4,6 +4,9 @@ It is three recordings: the set-up (what stays fixed in the step, first iterate)
 next matrix or without), and the end (the state after the step). After each round the host reads five flags, on a GPU
 the only wait. A round in which some row is not improved leaves everything as it was; from there the search goes on
 without recordings, on the same memory. All of that is on the current stream: steps of a model belong to one.
+
+Of several steps each hands on to the next where it has led, by one more recording. On a CPU compiled code takes them,
+from a table of the calls of all these recordings (`native/steps.py`), until one of them is for Python.
 """
 
 from __future__ import annotations
@@ -86,6 +89,8 @@ class RecordedStep:
 
     Attributes
     ----------
+    equations, scale, options : of the step that was set up last; see `StepEquations`, `StepInfo` and `NewtonOptions`.
+    at : how far its search is.
     values : the static buffers in the places of the model's tensors.
     mechanics : what the recordings evaluate: without the external forces that are given as their sum, if they are.
     pool : where what the recordings make on the way lives.
@@ -108,7 +113,8 @@ class RecordedStep:
             self._round = recorded(self._round_with_matrix, device, pool)
             self._last_round = recorded(self._round_without_matrix, device, pool)
             self._end = recorded(self._state_after, device, pool)
-        self._ended: tuple[State, StepInfo] | None = None
+        # what the recording of the end writes, once it was replayed; and how the steps before the present one went
+        self._outcome: tuple[State, StepInfo] | None = None
         self._went: SeveralSteps | None = None
 
     def start(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
@@ -141,14 +147,14 @@ class RecordedStep:
         if keeper is not None:
             keeper.keep(0, after, info)
         self._hand_on(after, info)
-        in_turn, number = self._in_turn(controls, keeper), 1
+        table, number = self._table(controls, keeper), 1
         while number < len(controls):
             ended = Ended.UNEXPECTED
-            if in_turn is not None:
-                number, ended = in_turn.taken(number, len(controls))
+            if table is not None:
+                number, ended = table.taken(number, len(controls))
                 if keeper is not None:
                     keeper.count(number)
-            after, info = self._taken_on(ended, controls, number, divisible)
+            after, info = self._step_after_table(ended, controls, number, divisible)
             if ended is Ended.ALL_TAKEN:
                 break
             if unless_failed and self._failed(info):
@@ -159,12 +165,12 @@ class RecordedStep:
             number += 1
         return after, replaced(went, count=len(controls))
 
-    def _taken_on(
+    def _step_after_table(
         self, ended: Ended, controls: Sequence[Control], number: int, divisible: bool
     ) -> tuple[State, StepInfo]:
-        """Return the states after the step at which compiled code has ended, or after the last, and how it went.
+        """Return the states after the step at which a table of steps has ended, or after the last, and how it went.
 
-        UNEXPECTED is also what there is no table for: a step that is taken from its set-up on.
+        UNEXPECTED stands for steps without a table, too: the step is taken from its set-up on.
         """
         if ended is Ended.UNEXPECTED:
             if controls[number] is not controls[number - 1]:
@@ -173,18 +179,18 @@ class RecordedStep:
             return self.taken(divisible)
         if ended is Ended.SEARCH or (ended is Ended.CHECK and self._suspects()):
             with self.values.in_place():
-                return self.finished(divisible)
-        assert self._ended is not None
-        return self._ended
+                return self.finished_eagerly(divisible)
+        assert self._outcome is not None
+        return self._outcome
 
     def _suspects(self) -> bool:
         """Return whether something may have been passed through in the step that ended last."""
         suspect = self._end.outputs[2]
         return suspect is not None and bool(suspect)
 
-    def _in_turn(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepsInTurn | None:
-        """Return what takes steps with these controls without Python; None where something in them is for Python."""
-        if self._ended is None or len(controls) < WORTH_A_TABLE:
+    def _table(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepsInTurn | None:
+        """Return a table of steps with these controls; None where it does not pay or something in it is for Python."""
+        if self._outcome is None or len(controls) < WORTH_A_TABLE:
             return None
         tapes = (self._setup, self._round, self._last_round, self._end, self._handing_on)
         parts = [tape.table for tape in tapes if isinstance(tape, Tape)]
@@ -200,21 +206,21 @@ class RecordedStep:
             if any(control is not controls[0] for control in controls):
                 for own, each in zip(self._static.control_tensors(), _by_field(controls), strict=True):
                     given.add("copy", own, EachStep.of(each))
-            for found, places in () if keeper is None else keeper.destinations(*self._ended):
+            for found, places in () if keeper is None else keeper.destinations(*self._outcome):
                 kept.add("copy", EachStep.along(places), found)
             return StepsInTurn(calls, given, kept, checks)
         except (Untabled, Unavailable):
             return None
 
     def taken(self, divisible: bool) -> tuple[State, StepInfo]:
-        """Return the states after the step that was set up, and how it went; what is not recorded runs as without.
+        """Return the states after the step that was set up, and how it went; without recordings where these end.
 
         They stand where the next step writes. `divisible`: see `StepProblem`.
         """
         if self.search() and (ended := self.end()) is not None:
             return ended
         with self.values.in_place():
-            return self.finished(divisible)
+            return self.finished_eagerly(divisible)
 
     def search(self) -> bool:
         """Take rounds of Newton's method; return whether all rows that run have converged."""
@@ -231,18 +237,18 @@ class RecordedStep:
     def end(self) -> tuple[State, StepInfo] | None:
         """Return the state after the step and how it went, where the search ended well.
 
-        None where something may have been passed through: that is for `finished` to find out.
+        None where something may have been passed through: that is for `finished_eagerly` to find out.
         """
         after, status, suspect, contact = self._end.replay()
         if suspect is not None and bool(suspect):
             return None
-        if self._ended is None:  # all of it stands where each step writes it anew
+        if self._outcome is None:  # all of it stands where each step writes it anew
             at = self.at
             root = Root(at.x, at.status, at.iterations, at.norm, at.noise)
-            self._ended = after, StepInfo.of(root, status, self.scale, contact)
-        return self._ended
+            self._outcome = after, StepInfo.of(root, status, self.scale, contact)
+        return self._outcome
 
-    def finished(self, divisible: bool) -> tuple[State, StepInfo]:
+    def finished_eagerly(self, divisible: bool) -> tuple[State, StepInfo]:
         """Return the state after the step and how it went, searched for without recordings from where they got to.
 
         `divisible` is that of the step, not of the one that was recorded: both have the same first way to search.
@@ -261,7 +267,7 @@ class RecordedStep:
         searched = RecordedEquations(equations, lambda _: without_trials)
         options = newton_options(problem, searched, self.options.weight, tolerance)
         root = further_attempts(searched, root, others, options, problem.running)
-        if (ended := self._ended_at(root, scale)) is not None:
+        if (ended := self._end_of(root, scale)) is not None:
             return ended
         q = equations.full(root.x)
         info = step_info(equations, root, q, scale, problem.running)
@@ -269,7 +275,7 @@ class RecordedStep:
         info = dataclasses.replace(info, status=self._status(info.status))
         return after, info
 
-    def _ended_at(self, root: Root, scale: Tensor) -> tuple[State, StepInfo] | None:
+    def _end_of(self, root: Root, scale: Tensor) -> tuple[State, StepInfo] | None:
         """Return what `end` does for a root that was searched for elsewhere; None where some row has none, too."""
         if not bool((root.status == int(Status.CONVERGED)).all()):
             return None
@@ -284,54 +290,57 @@ class RecordedStep:
 
     def _hand_on(self, after: State, info: StepInfo) -> None:
         """Give the next step what a step led to, and count that among those before it."""
-        if self._ended_well(info):
+        if self._made_by_all(info):
             self._handing_on.replay()
         else:
-            self._count(after, info)
+            self._write_next(after, info)
 
-    def _ended_well(self, info: StepInfo) -> bool:
+    def _made_by_all(self, info: StepInfo) -> bool:
         """Return whether a step was ended by the recording of its end, and all robots made it.
 
         Robots whose state was not finite did not, and nothing was searched for them.
         """
-        return self._ended is not None and info is self._ended[1] and self._statuses.tobytes() == self._all_converged
+        by_recording = self._outcome is not None and info is self._outcome[1]
+        return by_recording and self._statuses.tobytes() == self._all_converged
 
     @cached_property
     def _statuses(self) -> np.ndarray:
         """The status of the robots, where the recording of the end writes it: a look takes half a call of torch."""
-        assert self._ended is not None
-        return self._ended[1].status.numpy()
+        assert self._outcome is not None
+        return self._outcome[1].status.numpy()
 
     @cached_property
     def _all_converged(self) -> bytes:
         return bytes(self._statuses.nbytes)  # of zeros
 
     def _failed(self, info: StepInfo) -> bool:
-        return not (self._ended_well(info) or bool(info.converged.all()))
+        return not (self._made_by_all(info) or bool(info.converged.all()))
 
     @cached_property
     @_lasting()
     def _handing_on(self) -> Recording[None] | Tape[None]:
         """What `_hand_on` does of a step that the recording of its end has ended."""
-        assert self._ended is not None
-        written = self._written_by_hand_on()
+        assert self._outcome is not None
+        written = self._next_inputs_and_counts()
         before = [tensor.clone() for tensor in written]
-        recording = recorded(partial(self._count, *self._ended), self._running.device, None)  # it hands some steps on
+        # to record it is to run it, so what it writes is put back
+        recording = recorded(partial(self._write_next, *self._outcome), self._running.device, None)
         for own, tensor in zip(written, before, strict=True):
             own.copy_(tensor)
         return recording
 
-    def _count(self, after: State, info: StepInfo) -> None:
+    def _write_next(self, after: State, info: StepInfo) -> None:
+        """Write what the next step begins with, and add this one to those that have gone."""
         assert self._went is not None
         problem = self._problem
         added = self._went.followed_by(info, problem.running)
-        given = self._written_by_hand_on()
+        given = self._next_inputs_and_counts()
         new = (*after.fields(), problem.running & info.converged, *added.tensors())
         for own, tensor in zip(given, new, strict=True):
             own.copy_(tensor)
 
-    def _written_by_hand_on(self) -> list[Tensor]:
-        """Return what `_count` writes: what the next step is given, and how all before it went."""
+    def _next_inputs_and_counts(self) -> list[Tensor]:
+        """Return the static tensors that `_write_next` writes: what a step begins with, and how all before it went."""
         assert self._went is not None
         return [*self._problem.state.fields(), self._problem.running, *self._went.tensors()]
 
@@ -373,12 +382,12 @@ class RecordedStep:
         return equations, scale, options, _apart(begun(equations, x, options, running)), running
 
     def _round_with_matrix(self) -> Tensor:
-        return self._taken(with_matrix=True)
+        return self._take_round(with_matrix=True)
 
     def _round_without_matrix(self) -> Tensor:
-        return self._taken(with_matrix=False)
+        return self._take_round(with_matrix=False)
 
-    def _taken(self, with_matrix: bool) -> Tensor:
+    def _take_round(self, with_matrix: bool) -> Tensor:
         """Take a round if it suits all rows, and without a matrix is the last; return its flags."""
         new, flags = plain_round(self.equations, self.at, self.options, with_matrix)
         good = ~flags[0] if with_matrix else ~(flags[0] | flags[2])
