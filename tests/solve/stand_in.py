@@ -44,12 +44,12 @@ class _Recorder(TorchDispatchMode):
 
 @dataclass
 class RecordedCalls:
-    """What `native.graphs.Recording` is, with the number of its replays."""
+    """What `native.graphs.Graph` is, with the number of its replays."""
 
     calls: list[tuple]
     outputs: Any
     count: int = field(default=0)
-    reads: ClassVar[None] = None  # as of `Recording`
+    reads: ClassVar[None] = None  # as of `Graph`
 
     def replay(self) -> Any:
         """Run the operations again; write what they make to where the recorded ones did."""

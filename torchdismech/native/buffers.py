@@ -37,7 +37,7 @@ class StaticBuffers:
         self.read_by(None)
 
     def read_by(self, reads: frozenset[int] | None) -> None:
-        """Write only the buffers from now on that a recording reads (`Recording.reads`, `Tape.reads`); None: all."""
+        """Write only the buffers from now on that a recording reads (`Tape.reads`); None: all."""
         begins = [tensor.untyped_storage().data_ptr() for tensor in self.tensors]
         self.places = [k for k, begin in enumerate(begins) if reads is None or begin in reads]
         self._of_dtype: dict[torch.dtype, list[int]] = {}

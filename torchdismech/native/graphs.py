@@ -13,7 +13,7 @@ from torchdismech.errors import InputError
 from torchdismech.native.pool import Pool
 from torchdismech.native.tape import NumbersRead, Tape, recorded_on_tape
 
-__all__ = ["Recording", "Unrecordable", "memory_pool", "recorded"]
+__all__ = ["Graph", "Recording", "Unrecordable", "memory_pool", "recorded"]
 
 # Runs before a recording: the first compiles kernels, copies tables to the device and sizes workspaces, none of which a
 # graph can hold; one more finds all of that done.
@@ -27,8 +27,8 @@ class Unrecordable(InputError):
 
 
 @dataclass(frozen=True)
-class Recording(Generic[T]):
-    """The launches of a function, and the tensors that it made and returned, which every replay writes anew."""
+class Graph(Generic[T]):
+    """The launches of a function on a GPU, and the tensors that it made and returned, which each replay writes anew."""
 
     graph: torch.cuda.CUDAGraph
     outputs: T
@@ -40,6 +40,9 @@ class Recording(Generic[T]):
         return self.outputs
 
 
+Recording = Graph[T] | Tape[T]
+
+
 def memory_pool(device: torch.device) -> Any:
     """Return memory for recordings that are replayed one after the other.
 
@@ -48,7 +51,7 @@ def memory_pool(device: torch.device) -> Any:
     return torch.cuda.graph_pool_handle() if device.type == "cuda" else Pool()
 
 
-def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Recording[T] | Tape[T]:
+def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Recording[T]:
     """Return the launches of a function on a GPU, its operations on a CPU, after some runs of it.
 
     A replay runs the same on the same memory. So the function may depend on the numbers of tensors that stay where they
@@ -92,7 +95,7 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
                 "numbers on the host (item, nonzero, if), nor copy between host and device; a class of yours that does "
                 "leaves `records` out"
             ) from error
-    return Recording(graph, outputs)
+    return Graph(graph, outputs)
 
 
 @contextmanager

@@ -31,7 +31,12 @@ CODES = (
 CODE = {name: k for k, name in enumerate(CODES)}
 TYPES = {torch.float64: 0, torch.float32: 1, torch.int64: 2, torch.bool: 3}
 REALS = (torch.float64, torch.float32)
-DIMS = 4
+# The numbers of a row, as in `Row` of strided.cpp: code, type, made, along and places; the sizes of `DIMS` dimensions;
+# and of each operand, the one that is written first, the address and the strides in bytes.
+DIMS, OPERANDS = 4, 4
+HEAD, OPERAND = 5 + DIMS, 1 + DIMS
+ROW = HEAD + OPERANDS * OPERAND
+ADDRESSES = [HEAD + operand * OPERAND for operand in range(OPERANDS)]
 FEW_ADDENDS = 3  # numbers that torch adds one after the other, however they lie
 SHORT = 8  # numbers of a line that is not worth beginning
 
@@ -43,6 +48,8 @@ COMPARISONS = ("eq", "ne", "lt", "le")
 TURNED = {"gt": "lt", "ge": "le"}  # comparisons that are others of what is exchanged
 LOGIC = {"bitwise_and": "and", "bitwise_or": "or", "logical_and": "and", "logical_or": "or"}
 OF_REALS = ("abs", "reciprocal", "div")
+# keywords of torch's operations that say where and how results stand, which is known from the results themselves
+NO_MATTER = ("out", "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")
 
 
 class Untabled(Exception):
@@ -54,7 +61,7 @@ class Rows:
 
     Attributes
     ----------
-    numbers : (rows, 29) what `strided.cpp` reads.
+    numbers : rows (ROW,), as `strided.cpp` reads them.
     kept : tensors that the rows read and made themselves; of others they know the addresses alone.
     """
 
@@ -104,9 +111,6 @@ def rows_of(func: OpOverload, args: tuple, kwargs: dict[str, Any], result: Any) 
     return rows
 
 
-NO_MATTER = ("out", "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")
-
-
 def carried_out(rows: Sequence[Rows]) -> CompiledCall:
     """Return the call that carries out rows, in turn.
 
@@ -131,12 +135,6 @@ def _refuse(done: int, table: np.ndarray) -> None:
 # ---- how rows are written ----------------------------------------------------------------------------------------
 
 
-ROW = 5 + DIMS + DIMS * (1 + DIMS)
-
-
-ADDRESSES = [5 + DIMS + operand * (1 + DIMS) for operand in range(DIMS)]  # where those of operands stand in a row
-
-
 @lru_cache(1024)
 def _row(name: str, layout: tuple[tuple[Sequence[int], Sequence[int], torch.dtype], ...], along: int, places: int):
     """Return the numbers of a row without addresses.
@@ -154,7 +152,7 @@ def _row(name: str, layout: tuple[tuple[Sequence[int], Sequence[int], torch.dtyp
     if name in ("scatter", "add_at"):  # steps along the index are those between places
         written = [along if by_index else step for step, by_index in zip(of_all[0], of_all[2], strict=True)]
     sizes, strides = _folded(shape, of_all, written)
-    operands = np.zeros((DIMS, 1 + DIMS), dtype=np.int64)
+    operands = np.zeros((OPERANDS, OPERAND), dtype=np.int64)
     operands[: len(strides), 1:] = strides
     return np.array([CODE[name], TYPES[kind], TYPES[made], along, places, *sizes, *operands.flat])
 

@@ -107,7 +107,7 @@ class RecordedStep:
         pool = self.pool
         self._static.give(inputs, dt)
         with self.values.in_place():
-            self._setup: Recording[Any] | Tape[Any] = recorded(self._set_up, device, pool)
+            self._setup: Recording[Any] = recorded(self._set_up, device, pool)
             made = self._setup.replay()
             self.equations, self.scale, self.options, self.at, self._running = made
             self._round = recorded(self._round_with_matrix, device, pool)
@@ -318,7 +318,7 @@ class RecordedStep:
 
     @cached_property
     @_lasting()
-    def _handing_on(self) -> Recording[None] | Tape[None]:
+    def _handing_on(self) -> Recording[None]:
         """What `_hand_on` does of a step that the recording of its end has ended."""
         assert self._outcome is not None
         written = self._next_inputs_and_counts()
