@@ -267,7 +267,7 @@ def test_steps_without_a_compiler(monkeypatch):
         return ImplicitEuler(1e-2).step(model, model.initial_state(BATCH))[0].q
 
     expected = run()
-    for module, name in ((fused, "recorded"), (functions, "recorded"), (functions, "library")):
+    for module, name in ((fused, "program_of"), (functions, "program_of"), (functions, "library")):
         monkeypatch.setattr(module, name, missing)
     # two solutions to the tolerance of 1e-8 N, of robots whose stiffness is some 1e3 N/m
     torch.testing.assert_close(run(), expected, rtol=0, atol=1e-9)
@@ -279,7 +279,7 @@ def test_code_that_does_not_compile_is_told(monkeypatch):
     def refused(*given):
         raise Unavailable("the C++ compiler fails")
 
-    monkeypatch.setattr(fused, "recorded", refused)
+    monkeypatch.setattr(fused, "program_of", refused)
     model = planar().finalize(compile=False)
     with pytest.warns(RuntimeWarning, match="stretch: torch evaluates it, which is slower: the C.. compiler fails"):
         evaluated(model)

@@ -11,7 +11,7 @@ import torch
 from tests.elastic.test_fused import BATCH, magnet, network, planar, shell
 from torchdismech import Control, InputError
 from torchdismech.elastic import fused as fused_terms
-from torchdismech.fused import Fused, differentiated, making, recorded
+from torchdismech.fused import Fused, differentiated, making, program_of
 from torchdismech.native import gpu
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -104,7 +104,7 @@ class TestInterpreted:
         """Find what the loop finds, where the last lanes are idle, too."""
         leaves = leaves_of(springs, robots, dtype)
         shapes = [tuple(leaf.shape) for leaf in leaves]
-        of = [recorded(lambda given: (everything(*given), [given[0]]), shapes, dtype, d) for d in ("cuda", "cpu")]
+        of = [program_of(lambda given: (everything(*given), [given[0]]), shapes, dtype, d) for d in ("cuda", "cpu")]
         assert_same(*[written(program, springs, robots, leaves) for program in of], dtype)
 
     @pytest.mark.parametrize("robot", [network, planar, magnet, shell, lambda: shell("midedge")])
@@ -115,14 +115,14 @@ class TestInterpreted:
         state = model.initial_state(batch=BATCH)
         q = (state.q + 1e-3 * random(*state.q.shape)).t().contiguous()
         constants = model.mechanics.term_constants(state, Control(), None)
-        on_cpu = fused_terms.recorded
-        monkeypatch.setattr(fused_terms, "recorded", lambda f, shapes, dtype, _: on_cpu(f, shapes, dtype, "cuda"))
+        on_cpu = fused_terms.program_of
+        monkeypatch.setattr(fused_terms, "program_of", lambda f, shapes, dtype, _: on_cpu(f, shapes, dtype, "cuda"))
         for k, (term, constant) in enumerate(zip(model.terms, constants, strict=False)):
             wanted = model.layout.elastic._wanted[k]
             kernels = fused_terms.FusedTerm(wanted).program(term, q, constant, asked)
             loops = model.layout.elastic._fused[k]
             with monkeypatch.context() as patch:
-                patch.setattr(fused_terms, "recorded", on_cpu)
+                patch.setattr(fused_terms, "program_of", on_cpu)
                 loops = loops.program(term, q, constant, asked)
             found, expected = (program.values(springs, BATCH, read) for program, springs, read in (kernels, loops))
             for one, other in zip(found, expected, strict=True):
@@ -133,7 +133,7 @@ class TestInterpreted:
 
     def test_other_sizes_are_refused(self):
         """Name what does not fit."""
-        program = recorded(lambda given: ([given[0] + given[1]], []), [(4, 1), (1, 3)], torch.float64, "cuda")
+        program = program_of(lambda given: ([given[0] + given[1]], []), [(4, 1), (1, 3)], torch.float64, "cuda")
         with pytest.raises(InputError, match="a constant of 4 springs does not fit 5"):
             written(program, 5, 3, [random(4, 1), random(1, 3)])
         with pytest.raises(InputError, match="a constant of 3 robots does not fit 2"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from torchdismech import InputError
-from torchdismech.fused import Fused, Unfusable, loop, making, recorded, values_of
+from torchdismech.fused import Fused, Unfusable, loop, making, program_of, values_of
 from torchdismech.fused import function as functions
 
 BATCHES = [1, 3, 8, 13]  # fewer robots than a vector has lanes, as many, and more
@@ -17,7 +17,7 @@ DTYPES = {torch.float64: 4e-16, torch.float32: 2.5e-7}  # two units in the last 
 def evaluated(function, leaves, springs, robots):
     """Return the values (springs, B) that the compiled function finds."""
     dtype = leaves[0].dtype
-    program = recorded(lambda given: (function(*given), []), [tuple(leaf.shape) for leaf in leaves], dtype)
+    program = program_of(lambda given: (function(*given), []), [tuple(leaf.shape) for leaf in leaves], dtype)
     count = len(function(*leaves))
     first, second = torch.full((count * springs, robots), torch.nan, dtype=dtype), torch.empty(0, robots, dtype=dtype)
     program.write(springs, [leaves[place] for place in program.places], first, second)
@@ -145,18 +145,18 @@ def test_threads_find_the_same(monkeypatch):
 def test_what_is_not_elementwise_is_refused(function, message):
     """Say what cannot be recorded."""
     with pytest.raises(Unfusable, match=message):
-        recorded(lambda given: (function(*given), []), [(4, 2)], torch.float64)
+        program_of(lambda given: (function(*given), []), [(4, 2)], torch.float64)
 
 
 def test_mistakes_are_told():
     """Let through what is wrong with a function itself, instead of leaving it to torch without a word."""
     with pytest.raises(AttributeError, match="NoneType"):
-        recorded(lambda given: ([None.gap], []), [(4, 2)], torch.float64)
+        program_of(lambda given: ([None.gap], []), [(4, 2)], torch.float64)
 
 
 def test_constants_that_do_not_fit_are_refused():
     """Read no memory beyond a tensor."""
-    program = recorded(lambda given: ([given[0] * given[1]], []), [(4, 2), (4, 2)], torch.float64)
+    program = program_of(lambda given: ([given[0] * given[1]], []), [(4, 2), (4, 2)], torch.float64)
     out, none = torch.empty(4, 2, dtype=torch.float64), torch.empty(0, 2, dtype=torch.float64)
     for wrong, what in ((random(3, 2), "3 springs does not fit 4"), (random(4, 3), "3 robots does not fit 2")):
         with pytest.raises(InputError, match=what):
@@ -234,11 +234,11 @@ def test_code_that_fails_is_told(monkeypatch):
 def test_types_do_not_share_programs():
     """Find numbers of the type that is asked for, also where the text of a program does not say it."""
     shapes = [(2, 3)]
-    made = [recorded(lambda given: ([given[0] * given[0]], []), shapes, dtype) for dtype in DTYPES]
+    made = [program_of(lambda given: ([given[0] * given[0]], []), shapes, dtype) for dtype in DTYPES]
     assert [program.dtype for program in made] == list(DTYPES)
 
 
 def test_constants_alone_are_no_program():
     """Leave to torch what reads no tensor: nothing says where it would be written."""
     with pytest.raises(Unfusable, match="reads no tensor"):
-        recorded(lambda given: ([torch.zeros_like(given[0])], []), [(2, 3)], torch.float64)
+        program_of(lambda given: ([torch.zeros_like(given[0])], []), [(2, 3)], torch.float64)

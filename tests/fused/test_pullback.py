@@ -20,7 +20,7 @@ from torchdismech import (
     trainable,
     unroll,
 )
-from torchdismech.fused import Fused, differentiated, pullback, recorded, values_of
+from torchdismech.fused import Fused, differentiated, program_of, pullback, values_of
 from torchdismech.integrate.gradients import gradient
 
 SPRINGS = 5
@@ -30,7 +30,7 @@ ROUNDING = 1e-14  # sums of some tens of products of numbers up to 10
 
 def by_loops(function, leaves, springs, robots):
     """Return the values (k springs, B) of a recorded function, which can be differentiated."""
-    program = recorded(lambda given: (function(*given), []), [tuple(leaf.shape) for leaf in leaves], leaves[0].dtype)
+    program = program_of(lambda given: (function(*given), []), [tuple(leaf.shape) for leaf in leaves], leaves[0].dtype)
     return values_of([(program, springs, [leaves[place] for place in program.places])], robots)[0]
 
 
@@ -127,7 +127,7 @@ def test_first_tensor_of_some_springs():
         return [x[row] * parts[0] * each, torch.sin(x[row]) + parts[1]]
 
     leaves = [a, b, c, rows]
-    program = recorded(lambda given: (function(*given), []), [tuple(leaf.shape) for leaf in leaves], a.dtype)
+    program = program_of(lambda given: (function(*given), []), [tuple(leaf.shape) for leaf in leaves], a.dtype)
     values, _ = values_of([(program, SPRINGS, [leaves[place] for place in program.places])], robots, [some])
     weights = random(*values.shape)
     found = torch.autograd.grad((values * weights).sum(), [a, b, c])
@@ -146,7 +146,7 @@ def test_first_tensor_of_some_springs():
 def test_second_list_is_not_differentiated():
     """Say of the second list that it does not depend on what requires gradients."""
     a = random(SPRINGS, 3).requires_grad_()
-    program = recorded(lambda given: ([given[0] ** 2], [given[0] ** 3]), [(SPRINGS, 3)], torch.float64)
+    program = program_of(lambda given: ([given[0] ** 2], [given[0] ** 3]), [(SPRINGS, 3)], torch.float64)
     first, second = values_of([(program, SPRINGS, [a])], 3)
     assert first.requires_grad and not second.requires_grad
 

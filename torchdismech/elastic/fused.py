@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import Leaf, Program, Unfusable, is_own, loops, recorded, warn_if_broken
+from torchdismech.fused import Leaf, Program, Unfusable, is_own, loops, program_of, warn_if_broken
 from torchdismech.native import Unavailable
 from torchdismech.robot.plane import Plane
 from torchdismech.values import Place, Values, every_module
@@ -172,7 +172,8 @@ def _recorded(
     if not all(map(is_own, modules)):
         return nothing
     try:
-        program = recorded(values_asked, [() if t is None else tuple(t.shape) for t in leaves], q.dtype, q.device.type)
+        shapes = [() if leaf is None else tuple(leaf.shape) for leaf in leaves]
+        program = program_of(values_asked, shapes, q.dtype, q.device.type)
     except Unfusable:
         return nothing
     except Unavailable as error:

@@ -2,7 +2,7 @@
 
 from torchdismech.fused.function import Fused, fits, is_own, loops, warn_if_broken
 from torchdismech.fused.loop import Loop
-from torchdismech.fused.making import recorded
+from torchdismech.fused.making import program_of
 from torchdismech.fused.program import Program, watched
 from torchdismech.fused.pullback import differentiated, is_differentiated, values_of
 from torchdismech.fused.symbols import Leaf, Unfusable
@@ -18,7 +18,7 @@ __all__ = [
     "is_differentiated",
     "is_own",
     "loops",
-    "recorded",
+    "program_of",
     "values_of",
     "warn_if_broken",
     "watched",

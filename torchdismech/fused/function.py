@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from torchdismech.errors import warn
-from torchdismech.fused.making import recorded
+from torchdismech.fused.making import program_of
 from torchdismech.fused.program import Program
 from torchdismech.fused.pullback import is_differentiated, values_of
 from torchdismech.native import Unavailable, library
@@ -99,7 +99,7 @@ class Fused:
                 return None  # torch finds a common one
             try:
                 shapes = [tuple(tensor.shape) for tensor in tensors]
-                program: Program | None = recorded(
+                program: Program | None = program_of(
                     lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype, device
                 )
                 if program and any(tensors[place].dtype != program.dtype for place in program.numbers):

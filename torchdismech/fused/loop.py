@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.fused.program import Program
 from torchdismech.fused.symbols import Record
-from torchdismech.native import in_threads, made
+from torchdismech.native import compiled_source, in_threads
 
 __all__ = ["Loop"]
 
@@ -37,7 +37,7 @@ class Loop(Program):
     device = "cpu"
 
     def __init__(self, record: Record, first: Sequence[int], second: int, dtype: torch.dtype, text: str):
-        code = made(text)
+        code = compiled_source(text)
         super().__init__(record, first, second, dtype)
         at = {place: k for k, place in enumerate(self.places)}
         self._plan = [

@@ -13,12 +13,12 @@ from torchdismech.fused.program import Program
 from torchdismech.fused.source import source
 from torchdismech.fused.symbols import Leaf, Record, Symbol, Unfusable
 
-__all__ = ["compiled", "recorded"]
+__all__ = ["compiled", "program_of"]
 
 _made: dict[tuple, Program] = {}  # of this process, by what they do: models of one kind share them
 
 
-def recorded(
+def program_of(
     function: Callable[[list[Leaf]], tuple[Sequence, Sequence]],
     shapes: Sequence[tuple[int, ...]],
     dtype: torch.dtype,
@@ -55,7 +55,7 @@ def compiled(
 
     Raises
     ------
-    Unavailable : as for `recorded`.
+    Unavailable : as for `program_of`.
     """
     text = (source if device == "cpu" else kernel_source)(record, first, second, dtype)
     key = device, dtype, text, tuple(record.inputs)

@@ -5,11 +5,11 @@ from torchdismech.native.compiled import (
     Library,
     Unavailable,
     address,
+    compiled_source,
     compiler,
     function_of,
     in_threads,
     library,
-    made,
 )
 from torchdismech.native.pool import Pool
 from torchdismech.native.taping import taped, taping
@@ -19,11 +19,11 @@ __all__ = [
     "Pool",
     "Unavailable",
     "address",
+    "compiled_source",
     "compiler",
     "function_of",
     "in_threads",
     "library",
-    "made",
     "taped",
     "taping",
     "unless_all",

@@ -29,7 +29,7 @@ from torchdismech.native import cache
 from torchdismech.native.taping import taped
 from torchdismech.system.telling import tell
 
-__all__ = ["Library", "Unavailable", "compiler", "function_of", "in_threads", "library", "made"]
+__all__ = ["Library", "Unavailable", "address", "compiled_source", "compiler", "function_of", "in_threads", "library"]
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))  # sources include them by name, generated ones too
@@ -111,8 +111,8 @@ def _compiled() -> Library:
     return Library(code, shown, code.band_vector_bytes())
 
 
-def made(text: str) -> ctypes.CDLL:
-    """Return generated code, from the cache or compiled.
+def compiled_source(text: str) -> ctypes.CDLL:
+    """Return the compiled code of a generated source, from the cache or compiled now.
 
     Raises
     ------
