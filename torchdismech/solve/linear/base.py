@@ -224,10 +224,9 @@ class DirectSolver(Solver):
     method may leave out those not wanted.
     """
 
-    # Cholesky has no use for both triangles, which take time and memory to find.
-
     @cached_property
     def _both_triangles(self) -> tuple[Pattern, IndexMap]:
+        """The pattern with both triangles; found when LU asks, as Cholesky has no use for it."""
         full, mirror = full_pattern(self.pattern)
         return full, IndexMap(mirror)
 

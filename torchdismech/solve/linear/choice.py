@@ -94,21 +94,30 @@ def choose(
         return MultifrontalSolver(pattern) if pattern.n > LONG_BAND and batch < FEW_ROBOTS else banded
     if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native()):
         return DenseSolver(pattern)
-    grown = isinstance(like, BandedSolver) and (on_cpu or like.pattern is not pattern)
-    if grown and banded.order.lower <= MUCH_WIDER * like.order.lower:  # type: ignore[union-attr]
+    has_grown = isinstance(like, BandedSolver) and (on_cpu or like.pattern is not pattern)
+    if has_grown and banded.order.lower <= MUCH_WIDER * like.order.lower:  # type: ignore[union-attr]
         return banded
-    if on_cpu:
-        time = _banded_time(banded, batch)
-        if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
-            return banded
-        if time <= _least_multifrontal_time(pattern):
-            return banded
+    return _faster_on_cpu(banded, batch, factorisations) if on_cpu else _faster_on_gpu(banded, batch)
+
+
+def _faster_on_cpu(banded: BandedSolver, batch: int, factorisations: float) -> Solver:
+    """Return a banded solver, or a multifrontal one of its pattern if that is likely to be faster on a CPU.
+
+    Fronts are analysed only where that may pay: if they can save enough, and if they are not slower even without fill.
+    """
+    pattern, time = banded.pattern, _banded_time(banded, batch)
+    if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
+        return banded
+    if time <= _least_multifrontal_time(pattern):
+        return banded
     multifrontal = MultifrontalSolver(pattern)
-    if on_cpu:
-        narrow = time <= _multifrontal_time(multifrontal, batch)
-    else:
-        narrow = _time_of_blocks(banded, batch) <= _time_of_fronts(multifrontal, batch)
-    return banded if narrow else multifrontal
+    return banded if time <= _multifrontal_time(multifrontal, batch) else multifrontal
+
+
+def _faster_on_gpu(banded: BandedSolver, batch: int) -> Solver:
+    """Return a banded solver, which goes by blocks, or a multifrontal one if that is likely to be faster on a GPU."""
+    multifrontal = MultifrontalSolver(banded.pattern)
+    return banded if _time_of_blocks(banded, batch) <= _time_of_fronts(multifrontal, batch) else multifrontal
 
 
 def _banded_time(solver: BandedSolver, batch: int) -> float:
