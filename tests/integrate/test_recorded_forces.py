@@ -22,6 +22,7 @@ from tests.integrate.recordings import (
 )
 from tests.solve.stand_in import replayable
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Status, contact, forces, straight
+from torchdismech.integrate.recorded import adjoint as recorded_adjoint
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.declared import unseen
@@ -41,10 +42,10 @@ def replays(monkeypatch):
         graphs.gradients.append(replayable(*given))
         return graphs.gradients[-1]
 
-    monkeypatch.setattr(recorded_gradient, "recorded", kept)
+    monkeypatch.setattr(recorded_adjoint, "recorded", kept)
     monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
-    monkeypatch.setattr(recorded_gradient, "differentiated", contextlib.nullcontext)  # gradients by torch alone
-    one = recorded_gradient.RecordedGradients
+    monkeypatch.setattr(recorded_adjoint, "differentiated", contextlib.nullcontext)  # gradients by torch alone
+    one = recorded_adjoint.RecordedAdjoint
     monkeypatch.setattr(one, "without_zeros", lambda step, *given: step)  # of a kind a GPU has one graph
     return graphs
 

@@ -8,6 +8,7 @@ import torch
 from tests.integrate.recordings import BATCH, INTEGRATORS, LOADS, ROBOTS, rods, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, InputError, forces, trainable, unroll
 from torchdismech.integrate.gradients import gradient
+from torchdismech.integrate.recorded import adjoint as recorded_adjoint
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
 from torchdismech.native.graphs import Unrecordable
@@ -256,7 +257,7 @@ def test_what_reads_numbers_is_left_alone(recorded, monkeypatch):
         tries.append(given)
         raise Unrecordable("reads numbers")
 
-    monkeypatch.setattr(recorded_gradient, "recorded", refused)
+    monkeypatch.setattr(recorded_adjoint, "recorded", refused)
     found = found_by(rods_on_cpu(), ImplicitEuler(1e-2), [], 1)
     assert len(tries) == 1 and recorded and not any(recorded)
     assert all(bool((g != 0).any()) for g in found)

@@ -43,6 +43,7 @@ from torchdismech import (
 from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.integrate import forward
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded import adjoint as recorded_adjoint
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording, static_problem
 from torchdismech.integrate.recorded import step as recorded_step
@@ -97,7 +98,7 @@ class TestWaiting:
             return RecordedCalls([], outputs)
 
         monkeypatch.setattr(recorded_step, "recorded", run)
-        monkeypatch.setattr(recorded_gradient, "recorded", run)
+        monkeypatch.setattr(recorded_adjoint, "recorded", run)
         monkeypatch.setattr(static_problem, "memory_pool", lambda device: None)
         monkeypatch.setattr(recording, "_compiled_on_a_gpu", lambda model, q: True)
         monkeypatch.setattr(TritonBand, "_launch", lambda self, kernel, *arguments, **constants: None)

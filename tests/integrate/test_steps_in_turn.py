@@ -13,7 +13,7 @@ from tests.integrate.recordings import LOADS, Wind, plates, rods_on_cpu, surface
 from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
 from torchdismech.errors import FailureWarning
 from torchdismech.integrate.gradients import course
-from torchdismech.integrate.recorded import gradients, step
+from torchdismech.integrate.recorded import adjoint, step
 from torchdismech.native import calls
 from torchdismech.native.calls import CallTable, CompiledCall
 from torchdismech.native.compiled import library
@@ -99,7 +99,7 @@ def test_steps_are_handed_back(how, schedule, monkeypatch):
     if how is not None:
         own = type("Own", (Interrupted,), {"how": how, "ended": ended})
         monkeypatch.setattr(step, "StepsInTurn", own)
-        monkeypatch.setattr(gradients, "StepsInTurn", own)
+        monkeypatch.setattr(adjoint, "StepsInTurn", own)
     assert_same(run(model, weights, schedule), expected)
     # forward after each of them and at the end; back as well, but the second comes when Python still takes steps
     number = len(INTERRUPTED)
@@ -111,7 +111,7 @@ def test_steps_are_handed_back(how, schedule, monkeypatch):
 def tables(monkeypatch):
     """Return how many tables of steps forward, and back, were made."""
     made = []
-    for room in (step, gradients):
+    for room in (step, adjoint):
 
         def kept(*given, room=room):
             made.append(room)
@@ -130,7 +130,7 @@ def test_loads(load, method, monkeypatch, tables):
     expected = by_python(monkeypatch, model, weights, method=method)
     assert not tables
     assert_same(run(model, weights, method=method), expected)
-    assert {*tables} == {step, gradients}
+    assert {*tables} == {step, adjoint}
 
 
 @pytest.mark.parametrize(("bending", "constant"), [("midedge", "midedge.stiffness"), ("hinge", "hinge.hinge")])
@@ -140,7 +140,7 @@ def test_shells(bending, constant, monkeypatch, tables):
     weights = list(trainable.scaled(model, [constant]).parameters())
     expected = by_python(monkeypatch, model, weights)
     assert_same(run(model, weights), expected)
-    assert {*tables} == {step, gradients}
+    assert {*tables} == {step, adjoint}
 
 
 @pytest.mark.parametrize("load", ["box", "rough floor"])
