@@ -30,17 +30,17 @@ from torchdismech.errors import InputError
 __all__ = [
     "Place",
     "Values",
+    "batch_sizes",
     "evaluated",
     "every_module",
-    "first_for",
     "leading",
     "originals_in_place",
     "others_stand_in",
     "per_robot",
+    "places_by_batch_size",
     "real",
     "refuse_unfitting",
     "requiring_gradients",
-    "robots",
     "row_of",
     "split",
     "tensor_at",
@@ -129,14 +129,14 @@ class Values:
         with _exchanges() as exchange:
             for (module, name), tensor in self:
                 if id(module) not in given:
-                    exchange(_Tensor(module, name, tensor))
+                    exchange(_ExchangedTensor(module, name, tensor))
             if given:
                 with torch.set_grad_enabled(torch.is_grad_enabled() or any(t.requires_grad for _, t in self)):
                     for module in given.values():
-                        exchange(_Parametrized(module, self.tensors))
+                        exchange(_ExchangedParametrizations(module, self.tensors))
             for (module, name), tensor in self:
                 if id(module) in given:
-                    exchange(_Tensor(module, name, tensor))
+                    exchange(_ExchangedTensor(module, name, tensor))
             yield
 
 
@@ -145,10 +145,10 @@ def _is_made(module: nn.Module, name: str) -> bool:
     return "parametrizations" in module._modules and name in module.parametrizations  # type: ignore[operator]
 
 
-class _Tensor:
+class _ExchangedTensor:
     """A tensor that takes the place of a parameter or buffer.
 
-    Like `_Parametrized`, it can be put in place and taken back at any time, also if it is there or not there yet.
+    Like `_ExchangedParametrizations`, it can be put in place and taken back at any time, whether it is there or not.
     """
 
     __slots__ = ("_before", "_held", "module", "name", "other")
@@ -168,7 +168,7 @@ class _Tensor:
         self._held[self.name] = self._before
 
 
-class _Parametrized:
+class _ExchangedParametrizations:
     """The parametrized tensors of a module as buffers: those that are given, and the present values of others."""
 
     def __init__(self, module: nn.Module, tensors: Mapping[Place, Tensor]):
@@ -192,35 +192,42 @@ class _Parametrized:
         _set_kind(self.module, self._kind)
 
 
+def _set_kind(module: nn.Module, kind: type) -> None:
+    object.__setattr__(module, "__class__", kind)  # a module's own way first asks whether this is one of its tensors
+
+
+_Exchanged = _ExchangedTensor | _ExchangedParametrizations
+
+
 class _Standing(threading.local):
     """What this thread has put in places of models, one list for each `in_place()` that it is within."""
 
     def __init__(self) -> None:
-        self.lists: dict[int, list[_Tensor | _Parametrized]] = {}
+        self.lists: dict[int, list[_Exchanged]] = {}
 
 
 _standing = _Standing()
 
 
 @contextmanager
-def _exchanges() -> Iterator[Callable[[_Tensor | _Parametrized], None]]:
+def _exchanges() -> Iterator[Callable[[_Exchanged], None]]:
     """Yield what puts something in its place; all of it is taken back in the end.
 
     A signal handler may run between any two calls here, and read a model by `originals_in_place`: what stands in a
     place is on the list.
     """
-    listed: list[_Tensor | _Parametrized] = []
+    listed: list[_Exchanged] = []
     _standing.lists[id(listed)] = listed
 
-    def exchange(made: _Tensor | _Parametrized) -> None:
-        listed.append(made)
-        made.put()
+    def exchange(exchanged: _Exchanged) -> None:
+        listed.append(exchanged)
+        exchanged.put()
 
     try:
         yield exchange
     finally:
-        for made in reversed(listed):
-            made.take_back()
+        for exchanged in reversed(listed):
+            exchanged.take_back()
         del _standing.lists[id(listed)]
 
 
@@ -232,44 +239,24 @@ def originals_in_place() -> Iterator[None]:
     """
     taken = []
     try:
-        for made in _newest_first():
-            if made.stands():  # a handler may come when some have been taken back already
-                taken.append(made)
-                made.take_back()
+        for exchanged in _newest_first():
+            if exchanged.stands():  # a handler may come when some have been taken back already
+                taken.append(exchanged)
+                exchanged.take_back()
         yield
     finally:
-        for made in reversed(taken):
-            made.put()
+        for exchanged in reversed(taken):
+            exchanged.put()
 
 
 def others_stand_in(module: nn.Module) -> bool:
     """Return whether this thread has put tensors that are not their own into a module and those in it."""
     parts = {id(part) for part in every_module(module)}
-    return any(made.stands() and id(made.module) in parts for made in _newest_first())
+    return any(exchanged.stands() and id(exchanged.module) in parts for exchanged in _newest_first())
 
 
-def _newest_first() -> list[_Tensor | _Parametrized]:
-    return [made for listed in reversed(list(_standing.lists.values())) for made in reversed(listed)]
-
-
-def real(value: Any) -> Tensor:
-    """Return a number as a tensor: one of floats as it is, all others in float64.
-
-    Whole numbers would stay whole in a model, whose compiled loops take their bits for those of floats.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError : the value is no number and no list of numbers, or complex (`InputError`).
-    """
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return value
-    if "complex" in str(getattr(value, "dtype", "")):  # torch would leave out the imaginary part
-        raise InputError(f"expected real numbers, got {value.dtype}")
-    return torch.as_tensor(value, dtype=torch.float64)
-
-
-def _set_kind(module: nn.Module, kind: type) -> None:
-    object.__setattr__(module, "__class__", kind)  # a module's own way first asks whether this is one of its tensors
+def _newest_first() -> list[_Exchanged]:
+    return [exchanged for listed in reversed(list(_standing.lists.values())) for exchanged in reversed(listed)]
 
 
 # ---- what a model holds ------------------------------------------------------------------------------------------
@@ -318,7 +305,7 @@ def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor | None]:
     return found
 
 
-def robots(module: nn.Module) -> set[int]:
+def batch_sizes(module: nn.Module) -> set[int]:
     """Return the set of batch sizes (above 1) that a module's own tensors are given for."""
     own = _given_per_robot(module)
     return {t.shape[_declared(module, "robot_dimension", 0)] for t in own.values()} if own else set()
@@ -328,6 +315,22 @@ def row_of(place: Place) -> tuple[int, ...]:
     """Return the shape of what a robot has of a constant; (1,) of one number."""
     own = getattr(*place)
     return tuple(own.shape[1:] if own.dim() > 1 else own.shape or (1,))
+
+
+def real(value: Any) -> Tensor:
+    """Return a number as a tensor: one of floats as it is, all others in float64.
+
+    Whole numbers would stay whole in a model, whose compiled loops take their bits for those of floats.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError : the value is no number and no list of numbers, or complex (`InputError`).
+    """
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value
+    if "complex" in str(getattr(value, "dtype", "")):  # torch would leave out the imaginary part
+        raise InputError(f"expected real numbers, got {value.dtype}")
+    return torch.as_tensor(value, dtype=torch.float64)
 
 
 def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> None:
@@ -384,8 +387,8 @@ def every_module(module: nn.Module) -> list[nn.Module]:
     return [module, *_tree_of(module).others]
 
 
-def first_for(module: nn.Module) -> dict[int, Place]:
-    """Return where the first tensor stands, in a module and in those in it, that is given for each number of robots."""
+def places_by_batch_size(module: nn.Module) -> dict[int, Place]:
+    """Return the batch sizes (above 1) that tensors of a module and of those in it are for, with a place of each."""
     own = _declared(module, "robot_dimension", 0)
     found: dict[int, Place] = {}
     for name, given in _given_per_robot(module).items():

@@ -16,7 +16,7 @@ from torchdismech.fused import is_own
 from torchdismech.magnetics import Constant, Magnetic, Rotating, Table
 from torchdismech.robot.body import Body
 from torchdismech.robot.plane import IN_PLANE, SLANTED
-from torchdismech.values import first_for
+from torchdismech.values import places_by_batch_size
 
 __all__ = [
     "refuse_fields_out_of_plane",
@@ -100,7 +100,7 @@ def refuse_fields_out_of_plane(forces: Sequence[Force], body: Body) -> None:
             continue
         if not force.field.uniform and bool((force.magnetisation[..., 1] != 0).any()):
             continue
-        robots = max(first_for(force.field), default=1)
+        robots = max(places_by_batch_size(force.field), default=1)
         places = middles.expand(robots, -1, -1)
         found = [force.field(places, middles.new_full((robots,), time)).abs() for time in TIMES]
         largest = torch.stack([one.amax(1) for one in found]).amax(0)  # (B, 3)

@@ -35,7 +35,7 @@ from torchdismech.model.constants import constants_of_obstacles
 from torchdismech.model.reduced import ReducedModel, numbers_of
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control
-from torchdismech.values import Place, robots
+from torchdismech.values import Place, batch_sizes
 
 __all__ = ["ArmDynamics", "PneumaticArm"]
 
@@ -187,8 +187,8 @@ class PneumaticArm(ReducedModel):
         for obstacle in self.obstacles:
             for part in (obstacle.shape, obstacle.law, obstacle.path):
                 for module in () if part is None else part.modules():
-                    counts |= robots(module)
-        counts |= robots(self)
+                    counts |= batch_sizes(module)
+        counts |= batch_sizes(self)
         if len(counts) > 1:
             raise InputError(f"constants and obstacles are given for different numbers of robots: {sorted(counts)}")
         return next(iter(counts), None)

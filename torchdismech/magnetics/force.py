@@ -27,7 +27,7 @@ from torchdismech.magnetics.stencil import MagneticStencil
 from torchdismech.magnetics.uniform import Timed
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Values, first_for
+from torchdismech.values import Values, places_by_batch_size
 
 __all__ = ["Magnetic", "MagneticShells", "Magnetised", "fields_at"]
 
@@ -214,7 +214,7 @@ def _refuse_odd_field(field: Field, position: Tensor) -> None:
     """Refuse a user's field in space that gives no vectors at positions (E, 3)."""
     if field.uniform or is_own(field):
         return
-    robots = max(first_for(field), default=1)
+    robots = max(places_by_batch_size(field), default=1)
     found = field(position.expand(robots, -1, -1), position.new_zeros(robots))
     if not isinstance(found, Tensor) or found.shape[1:] != position.shape:
         got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__

@@ -56,7 +56,7 @@ from torchdismech.robot.unknowns import Unknowns
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
 from torchdismech.system.memory import block_entries, derivatives, robots_at_a_time
-from torchdismech.values import Place, Values, first_for, per_robot
+from torchdismech.values import Place, Values, per_robot, places_by_batch_size
 
 __all__ = ["Model"]
 
@@ -240,7 +240,7 @@ class Model(SavedModel):
     @property
     def batch(self) -> int | None:
         """Number of robots that the parameters are given for, or None where they serve any number."""
-        found = first_for(self)
+        found = places_by_batch_size(self)
         if len(found) > 1:
             names = {(id(module), name): label for label, (module, name) in self.places.items()}
             told = [

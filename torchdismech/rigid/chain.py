@@ -27,7 +27,7 @@ from torchdismech.rigid.state import ChainState
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number, positive
 from torchdismech.robot.state import Control, control_of
-from torchdismech.values import robots
+from torchdismech.values import batch_sizes
 
 __all__ = ["RigidChain"]
 
@@ -200,7 +200,7 @@ class RigidChain(ReducedModel):
     @property
     def batch(self) -> int | None:
         """Number of robots that constants are given for; None where all are for any number."""
-        counts = sorted(robots(self))
+        counts = sorted(batch_sizes(self))
         if len(counts) > 1:
             raise InputError(f"constants are given for different numbers of robots: {counts}")
         return counts[0] if counts else None
@@ -324,7 +324,7 @@ class RigidChain(ReducedModel):
 
     def _warn_of_odd_elements(self) -> None:
         """Warn of centres of mass far outside of their elements, and of inertias that no body has."""
-        if len(robots(self)) > 1:  # which is refused
+        if len(batch_sizes(self)) > 1:  # which is refused
             return
         centre, length = torch.broadcast_tensors(self.centre.detach(), self.length.detach())
         if bool(((centre < -length) | (centre > 2 * length)).any()):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError
 from torchdismech.robot.state import Control, State
 from torchdismech.testing.report import SAME, Check, comparison, fixed_generator
-from torchdismech.values import first_for, with_rows
+from torchdismech.values import places_by_batch_size, with_rows
 
 __all__ = ["alone_check", "refuse_other_robots"]
 
@@ -27,7 +27,7 @@ def alone_check(
     if state.batch == 1:
         state, control = state.rows([0, 0]), control.rows([0, 0])
     state = _told_apart(state)
-    given = state.batch if first_for(module) else None
+    given = state.batch if places_by_batch_size(module) else None
     alone = []
     for robot in range(state.batch):
         rows = slice(robot, robot + 1)
@@ -51,7 +51,7 @@ def _told_apart(state: State) -> State:
 
 def refuse_other_robots(where: str, module: nn.Module, robots: int, cure: str) -> None:
     """Refuse a module with tensors of another number of robots than it is tried for; `cure` is what to do for COUNT."""
-    for count, (part, name) in first_for(module).items():
+    for count, (part, name) in places_by_batch_size(module).items():
         if count != robots:
             raise InputError(
                 f"{where}: {type(part).__name__}.{name} is given for {count} robots, expected {robots}, as many as are "

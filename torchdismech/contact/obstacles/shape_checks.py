@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdismech.contact.obstacles.shapes import Shape
 from torchdismech.errors import InputError
-from torchdismech.values import every_module, robots
+from torchdismech.values import batch_sizes, every_module
 
 __all__ = ["refuse_wrong_shape"]
 
@@ -47,7 +47,7 @@ def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float
     size = float((nodes.amax(0) - nodes.amin(0)).norm())
     if not size > 0:
         return
-    count = max(robots(shape), default=1)
+    count = max(batch_sizes(shape), default=1)
     points = _around(nodes, size).expand(count, -1, -1)
 
     def at(x: Tensor) -> Found:

@@ -22,7 +22,7 @@ from torchdismech.forces.base import scalar, vector
 from torchdismech.fused import Fused
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.values import robots
+from torchdismech.values import batch_sizes
 
 __all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar", "rounding", "square"]
 
@@ -428,7 +428,7 @@ def _refuse_matrix(rotation: Tensor) -> None:
 
 def _refuse_mixed(shape: Shape) -> None:
     """Refuse parameters that are given for different numbers of robots."""
-    numbers = robots(shape)
+    numbers = batch_sizes(shape)
     if len(numbers) > 1:
         shapes = ", ".join(f"{name} {tuple(getattr(shape, name).shape)}" for name in shape.per_robot)
         raise InputError(
