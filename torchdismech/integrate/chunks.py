@@ -84,32 +84,32 @@ class Part:
     Attributes
     ----------
     number : among the parts of the batch.
-    again : how many robots, the first of this part, are in the part before, too. They come along so that all parts have
-        one size; what is found of them here is left out.
+    repeated : how many robots, the first of this part, are in the part before, too. They come along so that all parts
+        have one size; what is found of them here is left out.
     whole : whether these are all robots of the batch.
     """
 
     number: int
     start: int
     size: int
-    again: int
+    repeated: int
     whole: bool
 
     def of(self, tensor: Tensor, axis: int | None = 0) -> Tensor:
         """Return these robots of a tensor of all, a view; all of a tensor that has no dimension of robots."""
         return tensor if self.whole or axis is None else tensor.narrow(axis, self.start, self.size)
 
-    def found(self, tensor: Tensor, axis: int = 0) -> Tensor:
-        """Return what counts of a tensor of this part's robots."""
-        return tensor.narrow(axis, self.again, self.size - self.again) if self.again else tensor
+    def without_repeated(self, tensor: Tensor, axis: int = 0) -> Tensor:
+        """Return a tensor of this part's robots without those that are in the part before."""
+        return tensor.narrow(axis, self.repeated, self.size - self.repeated) if self.repeated else tensor
 
-    def counting(self, tensor: Tensor) -> Tensor:
-        """Return these robots (size, ..) of a tensor (B, ..) of all, zero for those that are in the part before."""
-        rows = self.of(tensor)
-        if self.again:
-            rows = rows.clone()
-            rows[: self.again] = 0
-        return rows
+    def zero_where_repeated(self, tensor: Tensor, axis: int = 0) -> Tensor:
+        """Return these robots of a tensor of all, zero for those that are in the part before."""
+        own = self.of(tensor, axis)
+        if self.repeated:
+            own = own.clone()
+            own.narrow(axis, 0, self.repeated).zero_()
+        return own
 
 
 def parts_of(batch: int, size: int) -> list[Part]:
@@ -121,16 +121,16 @@ def parts_of(batch: int, size: int) -> list[Part]:
 
 
 def of_parts(
-    tensors: Sequence[Tensor], axes: Sequence[int | None], parts: Sequence[Part], counting: Sequence[Tensor]
+    tensors: Sequence[Tensor], axes: Sequence[int | None], parts: Sequence[Part], zeroed: Sequence[Tensor]
 ) -> list[Sequence[Tensor | None]]:
-    """Return for each part what `Part.of` returns of each tensor, and `Part.counting` of some; at once, to save time.
+    """Return for each part what `Part.of` gives of each tensor, of some `zero_where_repeated`; at once, to save time.
 
     A tensor that is the same for all parts stands in the first alone; in the others None stands for it.
 
     Parameters
     ----------
     axes : the dimension of the robots in each tensor; None where it is for all.
-    counting : those of the tensors, (B, ..), that are zero for robots that are in the part before.
+    zeroed : those of the tensors, (B, ..), that are to be zero for robots that are in the part before.
     """
     found: list[list[Tensor | None]] = []
     for tensor, axis in zip(tensors, axes, strict=True):
@@ -138,9 +138,9 @@ def of_parts(
             found.append([tensor, *[None] * (len(parts) - 1)])
             continue
         own = [*tensor.split(parts[0].size, axis)]
-        if parts[-1].again:
-            counts = any(tensor is other for other in counting)
-            own[-1] = parts[-1].counting(tensor) if counts else parts[-1].of(tensor, axis)
+        if parts[-1].repeated:
+            is_zeroed = any(tensor is other for other in zeroed)
+            own[-1] = parts[-1].zero_where_repeated(tensor) if is_zeroed else parts[-1].of(tensor, axis)
         found.append(own)
     return [*zip(*found, strict=True)]
 
@@ -167,7 +167,7 @@ class Whole:
             self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
             self._places = [tensor.split(part.size) for tensor in self.tensors]
         own = [places[part.number] for places in self._places]
-        torch._foreach_copy_(own, [part.found(tensor) for tensor in tensors] if part.again else tensors)
+        torch._foreach_copy_(own, [part.without_repeated(tensor) for tensor in tensors] if part.repeated else tensors)
 
 
 def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
@@ -180,9 +180,9 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
     batch = problem.state.batch
     if size >= batch:
         return take(problem)
-    again = -batch % size  # robots of the last part that are in the part before
+    repeated = -batch % size  # robots of the last part that are in the part before
     moving = split(problem.running, size)
-    moving[-1] = moving[-1] & (torch.arange(size, device=problem.running.device) >= again)
+    moving[-1] = moving[-1] & (torch.arange(size, device=problem.running.device) >= repeated)
     parts = problem.model.parts(problem.state, problem.control, size)
     later = {id(control): control.split(size, len(parts)) for control in problem.following}
     results = []
@@ -192,7 +192,7 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
         values = problem.values | values
         with values.in_place():
             results.append(take(own.replace(values=values)))
-    if again:
-        results[-1] = tuple(x.rows(slice(again, None)) for x in results[-1])  # type: ignore[assignment]
+    if repeated:
+        results[-1] = tuple(x.rows(slice(repeated, None)) for x in results[-1])  # type: ignore[assignment]
     after, info = zip(*results, strict=True)
     return type(after[0]).joined(after), StepInfo.joined(info)

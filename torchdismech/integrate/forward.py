@@ -151,7 +151,7 @@ def of_part(problem: StepProblem, part: Part) -> StepProblem:
     return problem.replace(
         state=problem.state.with_fields([part.of(tensor) for tensor in problem.state.fields()]),
         control=_of_controls([problem.control], part)[0],
-        running=part.counting(problem.running),
+        running=part.zero_where_repeated(problem.running),
         values=problem.values.rows(part.start, part.size),
     )
 

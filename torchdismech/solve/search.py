@@ -24,7 +24,7 @@ __all__ = [
     "Root",
     "RootSearch",
     "System",
-    "dividing",
+    "rows_that_go_on_alone",
     "judged",
     "rounding_noise",
 ]
@@ -249,7 +249,7 @@ class DividingSearch(RootSearch):
         """Return where the rows end."""
         more, rounds = bool((self.status == RUNNING).any()), 0
         while more:
-            if rounds % ROUNDS_TOGETHER == 0 and (rows := self._rows_that_go_on()) is not None:
+            if rounds % ROUNDS_TOGETHER == 0 and (rows := self._rows_alone()) is not None:
                 return self._ended_by(rows)
             more, rounds = self.round(), rounds + 1
         return self._ends()
@@ -262,9 +262,9 @@ class DividingSearch(RootSearch):
         """Return whether rows may go on without the others."""
         return True
 
-    def _rows_that_go_on(self) -> Tensor | None:
-        """Return the rows that `dividing` does of these, None if they go on together."""
-        return dividing(self.status == RUNNING, self.at.x.shape[1]) if self.divides() else None
+    def _rows_alone(self) -> Tensor | None:
+        """Return the rows (R,) that are to go on alone; None if all go on together."""
+        return rows_that_go_on_alone(self.status == RUNNING, self.at.x.shape[1]) if self.divides() else None
 
     def _ended_by(self, rows: Tensor) -> Root:
         """Return where the rows end, of which these (R,) go on alone."""
@@ -273,7 +273,7 @@ class DividingSearch(RootSearch):
         return self._ends().with_rows(rows, part)
 
 
-def dividing(running: Tensor, unknowns: int) -> Tensor | None:
+def rows_that_go_on_alone(running: Tensor, unknowns: int) -> Tensor | None:
     """Return half of the rows, those that run (B,) among them; None if more of them run, or too few are left."""
     count = len(running) // 2
     if count * unknowns < MIN_UNKNOWNS or int(running.sum()) > count:

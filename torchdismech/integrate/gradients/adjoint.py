@@ -107,7 +107,7 @@ class StepRecipe:
         """Return the recipe of the step of one part, of which it is known which kind the model fits."""
         return dataclasses.replace(
             self,
-            running=solved.part.counting(self.running),
+            running=solved.part.zero_where_repeated(self.running),
             candidates=solved.candidates,
             recorded_as=solved.recorded_as,
             fitting=fitting,

@@ -174,7 +174,7 @@ class _PartStates:
     def destinations(self, after: State, info: StepInfo) -> list[tuple[Tensor, Tensor]]:
         """Return pairs of a tensor of a step, and the tensor (T, ...) that keeps it for each step."""
         infos = [self._steps(tensor) for tensor in self._states.infos_like(info).tensors()]
-        found = [self._part.found(tensor) for tensor in (*after.fields(), *info.tensors())]
+        found = [self._part.without_repeated(tensor) for tensor in (*after.fields(), *info.tensors())]
         return list(zip(found, [*self._fields, *infos], strict=True))
 
     def count(self, steps: int) -> None:
@@ -183,7 +183,7 @@ class _PartStates:
 
     def _steps(self, tensor: Tensor) -> Tensor:
         """Return what counts of these robots, of a tensor (T, B, ...) of all."""
-        return self._part.found(self._part.of(tensor, 1), 1)
+        return self._part.without_repeated(self._part.of(tensor, 1), 1)
 
 
 class _Course(torch.autograd.Function):
@@ -221,25 +221,16 @@ class _Course(torch.autograd.Function):
             part = solved.part
             steps = _StepsOfPart(recipe, solved, fitting, kept, controls, needed[count:])
             by_steps = {
-                name: _counting(part, gradient, 1)
+                name: part.zero_where_repeated(gradient, axis=1)
                 for name, gradient in (("q", by_q), ("velocity", by_velocity))
                 if gradient is not None
             }
-            last = [None if gradient is None else part.counting(gradient) for gradient in by_last]
+            last = [None if gradient is None else part.zero_where_repeated(gradient) for gradient in by_last]
             by_state, by_values = steps.pulled_back(by_steps, last)
             found = [g for g, (_, need) in zip(by_state, needed, strict=False) if need]
             sums.add(part, [*found, *by_values])
             fitting = steps.fitting
         return sums.found()
-
-
-def _counting(part: Part, tensor: Tensor, axis: int) -> Tensor:
-    """Return what `Part.counting` does of a tensor whose robots are along some axis."""
-    own = part.of(tensor, axis)
-    if part.again:
-        own = own.clone()
-        own.narrow(axis, 0, part.again).zero_()
-    return own
 
 
 class _StepsOfPart:

@@ -132,8 +132,8 @@ class _Gradient(torch.autograd.Function):
             if found is None and (all_here or not on_cpu or bool(part.of(accepted).any())):
                 own = recipe.of_part(solved, fitting)
                 own_needed: Needed = [(part.of(t, k), need) for (t, need), k in zip(needed, recipe.axes(), strict=True)]
-                by_state = [None if gradient is None else part.counting(gradient) for gradient in gradients]
-                given = part.of(q), part.counting(accepted), all_here, by_state
+                by_state = [None if gradient is None else part.zero_where_repeated(gradient) for gradient in gradients]
+                given = part.of(q), part.zero_where_repeated(accepted), all_here, by_state
                 found = solved_gradients(own, own_needed, *given)
                 fitting = own.fitting
                 if not part.whole:

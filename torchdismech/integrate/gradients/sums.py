@@ -49,7 +49,7 @@ class Sums:
                 self._places[k] = total.split(part.size, axis)
             if gradient is not None:
                 places.append(self._places[k][part.number])
-                pieces.append(part.found(gradient, axis))
+                pieces.append(part.without_repeated(gradient, axis))
             elif total is not None:
                 self._places[k][part.number].zero_()
         if places:

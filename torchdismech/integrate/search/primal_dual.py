@@ -27,7 +27,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.robot.state import State
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.newton import Progress, begun, begun_at, lengths, settled
-from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, dividing
+from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, rows_that_go_on_alone
 
 __all__ = ["first_met", "judged_of", "judged_step", "met", "moved", "primal_dual_newton"]
 
@@ -47,7 +47,7 @@ def primal_dual_newton(
     first : the iterate at x, where a search before has found it.
     Others as for `newton`.
     """
-    rows = dividing(running, x.shape[1])
+    rows = rows_that_go_on_alone(running, x.shape[1])
     if rows is not None:
         with equations.of_robots(rows) as some:
             begins = None if first is None else first.rows(rows)
