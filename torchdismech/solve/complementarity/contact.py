@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,13 +34,36 @@ __all__ = ["CONES", "CONTACT_METHODS", "ContactSolution", "solve_contact"]
 
 CONTACT_METHODS = ("interior_point", "fischer_burmeister", "gauss_seidel")
 CONES = ("second_order", "pyramid")
-# First impulse, first velocity over it (scaled problem), and how much finer the pyramid is when its solution shall be
-# polished: rows that one start does not solve try the next.
-STARTS = ((10.0, 0.1, 1), (1.0, 0.1, 2), (100.0, 0.1, 2), (1.0, 1.0, 4), (1000.0, 0.01, 4), (0.1, 1.0, 4))
 MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
 POLISHING = 60  # Newton iterations on the exact cone
 VISITS = 20_000  # of contacts, in the sweeps over a row that no start solves: some seconds
 RESUMING = 12  # from a guess: near ones take less, and from others it is better to begin anew
+
+
+class _Start(NamedTuple):
+    """Where an attempt at the scaled problem begins.
+
+    Attributes
+    ----------
+    impulse : the first impulses.
+    ratio : of the first velocities to these.
+    finer : how many times as many edges the pyramid has, if its solution is polished.
+    """
+
+    impulse: float
+    ratio: float
+    finer: int
+
+
+# rows that one start does not solve try the next
+STARTS = (
+    _Start(10.0, 0.1, 1),
+    _Start(1.0, 0.1, 2),
+    _Start(100.0, 0.1, 2),
+    _Start(1.0, 1.0, 4),
+    _Start(1000.0, 0.01, 4),
+    _Start(0.1, 1.0, 4),
+)
 
 
 @dataclass(frozen=True)
@@ -175,23 +199,23 @@ def solve_contact(
     angle = _angle(free) if angle is None else angle
     pyramid = (angle, directions) if cone == "pyramid" else None
     law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), pyramid)
-    way = _Way(method, cone, directions, regularisation, tolerance, limit)
+    options = _Options(method, cone, directions, regularisation, tolerance, limit)
     goal = tolerance * free.abs().amax(1)
     enough = goal if enough is None else torch.maximum(goal, enough)
     places = first_places(kept)  # what is not there is no unknown
     entries = entries_of(places)
     guess = None if guess is None else guess.gather(1, entries)
-    found, iterations = _solved(law.at(places), way, (goal, enough), angle.gather(1, places), guess)
+    found, iterations = _solved(law.at(places), options, (goal, enough), angle.gather(1, places), guess)
     impulses = torch.zeros_like(free).scatter(1, entries, found)
     return ContactSolution.of(law, impulses, (active, kept, finite), enough, iterations, cone)
 
 
 def _solved(
-    law: ConeLaw, way: _Way, goals: tuple[Tensor, Tensor], angle: Tensor, guess: Tensor | None
+    law: ConeLaw, options: _Options, goals: tuple[Tensor, Tensor], angle: Tensor, guess: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return impulses (B, 3C) of a law and the iterations (B,); goals are `goal` and `enough` of `_Attempt`."""
     problem = scaled_contacts(*without_padding(law.delassus, law.free, law.mu, law.active), law.active)
-    first = _Attempt(problem, way, STARTS[0], *goals)
+    first = _Attempt(problem, options, STARTS[0], *goals)
     if guess is None:
         return _best(first, law, torch.zeros_like(law.free), angle)
     found, resuming = first.resumed(guess)
@@ -206,14 +230,14 @@ def _best(first: _Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor) -> tup
     """
     residual, enough = law.residual(impulses), first.enough
     iterations = torch.zeros_like(enough, dtype=torch.long)
-    for k, (way, start) in enumerate(first.way.attempts(law.mu.shape[1])):
+    for k, (options, start) in enumerate(first.options.attempts(law.mu.shape[1])):
         rows = (residual > (enough if k else first.goal)).nonzero().flatten()
         if not len(rows):
             break
-        if k and first.way.cone == "second_order":
+        if k and first.options.cone == "second_order":
             angle = torch.where((residual > enough)[:, None], _angle(impulses), angle)
         problem = first.problem.rows(rows)
-        attempt = _Attempt(problem, way, start, first.goal[rows], enough[rows])
+        attempt = _Attempt(problem, options, start, first.goal[rows], enough[rows])
         found, used = attempt.solved(angle[rows])
         iterations[rows] += used
         trial = impulses.index_copy(0, rows, found)
@@ -263,8 +287,8 @@ def _check_conditioning(cone: str, directions: int, regularisation: float, rank_
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How a problem is solved: the options of `solve_contact`, with their defaults."""
+class _Options:
+    """The options of `solve_contact`, with their defaults."""
 
     method: str
     cone: str
@@ -273,8 +297,8 @@ class _Way:
     tolerance: float
     limit: int  # of iterations from each start
 
-    def attempts(self, contacts: int) -> list[tuple[_Way, tuple[float, float, int]]]:
-        """Return the ways and starts of what is tried, one after the other, on problems of so many contacts.
+    def attempts(self, contacts: int) -> list[tuple[_Options, _Start]]:
+        """Return the options and starts of the attempts, one after the other, on problems of so many contacts.
 
         Sweeps come last: they are slow, but arrive where redundant contacts are about to let go, at some of which
         neither impulse nor velocity is far from zero, so that Newton's method on the exact cone stalls.
@@ -294,20 +318,20 @@ class _Attempt:
     """One try at the scaled problem."""
 
     problem: ScaledContacts
-    way: _Way
-    start: tuple[float, float, int]
+    options: _Options
+    start: _Start
     goal: Tensor  # (B,) of the residual on the problem as given
     enough: Tensor  # (B,) at least that: where a row is solved that does not get nearer
 
     def solved(self, angle: Tensor) -> tuple[Tensor, Tensor]:
         """Return impulses (B, 3C) of the problem as given and the iterations (B,), from an angle (B, C)."""
-        problem, law, way = self.problem, self._law(), self.way
-        if way.method == "gauss_seidel":
-            p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, way.limit)
+        problem, law, options = self.problem, self._law(), self.options
+        if options.method == "gauss_seidel":
+            p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, options.limit)
         else:
-            finer = self.start[2] if way.cone == "second_order" else 1
-            p, iterations = self._on_pyramid(pyramid_directions(angle, finer * way.directions))
-            if way.cone == "second_order":
+            finer = self.start.finer if options.cone == "second_order" else 1
+            p, iterations = self._on_pyramid(pyramid_directions(angle, finer * options.directions))
+            if options.cone == "second_order":
                 p, polishing = polished(law, p, self.goal, self.enough, POLISHING)
                 iterations = iterations + polishing
         p = torch.where(problem.active.repeat_interleave(3, 1), p, 0.0)
@@ -330,28 +354,28 @@ class _Attempt:
 
     def _on_pyramid(self, directions: Tensor) -> tuple[Tensor, Tensor]:
         """Return impulses (B, 3C) on pyramids with these directions (B, C, 2, d), and the iterations (B,)."""
-        problem, way = self.problem, self.way
+        problem, options = self.problem, self.options
         rubs = problem.active & (problem.mu > 0)
         directions = torch.where(rubs[..., None, None], directions, 0.0)
         count = directions.shape[3]
         system = PyramidSystem(problem.delassus, problem.free, problem.mu, directions)
         present = joined(problem.active, rubs[..., None].expand(-1, -1, count), rubs)
         regularised = problem.delassus.clone()
-        regularised.diagonal(dim1=1, dim2=2)[:, ::3].add_(way.regularisation)
+        regularised.diagonal(dim1=1, dim2=2)[:, ::3].add_(options.regularisation)
         softened = PyramidSystem(regularised, problem.free, problem.mu, directions)
-        tolerance = 0.1 * way.tolerance
-        if way.method == "interior_point":
+        tolerance = 0.1 * options.tolerance
+        if options.method == "interior_point":
             z, w = self._first(rubs, count)
-            z, iterations = interior_point(softened, z, w, present, tolerance, way.limit)
+            z, iterations = interior_point(softened, z, w, present, tolerance, options.limit)
         else:
             z = torch.zeros_like(system.q)
-            z, iterations = fischer_burmeister(pyramid_matrix(softened), system.q, z, present, tolerance, way.limit)
+            z, iterations = fischer_burmeister(pyramid_matrix(softened), system.q, z, present, tolerance, options.limit)
         z = crossed_over(system, torch.where(present, z.clamp(min=0.0), 0.0), present)
         return system.impulse(z).flatten(1), iterations
 
     def _first(self, rubs: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return z and w inside the pyramids."""
-        impulse, ratio, _ = self.start
+        impulse, ratio = self.start.impulse, self.start.ratio
         one = torch.ones_like(self.problem.mu)
         mu = torch.where(rubs, self.problem.mu, 1.0)
         weights = (mu / (2 * count))[..., None].expand(-1, -1, count)
