@@ -59,11 +59,11 @@ def main() -> None:
         cells = []
         for pull, dragged in ((0.0, False), (8.0, False), (0.0, True)):
             model = sheet(side, spacing, pull, dragged)
-            few = held.MAX_CONTACTS
+            few = held.FEWEST_CONTACTS
             short = step_time(model)
-            held.MAX_CONTACTS = model.body.n_nodes + 1
+            held.FEWEST_CONTACTS = model.body.n_nodes + 1
             whole = f"{step_time(model):.3f}" if model.body.n_nodes <= DENSE else ""
-            held.MAX_CONTACTS = few
+            held.FEWEST_CONTACTS = few
             cells += [f"{short:.3f}", whole]
         print(f"| {model.body.n_nodes} | {' | '.join(cells)} |", flush=True)
 

@@ -58,8 +58,8 @@ def test_steps_are_those_of_the_complementarity_problem(name, monkeypatch):
         return found
 
     monkeypatch.setattr(constrained, "held_contacts", counted)
-    for few in (held.MAX_CONTACTS, 10**9):
-        monkeypatch.setattr(held, "MAX_CONTACTS", few)
+    for few in (held.FEWEST_CONTACTS, 10**9):
+        monkeypatch.setattr(held, "FEWEST_CONTACTS", few)
         model = ROBOTS[name]()
         made.append(rollout(model, model.initial_state(), ImplicitEuler(2e-3, **STEP), steps=12, throw=True))
         assert any(asked) == (few < 10**9)
@@ -106,8 +106,8 @@ def test_sliding_steps_are_those_of_the_complementarity_problem(name, monkeypatc
         return delassus(*arguments, **more)
 
     monkeypatch.setattr(constrained._Delassus, "matrix", counted)
-    for few in (held.MAX_CONTACTS, 10**9):
-        monkeypatch.setattr(held, "MAX_CONTACTS", few)
+    for few in (held.FEWEST_CONTACTS, 10**9):
+        monkeypatch.setattr(held, "FEWEST_CONTACTS", few)
         model, state, schedule = SLIDING[name]()
         state = model.initial_state() if state is None else state
         asked.clear()
@@ -127,8 +127,8 @@ def test_sliding_steps_are_those_of_the_complementarity_problem(name, monkeypatc
 def test_edges_that_clamps_hold_in_the_plane(monkeypatch):
     """Drag a sheet by an edge whose nodes may rise and lie on the floor: their friction is the clamp's affair."""
     runs = []
-    for few in (held.MAX_CONTACTS, 10**9):
-        monkeypatch.setattr(held, "MAX_CONTACTS", few)
+    for few in (held.FEWEST_CONTACTS, 10**9):
+        monkeypatch.setattr(held, "FEWEST_CONTACTS", few)
         mesh = meshes.rectangle(0.08, 0.08, 0.02, "right")
         builder = RobotBuilder()
         nodes = torch.as_tensor(mesh.nodes) + torch.tensor([0, 0, 5e-4 + 1e-9]).double()

@@ -33,14 +33,14 @@ from torchdismech.solve.search import Iterate
 
 __all__ = ["EXACT", "HeldContacts", "held_contacts", "misdirected", "on_cone", "stiffened"]
 
-MAX_CONTACTS = 8  # contacts of a robot below which W costs less than a second factor
+FEWEST_CONTACTS = 8  # of a robot: of fewer, W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of the largest entry on A's diagonal
 MULTIPLIERS = 4  # solutions, each of which leaves some 1e-6 of gaps and slides
 # Of friction: what it may be off its law before it is put on it; the search judges what that leaves. Stiffness times
 # the rounding of gaps is 1e-8 of the loads of a thin sheet.
 SETTLED = 1e-6
 ALMOST_ONE = 1 - 1e-12  # of a load that sticks: friction of what slides no more than rounding
-SOFT = 1.0  # of A's diagonal: how far a slide counts beside a load in telling what sticks from what slides
+SLIDE_STIFFNESS = 1.0  # of A's diagonal: how far a slide counts beside a load in telling what sticks from what slides
 ON_CONE = 1e-9  # relative: loads so near to their cone are on it
 NEWTON_ROUNDS = 25  # for friction and what is closed; then the complementarity problem is solved instead
 EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
@@ -89,10 +89,10 @@ def held_contacts(
     bears = constraints.load[:, 0] > 0
     # without loads all fall, also what is lifted: that is a guess only where nothing is known of loads
     closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
-    which = (bears | closes) & search.moves & rows[constraints.robot]
-    count = torch.bincount(constraints.robot[which], minlength=len(rows))
+    closed = (bears | closes) & search.moves & rows[constraints.robot]
+    count = torch.bincount(constraints.robot[closed], minlength=len(rows))
     rows = rows & ~constraints.any(search.partly & bears)
-    return search.found(which, rows & (count >= (1 if descends else MAX_CONTACTS)))
+    return search.found(closed, rows & (count >= (1 if descends else FEWEST_CONTACTS)))
 
 
 def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, stiffness: Tensor) -> Tensor:
@@ -130,7 +130,18 @@ def misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
 
 
 class _Holding:
-    """The equations of held contacts at an iterate."""
+    """The equations of held contacts at an iterate.
+
+    Attributes
+    ----------
+    offset : (S, 3) gaps and slides at the iterate.
+    moves : (S,) contacts that the unknowns move in every direction in which they may bear a load.
+    partly : (S,) contacts that clamps hold in some directions alone: what these bear is left to W.
+    before : (S, 3) the loads before.
+    unloaded : (B, n_free) the residual without these.
+    stiffness : (S, 1) [N/m] by which contacts are held.
+    slide_stiffness : (S, 1) [N/m] by which slides count beside loads in telling what sticks, k in the formulas above.
+    """
 
     def __init__(
         self,
@@ -145,18 +156,18 @@ class _Holding:
         self.descends = descends
         model, self.solver = equations.model, equations.solver()
         slide = constraints.slide(equations.full(at.x))
-        self.offset = torch.cat([contacts.gap.unsqueeze(1), slide], dim=1)  # (S, 3)
+        self.offset = torch.cat([contacts.gap.unsqueeze(1), slide], dim=1)
         self.rubs = constraints.friction > 0
         felt = (arms.square() * model.free[constraints.dofs].unsqueeze(1)).sum(2) > 0
         self.moves = felt[:, 0] & (felt.all(1) | ~self.rubs)
-        self.partly = felt.any(1) & ~self.moves  # what clamps hold in some directions is left to W
+        self.partly = felt.any(1) & ~self.moves
         self.before = constraints.load
         self.unloaded = at.residual + self.forces_of(self.before)
         diagonal = at.values[self.solver.diagonal(at.values.device)].abs()
         self.stiffness = STIFFNESS * diagonal.amax(0)[constraints.robot].unsqueeze(1)  # (S, 1)
         whole = model.unknowns.expand(diagonal.t(), torch.zeros_like(equations.base))
         own = whole[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
-        self.softness = SOFT * (arms[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
+        self.slide_stiffness = SLIDE_STIFFNESS * (arms[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
 
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
@@ -167,32 +178,32 @@ class _Holding:
         whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
         return self.offset + self.constraints.motions_of(self.arms, whole)
 
-    def found(self, which: Tensor, rows: Tensor) -> HeldContacts:
-        """Return the solution in the rows (B,) where there is one, beginning with some contacts (S,) closed."""
+    def found(self, closed: Tensor, rows: Tensor) -> HeldContacts:
+        """Return the solution in the rows (B,) where there is one, beginning with some contacts closed (S,)."""
         robot, solved = self.constraints.robot, torch.zeros_like(rows)
         steps, loads = torch.zeros_like(self.at.x), torch.zeros_like(self.before)
         slack = EXACT * self.constraints.tolerance[robot]
-        load = torch.where(which.unsqueeze(1), self.before, 0.0)
+        load = torch.where(closed.unsqueeze(1), self.before, 0.0)
         slide = torch.where(self.before[:, :1] > 0, self.offset[:, 1:], 0.0)  # what has no load yet sticks at first
         for _ in range(NEWTON_ROUNDS):
             if not bool(rows.any()):
                 break
-            step, load, held, ok = self._solution(which, load, slide, rows)
+            step, load, held, ok = self._solution(closed, load, slide, rows)
             after = self.after(step)
             slide = after[:, 1:]
-            pulls = which & (load[:, 0] < 0)
-            closes = ~which & self.moves & (after[:, 0] < -slack)
+            pulls = closed & (load[:, 0] < 0)
+            closes = ~closed & self.moves & (after[:, 0] < -slack)
             off = torch.where(held, after, 0.0).abs().amax(1) > slack
             wrong = off | ~torch.isfinite(load).all(1) | (self.partly & (after[:, 0] < -slack))
             lawful = self._lawful(load, slide, held)
             off_law = torch.linalg.vector_norm(load - lawful, dim=1) > SETTLED * self.constraints.friction * load[:, 0]
-            changes = self.constraints.any(pulls | closes | (which & off_law))
+            changes = self.constraints.any(pulls | closes | (closed & off_law))
             here = rows & ok & ~changes & ~self.constraints.any(wrong)
             steps = torch.where(here[:, None], step, steps)
             loads = torch.where(here[robot].unsqueeze(1), lawful, loads)
             solved, rows = solved | here, rows & ok & changes
-            which = (which & ~pulls) | (closes & rows[robot])
-            load = torch.where(which.unsqueeze(1), load, 0.0)
+            closed = (closed & ~pulls) | (closes & rows[robot])
+            load = torch.where(closed.unsqueeze(1), load, 0.0)
         return HeldContacts(solved, steps, loads)
 
     def _lawful(self, load: Tensor, slide: Tensor, held: Tensor) -> Tensor:
@@ -204,9 +215,9 @@ class _Holding:
         return torch.cat([load[:, :1], torch.where(self.rubs.unsqueeze(1), friction, 0.0)], dim=1)
 
     def _solution(
-        self, which: Tensor, load: Tensor, slide: Tensor, rows: Tensor
+        self, closed: Tensor, load: Tensor, slide: Tensor, rows: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return step (B, n_free) and loads (S, 3) with some contacts (S,) closed: a round of Newton's method.
+        """Return step (B, n_free) and loads (S, 3) with some contacts closed (S,): a round of Newton's method.
 
         Also returned: which gaps and slides (S, 3) are held, and where (B,) the matrix was positive definite.
 
@@ -214,16 +225,16 @@ class _Holding:
         ----------
         load, slide : (S, 3), (S, 2) before.
         """
-        slips, friction, turning, turn = self._slipping(which, load, slide)
-        sticks = which & self.rubs & ~slips
-        held = torch.stack([which, sticks, sticks], dim=1)
+        slips, friction, spring, across = self._slipping(closed, load, slide)
+        sticks = closed & self.rubs & ~slips
+        held = torch.stack([closed, sticks, sticks], dim=1)
         values = stiffened(self.equations, self.at.values, self.arms, torch.where(held, self.stiffness, 0.0))
-        values = stiffened(self.equations, values, turn.unsqueeze(1) @ self.arms[:, 1:], turning)
+        values = stiffened(self.equations, values, across.unsqueeze(1) @ self.arms[:, 1:], spring)
         factor, load = self._factored(values, rows), torch.where(held, load, 0.0)
 
         def rubbing(slide: Tensor) -> Tensor:
             """Return the friction (S, 3) of what slides so far (S, 2)."""
-            turned = friction - turning * (slide * turn).sum(1, keepdim=True) * turn
+            turned = friction - spring * (slide * across).sum(1, keepdim=True) * across
             return torch.nn.functional.pad(turned, (1, 0))
 
         for _ in range(MULTIPLIERS):
@@ -233,17 +244,17 @@ class _Holding:
             load = torch.where(held, load - self.stiffness * after, 0.0)
         return step, load + rubbing(after[:, 1:]), held, factor.ok
 
-    def _slipping(self, which: Tensor, load: Tensor, slide: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return which of some contacts (S,) slide, and the linearised friction of these, zero for others.
+    def _slipping(self, closed: Tensor, load: Tensor, slide: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return which of the closed contacts (S,) slide, and the linearised friction of these, zero for others.
 
         That is a force (S, 2), and a spring (S, 1) [N/m] across it, along unit vectors (S, 2).
         """
         most = (self.constraints.friction * load[:, 0]).clamp_min(0)
-        pushed = load[:, 1:] - self.softness * slide
+        pushed = load[:, 1:] - self.slide_stiffness * slide
         size, along = torch.linalg.vector_norm(pushed, dim=1), directions(pushed)
-        slips = which & self.rubs & (size > most)
+        slips = closed & self.rubs & (size > most)
         share = (most / torch.where(slips, size, 1.0)).clamp(max=ALMOST_ONE)
-        spring = torch.where(slips, share / (1 - share), 0.0).unsqueeze(1) * self.softness
+        spring = torch.where(slips, share / (1 - share), 0.0).unsqueeze(1) * self.slide_stiffness
         friction = torch.where(slips, most, 0.0).unsqueeze(1) * along
         return slips, friction, spring, torch.stack([-along[:, 1], along[:, 0]], dim=1)
 
