@@ -62,18 +62,14 @@ class StepKind:
         looked_at = {*map(id, self._modules)}
         said = (module for module in modules_below(declared(problem.model)) if id(module) in looked_at)
         self.of_users = [module for module in said if is_foreign(module)]
-        movable = [{*getattr(module, "per_robot", ())} for module in self._modules]
-        for module, names in zip(self._modules, movable, strict=True):
-            names |= {name for owner, name in problem.values.tensors if owner is module}
-            names |= {*module._parameters} if any(module is own for own in self.of_users) else set()
-        self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
+        movable = [self._movable_names(module, problem.values) for module in self._modules]
         places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
         self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
+        self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
         # of each tensor in `_tensors`: whether it is a constant that recordings know by its address, or else movable
-        held = [True] * sum(len(own) for own in own_tensors(problem.model))
+        self._captured = [True] * sum(len(own) for own in own_tensors(problem.model))
         for module, names in zip(self._modules, movable, strict=True):
-            held += [name not in names for own in own_tensors(module) for name in own]
-        self._held = held
+            self._captured += [name not in names for own in own_tensors(module) for name in own]
         self._settings = [name for name, _ in _plain(problem.method) if name not in NOT_HELD]
         self._objects, self._traits = self._objects_of(problem), self._traits_of_model(problem.model)
         self._step = self._traits_of_step(problem)
@@ -83,7 +79,7 @@ class StepKind:
         self._standing: list[Tensor] = []
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
         # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
-        self._alive = [*compress(self._tensors(problem.model), held)]
+        self._alive = [*compress(self._tensors(problem.model), self._captured)]
         self.unrecorded_steps = 0
         self.recording: Any = None
         self.gradients: dict[tuple[bool, ...], list[Any]] = {}
@@ -104,7 +100,7 @@ class StepKind:
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
         if not (same and self._traits_of_model(problem.model) == self._traits):
             return False
-        self._know(problem)
+        self._remember(problem)
         return True
 
     def inputs(self, problem: StepProblem) -> list[Tensor]:
@@ -134,7 +130,7 @@ class StepKind:
         given = problem.values.tensors
         return self._known.get(tuple(given)) == _shaped(given.values())
 
-    def _know(self, problem: StepProblem) -> None:
+    def _remember(self, problem: StepProblem) -> None:
         """Keep that a model, as it was seen, is of this kind, with values in these places: whatever their numbers."""
         given = problem.values.tensors
         if problem.snapshot is None or self.of_users or any(map(self.captures, given)):
@@ -145,7 +141,13 @@ class StepKind:
             self._standing = self._moved()
         self._known[tuple(given)] = _shaped(given.values())
 
+    def _movable_names(self, module: nn.Module, values: Values) -> set[str]:
+        """Return the names of a module's tensors that may be others in the next step, with these values in place."""
+        names = {*getattr(module, "per_robot", ())} | {name for owner, name in values.tensors if owner is module}
+        return names | {*module._parameters} if any(module is own for own in self.of_users) else names
+
     def _moved(self) -> list[Tensor]:
+        """Return the tensors in the movable places, as they are now."""
         tensors = [tensor_at(module, name) for module, name in self.movable_places]
         return [tensor for tensor in tensors if tensor is not None]
 
@@ -190,7 +192,7 @@ class StepKind:
     def _traits_of_model(self, model: Model) -> list[Any]:
         """Return what compares by its value of a model: shapes, addresses, plain numbers, names."""
         all_tensors, moved = self._tensors(model), self._moved()
-        constants = [*compress(all_tensors, self._held)]
+        constants = [*compress(all_tensors, self._captured)]
         # first, as a number and an array that took its place cannot be compared
         traits: list[Any] = [type(value) for module in self.of_users for value in vars(module).values()]
         traits += (len(all_tensors),)
