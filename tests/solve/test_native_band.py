@@ -175,7 +175,7 @@ class TestFronts:
         """Tell of a short chain of which two distant places are joined how far elimination gets."""
         pattern = cliques([(k, k + 1) for k in range(5)] + [(1, 4)], 6)
         order = BandedOrder(np.arange(6), np.arange(6), 3, 3)
-        begin, last = native_band.band_fronts(pattern.rows, pattern.cols, order)
+        begin, last = native_band.band_profile(pattern.rows, pattern.cols, order)
         assert last.tolist() == [1, 4, 4, 4, 5, 5]
         assert begin.tolist() == [0, 0, 1, 1, 1, 4]
         assert BandedSolver(pattern).reach < BandedSolver(pattern).order.lower

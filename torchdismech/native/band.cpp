@@ -8,8 +8,8 @@
 // entries below it (M) or right of it (U). So entry (i, p), i >= p, stands at p * k + i. A number is a vector with one
 // lane for each matrix of a group; a group holds its half M, then, unless symmetric, its half U.
 //
-// Bands are as wide as their widest place. `Fronts` say how far pivots reach in fact: what is beyond is zero, and left
-// out.
+// Bands are as wide as their widest place. A `Profile` says how far pivots reach in fact: what is beyond is zero, and
+// left out.
 
 #include <cstdint>
 #include <cstring>
@@ -40,7 +40,7 @@ struct Shape {
 };
 
 // Pivot p reaches the lines up to last[p], and line i is reached by pivot begin[i] and those after it; both grow.
-struct Fronts {
+struct Profile {
   const int64_t *begin, *last;
 };
 
@@ -121,20 +121,20 @@ template <typename V> inline V largest(const Half<V>& half, int64_t j) {
 // Factor one group in place. `good` lanes of symmetric matrices had positive pivots; of others, no term of the
 // elimination was larger than `limit`.
 template <typename T>
-void factor_group(const Shape& shape, const Fronts& fronts, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good, int64_t lanes) {
+void factor_group(const Shape& shape, const Profile& profile, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good, int64_t lanes) {
   typedef Vec<T> V;
   const int64_t n = shape.n;
-  const Half<V> lower = {band, shape.lower, fronts.last}, upper = {band + shape.offset(), shape.reach(), fronts.last};
+  const Half<V> lower = {band, shape.lower, profile.last}, upper = {band + shape.offset(), shape.reach(), profile.last};
   auto sound = V{} == V{};
   const bool panels = lower.reach >= PANEL && upper.reach >= PANEL;
   for (int64_t c = 0, width; c < n; c += width) {
     width = panels && c + PANEL <= n ? PANEL : 1;
     if (width == PANEL) {
-      reduce_panel<PANEL>(lower, upper, fronts.begin, c, factors);
-      if (!shape.symmetric()) reduce_panel<PANEL>(upper, lower, fronts.begin, c, factors);
+      reduce_panel<PANEL>(lower, upper, profile.begin, c, factors);
+      if (!shape.symmetric()) reduce_panel<PANEL>(upper, lower, profile.begin, c, factors);
     } else {
-      reduce_panel<1>(lower, upper, fronts.begin, c, factors);
-      if (!shape.symmetric()) reduce_panel<1>(upper, lower, fronts.begin, c, factors);
+      reduce_panel<1>(lower, upper, profile.begin, c, factors);
+      if (!shape.symmetric()) reduce_panel<1>(upper, lower, profile.begin, c, factors);
     }
     for (int64_t j = c; j < c + width; ++j) {
       const V inverse = T(1) / lower.entry(j, j);
@@ -181,11 +181,11 @@ inline void fill_place(const Shape& shape, const T* values, int64_t nnz, int64_t
 // Fill the bands of groups [first, last): place k comes from entry sources[k], or is zero where that is -1. Lines are
 // filled as far as tiles read, a few places beyond what their pivots reach.
 template <typename T>
-void fill(const Shape& shape, const Fronts& fronts, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands,
+void fill(const Shape& shape, const Profile& profile, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands,
           Vec<T>* most, int64_t first, int64_t last) {
   const auto fill_half = [&](int64_t place, int64_t reach) {
     for (int64_t p = 0; p < shape.n; ++p, place += reach + 1) {
-      const int64_t width = smaller(reach, fronts.last[p] - p + larger(PANEL, ROWS) - 1);
+      const int64_t width = smaller(reach, profile.last[p] - p + larger(PANEL, ROWS) - 1);
       for (int64_t k = place; k <= place + width; ++k)
         fill_place<T>(shape, values, nnz, sources[k], k, bands, most, first, last);
     }
@@ -195,7 +195,7 @@ void fill(const Shape& shape, const Fronts& fronts, const T* values, int64_t nnz
 }
 
 template <typename T>
-void factor(const Shape& shape, const Fronts& fronts, const T* values, int64_t nnz, const int64_t* sources, T growth, T* numbers, bool* good,
+void factor(const Shape& shape, const Profile& profile, const T* values, int64_t nnz, const int64_t* sources, T growth, T* numbers, bool* good,
             int64_t first, int64_t last) {
   typedef Vec<T> V;
   constexpr int64_t W = sizeof(V) / sizeof(T);
@@ -204,18 +204,18 @@ void factor(const Shape& shape, const Fronts& fronts, const T* values, int64_t n
   for (int64_t start = first; start < last; start += GROUPS_AT_ONCE) {
     const int64_t end = smaller(start + GROUPS_AT_ONCE, last);
     V most[GROUPS_AT_ONCE] = {};
-    fill<T>(shape, fronts, values, nnz, sources, bands, most, start, end);
+    fill<T>(shape, profile, values, nnz, sources, bands, most, start, end);
     for (int64_t g = start; g < end; ++g) {
       const int64_t lanes = smaller(shape.batch - g * W, W);
       const V limit = most[g - start] * growth;
-      factor_group<T>(shape, fronts, bands + g * shape.numbers(), limit, factors.data(), good + g * W, lanes);
+      factor_group<T>(shape, profile, bands + g * shape.numbers(), limit, factors.data(), good + g * W, lanes);
     }
   }
 }
 
 // Solve for right-hand sides (batch, n); `order[i]` is the unknown in line i of the bands. The transpose swaps halves.
 template <typename T>
-void solve(const Shape& shape, const Fronts& fronts, const T* numbers, const int64_t* order, bool transpose, const T* rhs, T* x,
+void solve(const Shape& shape, const Profile& profile, const T* numbers, const int64_t* order, bool transpose, const T* rhs, T* x,
            int64_t first, int64_t last) {
   typedef Vec<T> V;
   constexpr int64_t W = sizeof(V) / sizeof(T);
@@ -224,7 +224,7 @@ void solve(const Shape& shape, const Fronts& fronts, const T* numbers, const int
   V* y = memory.data();
   for (int64_t g = first; g < last; ++g) {
     V* band = const_cast<V*>(reinterpret_cast<const V*>(numbers)) + g * shape.numbers();
-    Half<V> lower = {band, shape.lower, fronts.last}, upper = {band + shape.offset(), shape.reach(), fronts.last};
+    Half<V> lower = {band, shape.lower, profile.last}, upper = {band + shape.offset(), shape.reach(), profile.last};
     if (transpose) std::swap(lower, upper);
     const int64_t matrix = g * W, lanes = smaller(shape.batch - matrix, W);
     for (int64_t i = 0; i < n; ++i) {
@@ -256,18 +256,18 @@ void solve(const Shape& shape, const Fronts& fronts, const T* numbers, const int
 
 }  // namespace
 
-// `fronts` are `begin` (n), then `last` (n).
+// `profile` holds `begin` (n), then `last` (n).
 #define INTERFACE(T, suffix)                                                                                          \
-  void band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,            \
+  void band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* profile,           \
                             const T* values, int64_t nnz, const int64_t* sources, const double* growth, T* numbers,   \
                             bool* good, int64_t first, int64_t last) {                                                \
-    factor<T>({batch, n, lower, upper}, {fronts, fronts + n}, values, nnz, sources, T(*growth), numbers, good, first, \
-              last);                                                                                                  \
+    factor<T>({batch, n, lower, upper}, {profile, profile + n}, values, nnz, sources, T(*growth), numbers, good,      \
+              first, last);                                                                                           \
   }                                                                                                                   \
-  void band_solve_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,             \
+  void band_solve_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* profile,            \
                            const T* numbers, const int64_t* order, int64_t transpose, const T* rhs, T* x,             \
                            int64_t first, int64_t last) {                                                             \
-    solve<T>({batch, n, lower, upper}, {fronts, fronts + n}, numbers, order, transpose != 0, rhs, x, first, last);    \
+    solve<T>({batch, n, lower, upper}, {profile, profile + n}, numbers, order, transpose != 0, rhs, x, first, last);  \
   }
 
 extern "C" {

@@ -315,21 +315,21 @@ template <typename T> struct Matrix {
   int64_t single_band_numbers_##suffix(int64_t n, int64_t lower, int64_t upper) {                                     \
     return Matrix<T>(nullptr, nullptr, n, lower, upper).numbers();                                                    \
   }                                                                                                                   \
-  void single_band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,     \
+  void single_band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* profile,    \
                                    const T* values, int64_t, const int64_t* sources, const double* growth,            \
                                    T* numbers, bool* good, int64_t first, int64_t last) {                             \
     const int64_t each = single_band_numbers_##suffix(n, lower, upper);                                               \
     for (int64_t m = first; m < last; ++m) {                                                                          \
-      const Matrix<T> matrix(numbers + m * each, fronts + n, n, lower, upper);                                        \
+      const Matrix<T> matrix(numbers + m * each, profile + n, n, lower, upper);                                       \
       good[m] = matrix.factor(values + m, batch, sources, T(*growth));                                                \
     }                                                                                                                 \
   }                                                                                                                   \
-  void single_band_solve_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const int64_t* fronts,            \
+  void single_band_solve_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const int64_t* profile,           \
                                   const T* numbers, const int64_t* order, int64_t transpose, const T* rhs, T* x,      \
                                   int64_t first, int64_t last) {                                                      \
     const int64_t each = single_band_numbers_##suffix(n, lower, upper);                                               \
     for (int64_t m = first; m < last; ++m) {                                                                          \
-      const Matrix<T> matrix(const_cast<T*>(numbers) + m * each, fronts + n, n, lower, upper);                        \
+      const Matrix<T> matrix(const_cast<T*>(numbers) + m * each, profile + n, n, lower, upper);                       \
       std::vector<T> y(matrix.room());                                                                                \
       for (int64_t i = 0; i < n; ++i) y[i] = rhs[m * n + order[i]];                                                   \
       matrix.solve(y.data(), transpose != 0);                                                                         \

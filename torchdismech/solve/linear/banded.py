@@ -19,7 +19,7 @@ from torchdismech.solve.linear.native_band import (
     Memory,
     NativeBand,
     band_bytes,
-    band_fronts,
+    band_profile,
     band_sources,
     most_one_by_one,
     one_by_one,
@@ -127,8 +127,8 @@ class BandedSolver(DirectSolver):
         return band_sources(self.full.rows, self.full.cols, self.order, symmetric=False)
 
     @cached_property
-    def _fronts(self) -> np.ndarray:
-        return band_fronts(self.pattern.rows, self.pattern.cols, self.order)
+    def _profile(self) -> np.ndarray:
+        return band_profile(self.pattern.rows, self.pattern.cols, self.order)
 
     @cached_property
     def _lower_tables(self) -> TritonTables:
@@ -141,7 +141,7 @@ class BandedSolver(DirectSolver):
     @cached_property
     def reach(self) -> float:
         """How many places pivots reach, as a root of the mean square: the work of a factor goes by that."""
-        _, last = self._fronts
+        _, last = self._profile
         return float(np.sqrt(np.square(last - np.arange(len(last))).mean()))
 
     def describe(self) -> str:
@@ -242,7 +242,7 @@ class BandedSolver(DirectSolver):
     def _cholesky(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device)
         if method == "native":
-            return NativeBand(self.order, self._lower_sources, self._fronts, values, self._memory)
+            return NativeBand(self.order, self._lower_sources, self._profile, values, self._memory)
         if method == "lapack":
             return _OnHost(partial(_LapackCholesky, self.order, self._lower_places, self._memory), values)
         if method == "triton":
@@ -252,7 +252,7 @@ class BandedSolver(DirectSolver):
     def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device)
         if method == "native":
-            places = (self._full_sources, self._full_places, self._fronts)
+            places = (self._full_sources, self._full_places, self._profile)
             return _NativeLU(self.order, *places, self._memory, values)
         if method == "lapack":
             return _OnHost(partial(_LapackLU, self.order, self._full_places, self._memory), values)
@@ -389,12 +389,12 @@ class _NativeLU:
         order: BandedOrder,
         sources: np.ndarray,
         places: np.ndarray,
-        fronts: np.ndarray,
+        profile: np.ndarray,
         memory: Memory,
         values: Tensor,
     ):
         growth = torch.finfo(values.dtype).eps ** -NATIVE_GROWTH
-        self.native = NativeBand(order, sources, fronts, values, memory, growth)
+        self.native = NativeBand(order, sources, profile, values, memory, growth)
         self._with_exchanges = partial(_LapackLU, order, places, memory)
         self.ok = self.native.ok.clone()
         unless_all(self.native.ok, self._factor_grown, [self.ok], [values])

@@ -2,8 +2,8 @@
 
 Eliminating an unknown of a sparse matrix touches only its neighbours, so elimination can run in small dense matrices
 (fronts) along a tree: a front sums the entries of its unknowns and what its children left over, eliminates its pivots,
-and hands the rest to its parent. The tree comes from nested dissection, so that many fronts stand side by side; those
-of a level with about the same size are padded to one size and factored by one batched call.
+and hands the rest, its contribution block, to its parent. The tree comes from nested dissection, so that many fronts
+stand side by side; those of a level with about the same size are padded to one size and factored by one batched call.
 
 I. S. Duff and J. K. Reid, The multifrontal solution of indefinite sparse symmetric linear equations, ACM TOMS 9, 1983.
 A. George, Nested dissection of a regular finite element mesh, SIAM J. Numer. Anal. 10, 1973.

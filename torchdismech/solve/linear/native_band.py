@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.native import in_threads, library
 from torchdismech.sparse.ordering import BandedOrder
 
-__all__ = ["Memory", "NativeBand", "band_bytes", "band_fronts", "band_sources", "most_one_by_one", "one_by_one"]
+__all__ = ["Memory", "NativeBand", "band_bytes", "band_profile", "band_sources", "most_one_by_one", "one_by_one"]
 
 # A thread takes about 0.1 ms to start: each gets at least as many numbers of bands, about 1 ms of factoring.
 NUMBERS_A_THREAD = 500_000
@@ -29,7 +29,7 @@ class NativeBand:
     ----------
     order : the order of the unknowns and the bandwidths.
     sources : from `band_sources`, which entry stands at each place.
-    fronts : how far pivots reach, from `band_fronts`.
+    profile : how far pivots reach, from `band_profile`.
     values : (nnz, b) on the CPU.
     memory : for the factors.
     growth : how many times as large as the largest entry of a matrix a term of its elimination may be; None says that
@@ -44,14 +44,14 @@ class NativeBand:
         self,
         order: BandedOrder,
         sources: np.ndarray,
-        fronts: np.ndarray,
+        profile: np.ndarray,
         values: Tensor,
         memory: Memory,
         growth: float | None = None,
     ):
         self._library, values = library(), values.contiguous()
         upper = -1 if growth is None else order.upper
-        self._order, self._fronts = order.order, fronts
+        self._order, self._profile = order.order, profile
         self._shape = (values.shape[1], len(order.order), order.lower, upper)
         self._one_by_one = one_by_one(values.shape[1])
         if self._one_by_one:
@@ -62,7 +62,7 @@ class NativeBand:
         self._bands = memory(self._groups * numbers, values.dtype)
         self.ok = torch.empty(values.shape[1], dtype=torch.bool)
         factor = self._function("factor", values.dtype)
-        given = (*self._shape, fronts, values, len(values), sources, np.array([growth or 0.0]), self._bands, self.ok)
+        given = (*self._shape, profile, values, len(values), sources, np.array([growth or 0.0]), self._bands, self.ok)
         in_threads(factor, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
 
     def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
@@ -70,7 +70,7 @@ class NativeBand:
         rhs = rhs.contiguous()
         x = torch.empty_like(rhs)
         solve = self._function("solve", rhs.dtype)
-        given = (*self._shape, self._fronts, self._bands, self._order, int(transpose), rhs, x)
+        given = (*self._shape, self._profile, self._bands, self._order, int(transpose), rhs, x)
         in_threads(solve, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
         return x
 
@@ -112,9 +112,8 @@ def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetr
     return sources
 
 
-def band_fronts(rows: np.ndarray, cols: np.ndarray, order: BandedOrder) -> np.ndarray:
-    """Return how far elimination reaches within a band (2, n): the first pivot that reaches a line, the last line that
-    a pivot reaches.
+def band_profile(rows: np.ndarray, cols: np.ndarray, order: BandedOrder) -> np.ndarray:
+    """Return the profile of a band (2, n): for each line the first pivot that reaches it, and the last that it reaches.
 
     A pivot fills all lines up to its last one, so lines reach at least as far as those before them. Where a chain lies
     across itself in some places alone, most pivots reach half as far as the widest.
