@@ -118,7 +118,7 @@ class Subject:
         kinds = self.model.recordings
         if not any(kind.recording is not None for kind in kinds):
             raise RuntimeError(f"no step was recorded: {why_steps_unrecorded(self.model)}")
-        if backward and not any(kept for kind in kinds for _, kept in kind.gradients.values()):
+        if backward and not any(passes.recording for kind in kinds for passes in kind.backward.values()):
             raise RuntimeError("steps were recorded, but no backward pass")
 
 

@@ -229,12 +229,11 @@ def test_a_matrix_that_cannot_be_factored(recorded, monkeypatch):
     for _ in range(2):
         after, _ = integrator.step(model, state.replace(velocity=velocity))
         torch.autograd.grad(after.q.sum(), velocity)
-    (taken,) = {id(kept): kept for kept in model.recordings[0].gradients.values()}.values()
+    (passes,) = model.recordings[0].backward.values()
     assert recorded[-1]
-    replay = taken[1]._tape.replay
-    monkeypatch.setattr(
-        taken[1], "_tape", type("Tape", (), {"replay": lambda self: (replay()[0], torch.tensor(True))})()
-    )
+    replay = passes.recording._tape.replay
+    singular = type("Tape", (), {"replay": lambda self: (replay()[0], torch.tensor(True))})()
+    monkeypatch.setattr(passes.recording, "_tape", singular)
     after, _ = integrator.step(model, state.replace(velocity=velocity))
     (found,) = torch.autograd.grad(after.q.sum(), velocity)
     assert not recorded[-1] and found.isfinite().all()
@@ -272,8 +271,8 @@ def test_wait_before_a_recording(monkeypatch):
         velocity = torch.zeros_like(state.velocity).requires_grad_()
         after, _ = integrator.step(model, state.replace(velocity=velocity))
         torch.autograd.grad(after.q.sum(), velocity)
-        (kept,) = model.recordings[0].gradients.values()
-        assert (kept[1] is not None) == (k + 1 >= recorded_gradient.PASSES_BEFORE_RECORDING)
+        (passes,) = model.recordings[0].backward.values()
+        assert (passes.recording is not None) == (k + 1 >= recorded_gradient.PASSES_BEFORE_RECORDING)
 
 
 class Follows(forces.Force):

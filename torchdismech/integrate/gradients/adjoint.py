@@ -30,7 +30,7 @@ __all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "with_zero
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
 Gradients = tuple[Tensor | None, ...]  # None where nothing depends on a tensor
-Solved = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
+AdjointSolve = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
 
 
 @dataclass
@@ -142,7 +142,7 @@ def gradients_at_root(
     accepted: Tensor,
     gradients,
     wanted: list[Tensor],
-    solved: Solved | None = None,
+    solve: AdjointSolve | None = None,
 ) -> Gradients:
     """Return the gradients by the tensors in `wanted`, of leaves or of what stands in the model.
 
@@ -153,7 +153,7 @@ def gradients_at_root(
     q : (B, n) at the root.
     accepted : (B,) robots that were solved.
     gradients : by the fields of the state after the step; None is zero, and nothing is done for it.
-    solved : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
+    solve : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
     """
     model = recipe.model
     weight = 1.0 if donor is None else accepted[:, None].to(q.dtype)
@@ -167,15 +167,15 @@ def gradients_at_root(
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     by_root = torch.zeros_like(x) if by_root is None else _weighted(by_root, weight)
     # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
-    inspected = model.has_user_hooks and solved is None
+    inspected = model.has_user_hooks and solve is None
     x = x.detach().requires_grad_(inspected and equations.constraints is None)
     with _derivatives_by_unknowns(equations, x.requires_grad):
         fixed, residual, values = _linearised(recipe, equations, leaves, donor, x)
     if inspected:
         with torch.enable_grad():
             refuse_unregistered(model, residual, [x, *leaves], lambda: equations.residual(x))
-    solved = multipliers if solved is None else solved
-    multiplier, conditions, of_contacts = solved(fixed, x, values, by_root, accepted)
+    solve = multipliers if solve is None else solve
+    multiplier, conditions, of_contacts = solve(fixed, x, values, by_root, accepted)
     with torch.enable_grad():
         products = [(residual, _weighted(multiplier, weight))]
         if conditions is not None:

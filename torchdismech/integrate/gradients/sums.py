@@ -27,7 +27,7 @@ class Sums:
         self._needed = needed
         self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
         self._totals: list[Tensor | None] = [None] * len(needed)
-        self._places: dict[int, Sequence[Tensor]] = {}  # of parts in them
+        self._places: dict[int, Sequence[Tensor]] = {}  # by input, for each part the place of its gradient in the total
 
     def add(self, part: Part, gradients: Sequence[Tensor | None] | None) -> None:
         """Take the gradients of a part by the inputs that need one; None is zero. They are copied."""

@@ -26,7 +26,7 @@ from torchdismech.integrate.chunks import of_parts
 from torchdismech.integrate.forward import SolvedPart
 from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, with_zeros
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
-from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.kinds import BackwardPasses, StepKind
 from torchdismech.integrate.recorded.recording import warn_of_memory
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.graphs import Unrecordable
@@ -255,7 +255,8 @@ def _recorded_for(
     numbers = {place: recipe.n_own + k for k, place in enumerate(recipe.places.tensors)}
     # where the inputs of a recording stand among what the step depends on: the rows that run are not there
     order = [*range(recipe.n_state), None, *range(recipe.n_state, recipe.n_own), *map(numbers.get, kind.movable_places)]
-    _, step = kind.gradients.get(tuple(k is not None and needed[k][1] for k in order), (0, None))
+    passes = kind.backward.get(tuple(k is not None and needed[k][1] for k in order))
+    step = None if passes is None else passes.recording
     place_of = {k: place for place, k in enumerate(order)}
     return step, [place_of.get(k) for k, (_, need) in enumerate(needed) if need]
 
@@ -272,11 +273,13 @@ def _recording(
 ) -> RecordedAdjoint | None:
     """Return the recording for inputs of which the same ones require gradients; None before there is one."""
     which = tuple(tensor.requires_grad for tensor in inputs)
-    kept = kind.gradients.setdefault(which, [0, None])
-    kept[0] += 1
-    if kept[0] == (PASSES_BEFORE_RECORDING if q.is_cpu or recipe.model.has_user_hooks else 1):
+    passes = kind.backward.get(which)
+    if passes is None:
+        passes = kind.backward[which] = BackwardPasses()
+    passes.count += 1
+    if passes.count == (PASSES_BEFORE_RECORDING if q.is_cpu or recipe.model.has_user_hooks else 1):
         try:
-            kept[1] = RecordedAdjoint(kind, recipe, inputs, q, with_zeros(gradients, inputs))
+            passes.recording = RecordedAdjoint(kind, recipe, inputs, q, with_zeros(gradients, inputs))
         except Unrecordable:
             if q.is_cuda:
                 raise  # what is recorded there is known to be recordable, but for users' forces that promise it
@@ -286,7 +289,7 @@ def _recording(
                 raise
             kind.gradients_refused = True
             warn_of_memory("backward passes")
-    return kept[1]
+    return passes.recording
 
 
 def _passed_on(inputs: Sequence[Tensor], found: Sequence[Tensor | None], wanted: Sequence[Tensor]) -> Gradients:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from operator import is_
 from typing import Any
@@ -24,12 +25,26 @@ from torchdismech.robot.state import Control
 from torchdismech.snapshot import Snapshot, own_tensors
 from torchdismech.values import Place, Values, tensor_at, tensors_of
 
-__all__ = ["StepKind"]
+__all__ = ["BackwardPasses", "StepKind"]
 
 A_STEP = 3  # iterations of a step that counts for one: as many as smooth steps take
 
 # numbers of a method that no recording holds: dt is an input, the others are decided before a step is taken
 NOT_HELD = ("dt", "chunk", "max_substeps")
+
+
+@dataclass
+class BackwardPasses:
+    """Backward passes through steps of a kind, by the same ones of their inputs.
+
+    Attributes
+    ----------
+    count : how many there were.
+    recording : of them, once there is one.
+    """
+
+    count: int = 0
+    recording: Any = None
 
 
 class StepKind:
@@ -50,7 +65,7 @@ class StepKind:
     of_users : modules of users' forces and energies that say `records`; their parameters are inputs.
     unrecorded_steps : how many such steps were taken without a recording; a step of many iterations counts for several.
     recording : of them, once there is one.
-    gradients : by which of the inputs require them, how often they were asked for, and their recording, if any.
+    backward : the backward passes through them, by which of their inputs require gradients.
     plane : how the robots lie in their plane, where that is known.
     refused, gradients_refused : whether they, or their gradients, turned out not to be recordable.
     """
@@ -82,7 +97,7 @@ class StepKind:
         self._alive = [*compress(self._tensors(problem.model), self._captured)]
         self.unrecorded_steps = 0
         self.recording: Any = None
-        self.gradients: dict[tuple[bool, ...], list[Any]] = {}
+        self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
         self.refused = self.gradients_refused = False
 
     def count(self, iterations: int) -> None:
