@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.fused import fits, watched
+from torchdismech.fused import compiled_code_takes, watched
 from torchdismech.native import function_of, in_threads
 
 __all__ = ["finite_columns", "finite_rows", "total", "weighted_norms"]
@@ -21,7 +21,7 @@ def weighted_norms(x: Tensor, weight: Tensor) -> Tensor:
 
     A row's norm is the same to the bit whatever rows stand beside it.
     """
-    function = function_of("weighted_norms", x.dtype) if fits(x, weight) and not watched() else None
+    function = function_of("weighted_norms", x.dtype) if compiled_code_takes(x, weight) and not watched() else None
     if function is None or weight.dtype != x.dtype:
         return torch.linalg.vector_norm(x * weight, dim=1)
     norms = x.new_empty(len(x))
@@ -31,7 +31,7 @@ def weighted_norms(x: Tensor, weight: Tensor) -> Tensor:
 
 def total(x: Tensor) -> Tensor:
     """Return the sum () of all numbers of a tensor (m,)."""
-    function = function_of("totals", x.dtype) if fits(x) and not watched() else None
+    function = function_of("totals", x.dtype) if compiled_code_takes(x) and not watched() else None
     if function is None:
         return x.sum()
     found = x.new_empty(())
@@ -42,7 +42,7 @@ def total(x: Tensor) -> Tensor:
 def finite_rows(tensors: Sequence[Tensor]) -> Tensor:
     """Return whether all numbers are finite in each row (B,) of tensors (B, ..)."""
     dtype = tensors[0].dtype
-    ours = fits(*tensors) and not watched() and all(tensor.dtype == dtype for tensor in tensors)
+    ours = compiled_code_takes(*tensors) and not watched() and all(tensor.dtype == dtype for tensor in tensors)
     function = function_of("finite_rows", dtype) if ours else None
     if function is None:  # a fifth of the time of looking at each number
         return torch.isfinite(torch.stack([x.flatten(1).sum(1) if x.dim() > 1 else x for x in tensors]).sum(0))
@@ -58,7 +58,7 @@ def finite_columns(x: Tensor) -> Tensor:
     """Return whether all numbers are finite in each column (B,) of x (m, B)."""
     if x.shape[1] == 1:
         return finite_rows([x.t()])  # which adds more numbers side by side
-    function = function_of("finite_columns", x.dtype) if fits(x) and not watched() else None
+    function = function_of("finite_columns", x.dtype) if compiled_code_takes(x) and not watched() else None
     if function is None:
         return torch.isfinite(x.sum(0))
     finite = torch.empty(x.shape[1], dtype=torch.bool)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchdismech.compilation import Compilation
 from torchdismech.elastic.fused import Asked, FusedTerm
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import loops, values_of, watched
+from torchdismech.fused import programs_take, values_of, watched
 from torchdismech.sparse import Pattern, Scatter, sorted_distinct
 
 __all__ = ["Assembly", "dofs_of", "force_scatter"]
@@ -107,18 +107,20 @@ class Assembly(nn.Module):
 
     def record(self, q: Tensor, constants: Sequence[TermConstants]) -> None:
         """Get ready for functions that are compiled as a whole and evaluate the terms at q (n, B)."""
-        if loops(q):
+        if programs_take(q):
             for k, term in zip(self.order, self.ordered(), strict=True):
                 self._fused[k].record(term, q, constants[k])
 
     def loops(self, q: Tensor, constants: Sequence[TermConstants]) -> list[str]:
         """Return the names of the terms that compiled loops evaluate at q (n, B)."""
+        if not programs_take(q):
+            return []
         pairs = zip(self.order, self.ordered(), strict=True)
-        return [term.name for k, term in pairs if loops(q) and self._fused[k].program(term, q, constants[k], "hessian")]
+        return [term.name for k, term in pairs if self._fused[k].program(term, q, constants[k], "hessian")]
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
-        if loops(q):
+        if programs_take(q):
             return self.scatter_force(self._found(q, constants, with_hessians=False)[0])
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
         gradients = self.compilation.compiled(Assembly._gradients, q.shape[1], q)
@@ -128,7 +130,7 @@ class Assembly(nn.Module):
 
     def force_and_stiffness(self, q: Tensor, constants: Sequence[TermConstants]) -> tuple[Tensor, Tensor]:
         """Return the elastic force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
-        if loops(q):
+        if programs_take(q):
             first, second = self._found(q, constants, with_hessians=True)
             return self.scatter_force(first), self.scatter_stiffness(second)
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
@@ -149,7 +151,7 @@ class Assembly(nn.Module):
     def energies(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy (B,) [J] of each part of a term, by its number, at q (n, B)."""
         term = self.terms[which]
-        asked = self._fused[which].parts(term, q, constants) if loops(q) else None
+        asked = self._fused[which].parts(term, q, constants) if programs_take(q) else None
         if asked is None:
             return {name: part.sum(0) for name, part in term.parts(q, constants).items()}
         names, program = asked
@@ -169,7 +171,7 @@ class Assembly(nn.Module):
 
     def _by_loop(self, which: int, q: Tensor, constants: TermConstants, asked: Asked) -> Tensor | None:
         """Return the list (values, B) that a loop finds of a term; None where torch has to."""
-        program = self._fused[which].program(self.terms[which], q, constants, asked) if loops(q) else None
+        program = self._fused[which].program(self.terms[which], q, constants, asked) if programs_take(q) else None
         return None if program is None else values_of([program], q.shape[1])[0]
 
     def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import Leaf, Program, Unfusable, is_own, loops, program_of, warn_if_broken
+from torchdismech.fused import Leaf, Program, Unfusable, is_own, program_of, programs_take, warn_if_broken
 from torchdismech.native import Unavailable
 from torchdismech.robot.plane import Plane
 from torchdismech.values import Place, Values, every_module
@@ -75,7 +75,7 @@ class FusedTerm:
             leaves = recording.leaves(modules, q, given)
             if leaves is None:
                 continue
-            if recording.program is None or not loops(*leaves):
+            if recording.program is None or not programs_take(*leaves):
                 return None
             return recording.program, leaves, recording.names
         if modules is None:

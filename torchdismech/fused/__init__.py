@@ -1,6 +1,6 @@
 """Elementwise functions of tensors, recorded from their Python and compiled as one loop each."""
 
-from torchdismech.fused.function import Fused, fits, is_own, loops, warn_if_broken
+from torchdismech.fused.function import Fused, compiled_code_takes, is_own, programs_take, warn_if_broken
 from torchdismech.fused.loop import Loop
 from torchdismech.fused.making import program_of
 from torchdismech.fused.program import Program, watched
@@ -14,10 +14,10 @@ __all__ = [
     "Program",
     "Unfusable",
     "differentiated",
-    "fits",
+    "compiled_code_takes",
     "is_differentiated",
     "is_own",
-    "loops",
+    "programs_take",
     "program_of",
     "values_of",
     "warn_if_broken",

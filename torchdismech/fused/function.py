@@ -15,12 +15,12 @@ from torchdismech.fused.pullback import is_differentiated, values_of
 from torchdismech.native import Unavailable, library
 from torchdismech.native.gpu import kernels
 
-__all__ = ["Fused", "fits", "is_own", "loops", "warn_if_broken"]
+__all__ = ["Fused", "compiled_code_takes", "is_own", "programs_take", "warn_if_broken"]
 
 CONTAINERS = (nn.ModuleDict, nn.ModuleList)
 
 
-def fits(*tensors: Tensor) -> bool:
+def compiled_code_takes(*tensors: Tensor) -> bool:
     """Return whether compiled code may take tensors: numbers on a CPU, which nothing transforms or differentiates.
 
     Code that is being compiled may hold it, too.
@@ -29,7 +29,7 @@ def fits(*tensors: Tensor) -> bool:
     return not differentiates and _are_numbers(tensors)
 
 
-def loops(*tensors: Tensor) -> bool:
+def programs_take(*tensors: Tensor) -> bool:
     """Return whether a program may take tensors: numbers on a CPU or a GPU, which nothing transforms.
 
     Within `differentiated` they may require gradients.
@@ -90,7 +90,7 @@ class Fused:
 
     def program(self, tensors: Sequence[Tensor]) -> Program | None:
         """Return the program for tensors like these, or None where torch has to evaluate the function."""
-        if not self.compiles or torch.compiler.is_compiling() or not loops(*tensors):
+        if not self.compiles or torch.compiler.is_compiling() or not programs_take(*tensors):
             return None
         device = tensors[0].device.type
         key = (device, *[(tensor.dim(), tensor.dtype) for tensor in tensors])

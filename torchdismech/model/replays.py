@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from torchdismech.fused import fits, is_own, watched
+from torchdismech.fused import compiled_code_takes, is_own, watched
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.snapshot import Snapshot
@@ -81,7 +81,7 @@ class Replays:
             and not any(snapshot.parametrized or snapshot.hooked for snapshot in self._snapshots)
             and given[0].is_cpu
             and given[0].numel() <= MAX_NUMBERS
-            and fits(*given)
+            and compiled_code_takes(*given)
             and not (watched() or torch.is_inference_mode_enabled())
             and not torch.nn.modules.module._has_any_global_hook()
         )

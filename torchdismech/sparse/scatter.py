@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.fused import fits, watched
+from torchdismech.fused import compiled_code_takes, watched
 from torchdismech.native import Unavailable, function_of, in_threads, taping
 from torchdismech.native.gpu import Kernels, kernels
 
@@ -175,7 +175,7 @@ class Scatter(nn.Module):
 
     def forward(self, source: Tensor) -> Tensor:
         """Map (number of sources, B) to (number of targets, B)."""
-        if not fits(source):
+        if not compiled_code_takes(source):
             matrices = (*self._stored("matrix"), *self._stored("transposed"))
             if taping():
                 return _TapedSums.apply(source, *matrices)
@@ -191,7 +191,7 @@ class Scatter(nn.Module):
         gain : a number, () or that of each target (number of targets, 1).
         """
         alike = self.matrix_values.dtype == source.dtype == target.dtype and len(source) == self.shape[1]
-        ours = alike and fits(source, target) and not watched() and target.is_contiguous()
+        ours = alike and compiled_code_takes(source, target) and not watched() and target.is_contiguous()
         function = function_of("subtract_sums", target.dtype) if ours else None
         if function is None:
             target -= gain * self(source)

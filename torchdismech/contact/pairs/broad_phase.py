@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchdismech.contact.pairs.columns import keys_of_pairs
 from torchdismech.errors import InputError
-from torchdismech.fused import fits, watched
+from torchdismech.fused import compiled_code_takes, watched
 from torchdismech.native import address, function_of, taping
 from torchdismech.native.tape import NumbersRead
 
@@ -71,7 +71,7 @@ def overlapping(
 def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Pairs | None:
     """Return the pairs by compiled code; None where torch has to find them, or to say what is wrong with the boxes."""
     given = boxes if excluded is None else [*boxes, excluded]
-    function = function_of("overlapping_boxes") if fits(*given) and not watched() else None
+    function = function_of("overlapping_boxes") if compiled_code_takes(*given) and not watched() else None
     if function is None or (excluded is not None and (excluded.dim(), excluded.dtype) != (1, torch.int64)):
         return None
     if taping():

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdismech.contact.pairs.pair_sums import BLOCK, BlockPlaces, PairSums, Structure
 from torchdismech.contact.pairs.pairs import PairBlocks, PairTable, Touching
 from torchdismech.contact.pairs.self_contact import Pairs, SelfContacts, summed
-from torchdismech.fused import fits
+from torchdismech.fused import compiled_code_takes
 from torchdismech.geometry.graphs import neighbours
 from torchdismech.native import Pool, address, function_of
 from torchdismech.robot.slides import SlidingEntries
@@ -245,7 +245,7 @@ class StepPairs:
         """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
         total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.pushing(self.listed)
         all_sums = {table: contacts[table.contact].sums(table, q, velocity) for table in tables}
-        sums = {table: found for table, found in all_sums.items() if found is not None and fits(values)}
+        sums = {table: found for table, found in all_sums.items() if found is not None and compiled_code_takes(values)}
         wide = self.widened(sums, q, velocity, total, values, gains, self._known)
         for table in tables:
             if table not in sums:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torchdismech.contact.law import LawConstants
 from torchdismech.contact.pairs.pair_loops import KNOWN, PairLoops
 from torchdismech.contact.pairs.pairs import Listed, PairTable
-from torchdismech.fused import Fused, Loop, fits
+from torchdismech.fused import Fused, Loop, compiled_code_takes
 from torchdismech.native import address, function_of, taped, taping
 from torchdismech.native.tape import NumbersRead
 
@@ -195,7 +195,7 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
     loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,). It is kept for good.
     first, second : (B, n).
     """
-    if fits(first, second, *given) and function_of("pair_values", first.dtype) is not None:
+    if compiled_code_takes(first, second, *given) and function_of("pair_values", first.dtype) is not None:
         key = (loop, listed.nodes.shape[1], len(given), first.dtype)
         calls = _kept.calls.get(key)
         if calls is None:
@@ -259,7 +259,7 @@ class PairSums:
         The table keeps them, which lives for a step: they serve as long as the law has the same tensors. Those of
         single robots are looked at anew each time.
         """
-        if not fits(q, velocity):
+        if not compiled_code_takes(q, velocity):
             return None
         kept: PairSums | None = table.sums.get(loops)
         if kept is not None and kept._table() is not table:  # it was bound to another one since
@@ -277,7 +277,7 @@ class PairSums:
         None where compiled code cannot find them.
         """
         numbers = constants.given()
-        if not fits(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
+        if not compiled_code_takes(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
             return None
         if kept is not None and kept._can_take(loops, table, constants):
             given, places = _given_of(table, constants)

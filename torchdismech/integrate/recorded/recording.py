@@ -22,9 +22,9 @@ obstacles is recorded where it is a force (on a GPU not with meshes, whose searc
 numbers); what the recording cannot tell, whether a node passed through something, is looked at after it in the few
 steps in which one may have.
 
-Most steps are recorded as a whole (`step.py`). Where parts of a robot may touch, where contacts are
-constraints, or where the linear solver reads numbers, a CPU records functions of the equations (`evaluations.py`) and
-rounds of searches (`pair_rounds.py`), and the rest of the step runs as ever.
+`recordable.py` says what of a model recordings can hold. Most steps are recorded as a whole (`step.py`). Where parts of
+a robot may touch, where contacts are constraints, or where the linear solver reads numbers, a CPU records functions of
+the equations (`evaluations.py`) and rounds of searches (`pair_rounds.py`), and the rest of the step runs as ever.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, warn
-from torchdismech.fused import fits, watched
+from torchdismech.fused import compiled_code_takes, watched
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.kinds import StepKind
@@ -66,7 +66,7 @@ MAX_NUMBERS = 60_000  # numbers in q of all robots up to which steps on a CPU ar
 def kind_of(problem: StepProblem) -> StepKind | None:
     """Return the kind of a step, from those kept with the model; None where no step like it is recorded."""
     q = problem.state.q
-    if (q.is_cpu and not fits(q)) or ((q.is_cpu or q.is_cuda) and watched()):
+    if (q.is_cpu and not compiled_code_takes(q)) or ((q.is_cpu or q.is_cuda) and watched()):
         return None  # somebody looks at what torch does, or transforms it
     if (problem.snapshot is not None and problem.snapshot.hooked) or torch.nn.modules.module._has_any_global_hook():
         return None  # a recording would not call what is to be called with a module
