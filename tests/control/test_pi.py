@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -214,6 +215,27 @@ def test_some_elements_act():
     assert (control.natural_curvature[0, 1::2, 0].abs() < 1e-12).all()
 
 
+@pytest.mark.parametrize("kind", [list, np.asarray, torch.as_tensor])
+def test_elements_that_act_may_be_a_mask(kind):
+    """Choose actuators by a mask over all rod edges, as for `Strains`, of which some are not controlled."""
+    model = rod(7)
+    strains = Strains(model, ["stretch"], {"stretch": [1, 3, 4, 5]})
+    still, mask = Fixed(torch.zeros(4, dtype=torch.float64)), [False, False, False, True, False, True]
+    controller = PI(model, strains, still, DT, actuators={"stretch": kind(mask)})
+    assert controller.actuators.any(1).tolist() == [False, True, False, True]  # of edges 1, 3, 4 and 5
+    with pytest.raises(InputError, match="PI: actuators: stretch: element 2 is not among those controlled"):
+        PI(model, strains, still, DT, actuators={"stretch": [3, 2]})
+
+
+def test_actuators_of_fields_that_are_not_controlled_are_refused():
+    """Control the stretch alone: actuators of curvatures are refused, as rates and limits of them are."""
+    model = rod(7)
+    strains = Strains(model, ["stretch"])
+    still = Fixed(torch.zeros(len(strains), dtype=torch.float64))
+    with pytest.raises(InputError, match="PI: actuators: no field 'curvature' is controlled; there are stretch"):
+        PI(model, strains, still, DT, actuators={"curvature": [0], "stretch": [0]})
+
+
 def test_strains_without_an_actuator_keep_those_of_the_control():
     """Bring natural strains along: the law replaces those that have an actuator alone."""
     model = rod(9, held="clamped")
@@ -411,8 +433,16 @@ def test_gains_are_trained_and_stay_positive():
         ({"least_length": 1.0}, "least_length: expected a share of the rest lengths between 0 and 1"),
         ({"actuators": torch.ones(3, 1)}, r"actuators: expected shape \(11, actuators\), got \(3, 1\)"),
         ({"actuators": torch.ones(11, 2)}, "actuators: expected finite columns of which none is a sum of the others"),
-        ({"actuators": {"twist": [1]}}, "actuators: 'twist' is not controlled"),
-        ({"actuators": {"stretch": [7]}}, "actuators: stretch: element 7 is not among those controlled"),
+        ({"actuators": {"twist": [1]}}, "PI: actuators: no field 'twist' is controlled; there are stretch, kappa1"),
+        ({"actuators": {"stretch": [7]}}, r"PI: actuators: stretch: rod edges: expected indices 0 to 5 .* got \[7\]"),
+        ({"actuators": {}}, "PI: actuators: expected elements by field, got none; leave it out where all are meant"),
+        ({"actuators": {"stretch": [0.7, 3.2]}}, r"PI: actuators: stretch: .* got \[0.7, 3.2\]"),
+        ({"actuators": {"stretch": "34"}}, "PI: actuators: stretch: .* got '34'"),
+        (
+            {"actuators": {"stretch": [4, 4]}},
+            r"actuators: stretch: rod edges: expected indices, each once, got \[4, 4\]",
+        ),
+        ({"actuators": {"curvature": [2], "kappa1": [1, 2]}}, "PI: actuators: expected each element once, but fields"),
     ],
 )
 def test_refuses_numbers_out_of_their_range(options, message):

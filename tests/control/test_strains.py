@@ -311,7 +311,7 @@ def test_passes_add_up():
         (["kappa2"], None, "fields: no strain of kappa2 can change"),
         (["hinge_angle"], None, "hinge_angle is of hinges, and the robot has none"),
         (["stretch"], {"stretch": [6]}, r"stretch: rod edges: expected indices 0 to 5 .* got \[6\]"),
-        (["stretch"], {"stretch": [1, 1]}, "elements: stretch: expected each of the rod edges once"),
+        (["stretch"], {"stretch": [1, 1]}, r"elements: stretch: rod edges: expected indices, each once, got \[1, 1\]"),
         (["stretch"], {"curvature": [1]}, "elements: 'curvature' is not among the fields"),
         (["kappa2"], {"kappa2": [1]}, "kappa2 of spring 1 of nodes 1, 2, 3, which is out of the robot's plane, cannot"),
     ],

@@ -284,6 +284,7 @@ def test_check_prints_what_is_controlled(write):
             "Ki = 5.0\nelements = {stretch = [9]}",
             "elements: stretch: rod edges: expected indices 0 to 5 or a mask (6,), at least one; got [9]",
         ),
+        ("Ki = 5.0", "Ki = 5.0\nactuators = {}", "controller: PI: actuators: expected elements by field, got none"),
         ("target.csv", "none.csv", "controller.target: no such file"),
         ("Ki = 5.0", "Ki = 5.0\nlimit = {stretch = 0.95}", "limit: stretch: 0.95 leaves 0.05 of the rest lengths"),
     ],

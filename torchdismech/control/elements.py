@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from torchdismech.errors import InputError
-from torchdismech.geometry.checks import checked_indices
+from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.model import Model
 
 __all__ = ["ALIASES", "ELEMENTS", "UNITS", "can_change", "chosen_elements", "element_counts", "without_aliases"]
@@ -23,7 +23,7 @@ ELEMENTS = {
 }
 
 
-def without_aliases(fields: Sequence[str], elements: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int] | None]:
+def without_aliases(fields: Sequence[str], elements: Mapping[str, Indices]) -> dict[str, Indices | None]:
     """Return the fields without aliases, each with the elements that were asked for, if any."""
     known = (*UNITS, *ALIASES)
     for field in (*fields, *elements):
@@ -31,7 +31,7 @@ def without_aliases(fields: Sequence[str], elements: Mapping[str, Sequence[int]]
             raise InputError(f"fields: expected some of {', '.join(known)}, got {field!r}")
     if lost := [field for field in elements if field not in fields]:
         raise InputError(f"elements: {lost[0]!r} is not among the fields {', '.join(fields)}")
-    found: dict[str, Sequence[int] | None] = {}
+    found: dict[str, Indices | None] = {}
     for field in fields:
         for name in ALIASES.get(field, (field,)):
             if name in found:
@@ -50,7 +50,7 @@ def _nodes_of_elements(model: Model) -> dict[str, np.ndarray]:
     return {"rod edges": model.rod_edges, "springs": model.springs, "hinges": model.hinges}
 
 
-def chosen_elements(model: Model, name: str, index: Sequence[int] | None, fields: Sequence[str]) -> np.ndarray:
+def chosen_elements(model: Model, name: str, index: Indices | None, fields: Sequence[str]) -> np.ndarray:
     """Return the elements of a field; refuse those that do not exist or whose strain cannot change."""
     kind = ELEMENTS[name]
     count = element_counts(model)[kind]
@@ -61,12 +61,10 @@ def chosen_elements(model: Model, name: str, index: Sequence[int] | None, fields
     changes = can_change(model, name)
     if index is None:
         return np.flatnonzero(changes)
-    given = np.sort(checked_indices(index, count, f"elements: {name}: {kind}"))
+    given = np.sort(distinct_indices(index, count, f"elements: {name}: {kind}"))
     for k in given:
         if not changes[k] and name in fields:
             raise InputError(f"elements: {name} of {_named(model, name, int(k))} cannot change: leave it out")
-    if len(np.unique(given)) < len(given):
-        raise InputError(f"elements: {name}: expected each of the {kind} once, got {given.tolist()}")
     return given[changes[given]]
 
 

@@ -28,6 +28,7 @@ from torchdismech.control.protocol import Memory
 from torchdismech.control.references import Fixed, Reference, Table
 from torchdismech.control.strains import Strains
 from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.geometry.checks import Indices
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Place
@@ -36,7 +37,7 @@ __all__ = ["PI"]
 
 Number = float | Tensor
 # strains by actuator, or the elements by field that have one each
-Actuators = Tensor | Mapping[str, Sequence[int]]
+Actuators = Tensor | Mapping[str, Indices]
 
 
 class PI(Feedback):
@@ -57,10 +58,10 @@ class PI(Feedback):
     feed_forward : F, whether the reference is added, one for all or (B,).
     smoothing : passes of (1, 2, 1) / 4 along each rod, of the error, before it is integrated; angles of hinges are
         along no rod.
-    actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or the indices of the elements, by
-        field, that have an actuator each; by default all have. Strains without keep the natural ones that the control
-        brings along, else the model's. `rate` and `limit` hold for every strain: an actuator gets as much as leaves
-        each of its strains within its own.
+    actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or by field the elements that have an
+        actuator each, as indices or masks, as for `Strains`; by default all have. Strains without keep the natural ones
+        that the control brings along, else the model's. `rate` and `limit` hold for every strain: an actuator gets as
+        much as leaves each of its strains within its own.
     rate : by field, the most by which a natural strain changes in a second, such as {"curvature": 50.0} [1/m per s].
     limit : by field, the most that a natural strain is.
     least_length : share of the original rest lengths that they stay above: natural stretch is never below
@@ -278,27 +279,11 @@ def _per_robot(name: str, gain: Number, like: Tensor) -> Tensor:
 def _matrix(actuators: Actuators, strains: Strains) -> Tensor:
     """Return the strains (m, k) that each actuator sets at 1."""
     if isinstance(actuators, Mapping):
-        return torch.eye(len(strains), dtype=strains.undeformed.dtype, device=strains.undeformed.device)[
-            :, _places(actuators, strains)
-        ]
+        own = torch.eye(len(strains), dtype=strains.undeformed.dtype, device=strains.undeformed.device)
+        return own[:, strains.places(actuators, "PI: actuators")]
     matrix = torch.as_tensor(actuators).to(strains.undeformed)
     if matrix.dim() != 2 or matrix.shape[0] != len(strains) or not matrix.shape[1]:
         raise InputError(f"PI: actuators: expected shape ({len(strains)}, actuators), got {tuple(matrix.shape)}")
     if not bool(matrix.isfinite().all()) or int(torch.linalg.matrix_rank(matrix)) < matrix.shape[1]:
         raise InputError("PI: actuators: expected finite columns of which none is a sum of the others")
     return matrix
-
-
-def _places(actuators: Mapping[str, Sequence[int]], strains: Strains) -> list[int]:
-    """Return the places of elements in the vector of strains."""
-    found: list[int] = []
-    for field, elements in actuators.items():
-        for name in ALIASES.get(field, (field,)):
-            if name not in strains.parts and field == name:
-                raise InputError(f"PI: actuators: {field!r} is not controlled; there are {', '.join(strains.parts)}")
-            if name in strains.parts:
-                own = {int(e): k for k, e in enumerate(strains.elements[name], strains.parts[name].start)}
-                if lost := [e for e in elements if int(e) not in own]:
-                    raise InputError(f"PI: actuators: {name}: element {lost[0]} is not among those controlled")
-                found += [own[int(e)] for e in elements]
-    return sorted(found)

@@ -31,6 +31,7 @@ from torchdismech.control.shapes import state_of_shape
 from torchdismech.elastic import BendTwistStencil, StretchStencil
 from torchdismech.elastic.natural import refuse_curvatures_without_angles
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.geometry.shells import hinge_angles
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
@@ -48,8 +49,8 @@ class Strains(nn.Module):
     ----------
     model : the robot.
     fields : names from the module's table.
-    elements : indices of edges, springs or hinges by field, of "curvature" for both; by default all whose strain can
-        change: not those between clamped nodes, and of a planar robot not the curvature out of its plane.
+    elements : indices or masks of edges, springs or hinges by field, of "curvature" for both; by default all whose
+        strain can change: not those between clamped nodes, and of a planar robot not the curvature out of its plane.
 
     Attributes
     ----------
@@ -68,7 +69,7 @@ class Strains(nn.Module):
         self,
         model: Model,
         fields: Sequence[str] = ("stretch", "curvature"),
-        elements: Mapping[str, Sequence[int]] | None = None,
+        elements: Mapping[str, Indices] | None = None,
     ):
         super().__init__()
         given = without_aliases(fields, elements or {})
@@ -115,14 +116,44 @@ class Strains(nn.Module):
         """Return numbers given by field as a vector (m,), infinite where none is given; "curvature" gives both."""
         vector = torch.full((self.size,), torch.inf, dtype=self.undeformed.dtype, device=self.undeformed.device)
         for field, value in values.items():
-            known = [name for name in ALIASES.get(field, (field,)) if name in self.parts]
-            if not known:
-                raise InputError(f"{label}: no field {field!r} is controlled; there are {', '.join(self.parts)}")
+            known = self._controlled(field, label)
             if not value >= 0:
                 raise InputError(f"{label}: {field}: expected 0 or more, got {value}")
             for name in known:
                 vector[self.parts[name]] = float(value)
         return vector
+
+    def places(self, elements: Mapping[str, Indices], label: str) -> list[int]:
+        """Return where elements, given by field as indices or masks, are in the vector; "curvature" gives both.
+
+        Refused are fields and elements that are not controlled, an element that is there twice, and none at all.
+        """
+        found = [
+            place
+            for field, chosen in elements.items()
+            for name in self._controlled(field, label)
+            for place in self._places_in(name, chosen, label)
+        ]
+        if not found:
+            raise InputError(f"{label}: expected elements by field, got none; leave it out where all are meant")
+        if len(set(found)) < len(found):
+            raise InputError(f"{label}: expected each element once, but fields have some in common")
+        return sorted(found)
+
+    def _controlled(self, field: str, label: str) -> list[str]:
+        """Return the names of the parts that a field or an alias stands for; refuse one of which none is controlled."""
+        known = [name for name in ALIASES.get(field, (field,)) if name in self.parts]
+        if not known:
+            raise InputError(f"{label}: no field {field!r} is controlled; there are {', '.join(self.parts)}")
+        return known
+
+    def _places_in(self, name: str, chosen: Indices, label: str) -> list[int]:
+        """Return where elements of a part are in the vector."""
+        kind, own = ELEMENTS[name], self.elements[name]
+        index = distinct_indices(chosen, self.counts[kind], f"{label}: {name}: {kind}")
+        if len(lost := np.setdiff1d(index, own)):
+            raise InputError(f"{label}: {name}: element {lost[0]} is not among those controlled")
+        return (self.parts[name].start + np.searchsorted(own, index)).tolist()
 
     def refuse_another(self, model: Model) -> None:
         """Refuse a robot with other numbers of elements than the one that these strains are of.

@@ -19,6 +19,7 @@ __all__ = [
     "check_nodes",
     "check_rods",
     "checked_indices",
+    "distinct_indices",
     "edge_problems",
     "missing_nodes",
     "namer",
@@ -60,6 +61,14 @@ def checked_indices(given: Indices, count: int, where: str) -> np.ndarray:
     if not count:
         raise InputError(f"{where}: there is nothing to choose from yet; add rods and shells first")
     raise InputError(f"{where}: expected indices 0 to {count - 1} or a mask ({count},), at least one; got {got}")
+
+
+def distinct_indices(given: Indices, count: int, where: str) -> np.ndarray:
+    """Return the indices (k,) that were chosen by indices or by a mask, as `checked_indices`, each of them once."""
+    index = checked_indices(given, count, where)
+    if len(np.unique(index)) < len(index):
+        raise InputError(f"{where}: expected indices, each once, got {index.tolist()}")
+    return index
 
 
 def _as_array(given: Indices) -> np.ndarray:

@@ -90,7 +90,7 @@ def _pi(scene: Scene, table: schema.Controller, model: Model, dt: float) -> PI:
         **{name: gain.squeeze(1) if isinstance(gain, Tensor) else gain for name, gain in gains.items()},
         feed_forward=table.feed_forward,
         smoothing=table.smoothing,
-        actuators=_given(table.actuators) or None,
+        actuators=None if table.actuators is None else _given(table.actuators),
         rate=_given(table.rate),
         limit=_given(table.limit),
         least_length=table.least_length,
