@@ -252,6 +252,55 @@ def test_rewards_are_differentiated_by_actions():
         assert float(gradient[place]) == pytest.approx(difference, rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.parametrize("end", ["over", "failed"])
+def test_gradients_do_not_pass_robots_that_do_not_count(end):
+    """Reward by a root whose derivative is infinite where an arm does not move: compare with central differences.
+
+    The second arm is over after its first action, or fails in its second: then it has no share in the gradient by what
+    both have of actions, goals and constants.
+    """
+
+    def moved(model, step):
+        way = (step.after.positions[:, -1] - step.before.positions[:, -1]).square().sum(1)
+        given = step.action[:, 0] * step.goal["share"] * model.forces[0].acceleration[:, 2]
+        return (way * given.square()).sqrt()
+
+    env = environment(
+        2,
+        integrator=ImplicitEuler(0.02, max_iterations=12, force_tolerance=1e-13, relative_tolerance=0.0),
+        actions=[Actuator("natural_curvature", bend(arm()).matrix, -1e4, 1e4)],
+        observations=[node_positions()],
+        reward=moved,
+        terminated=lambda m, step: torch.tensor([False, end == "over"]),
+        start=None,
+        goal=lambda m, draws: {"share": shared[2].expand(2)},
+        constants=lambda m, draws: {"Gravity.acceleration": shared[3] * torch.tensor([[0.0, 0, -1]] * 2).double()},
+    )
+    further = torch.zeros(2, 2, 2, dtype=torch.float64)
+    further[1, 1] = 8e3 if end == "failed" else 0.1
+
+    def total():
+        at, running, found = env.began(torch.arange(2), torch.zeros(2, dtype=torch.int64)), torch.tensor([True] * 2), 0
+        for k in range(2):
+            at, outcome = env.acted(at, shared[:2] + further[k], running)
+            running, found = running & ~outcome.ended, found + outcome.reward.sum()
+        assert outcome.reward[0] > 0 and outcome.reward[1] == 0 and not running[1]
+        assert (outcome.status == Status.CONVERGED).tolist() == [True, False]
+        return found
+
+    shared = torch.tensor([0.4, 0.6, 2.0, 9.0], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(total(), shared)
+    given = shared.detach()
+    for place in range(4):
+        with torch.no_grad():
+            step = 1e-5 * torch.eye(4, dtype=torch.float64)[place]
+            shared = given + step
+            more = total()
+            shared = given - step
+            # rewards of 0.1 are known to 1e-12 or so, over 1e-5
+            assert float(gradient[place]) == pytest.approx(float(more - total()) / 2e-5, rel=1e-5, abs=1e-6)
+
+
 def test_actions_and_observations_of_all_kinds():
     """Act by natural strains, a constant, held dofs and forces; observe strains, nodes and contact."""
     model = arm(floor=True)

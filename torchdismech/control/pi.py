@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.control.elements import ALIASES, can_change
+from torchdismech.control.elements import can_change
 from torchdismech.control.feedback import Feedback
 from torchdismech.control.neighbours import smoothed
 from torchdismech.control.protocol import Memory

@@ -29,6 +29,7 @@ from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 from torchdismech.runs.stepping import stepper_of_many
+from torchdismech.values import where_rows
 
 __all__ = ["Environment"]
 
@@ -198,7 +199,8 @@ class Environment:
         action = action.to(at.state.q).clamp(self.low, self.high)
         state, status = self._stepped(at, action, running)
         good = running & (status == int(Status.CONVERGED))
-        reward, ends = self._judged(at, Step(at.state, state, action, at.goal), good)
+        own, step = _differentiated(at, state, action, good)
+        reward, ends = self._judged(own, step, good)
         terminated = running & ~good
         if ends is not None:
             terminated = terminated | (good & ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -38,6 +39,11 @@ class Episodes:
         """What tells episodes of one task and integrator from those of others, as a message says it."""
         goal, constants = (", ".join(sorted(names)) or "none" for names in (self.goal, self.constants))
         return f"a {type(self.state).__name__} with goals: {goal}; constants: {constants}"
+
+    def detach(self) -> Episodes:
+        """Return a copy that gradients do not pass."""
+        goal, constants = ({name: value.detach() for name, value in own.items()} for own in (self.goal, self.constants))
+        return dataclasses.replace(self, state=self.state.detach(), goal=goal, constants=constants)
 
     def merged(self, other: Episodes, take: Tensor) -> Episodes:
         """Return these with the robots where `take` (B,) holds replaced by those of `other`."""
