@@ -342,6 +342,22 @@ def test_observations_that_there_are_none_of_are_refused(observation, message):
         environment(2, floor=True, observations=[observation]).reset()
 
 
+def test_a_constant_of_an_episode_may_be_one_number_for_all():
+    """Draw one number () for all robots: each has it as its own, where some begin anew and in gradients, too."""
+    env = environment(2, constants=lambda m, draws: {"stretch.EA": stiffness})
+    stiffness = torch.tensor(80.0, dtype=torch.float64)
+    env.reset()
+    env.reset(torch.tensor([True, False]))
+    assert env.current.constants["stretch.EA"].tolist() == [[80.0], [80.0]]
+    before = env.current.state.positions
+    env.step(actions(2))
+    assert not torch.equal(env.current.state.positions, before)
+    stiffness.requires_grad_()
+    at = env.began(torch.arange(2), torch.zeros(2, dtype=torch.int64))
+    env.acted(at, actions(2))[1].reward.sum().backward()
+    assert stiffness.grad.isfinite() and stiffness.grad != 0
+
+
 def test_constants_of_episodes_are_seen():
     """Observe and reward with the constants that the episodes drew, as steps have them; the model keeps its own."""
     seen = lambda m, s, g: m.forces[0].acceleration.expand(s.batch, 3)  # noqa: E731

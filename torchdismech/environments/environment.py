@@ -159,7 +159,8 @@ class Environment:
                 raise InputError(f"Task.goal: {name}: expected ({self.batch}, ...), got {tuple(value.shape)}")
             refuse_not_finite(f"Task.goal: {name}", value)
         state = model.initial_state(self.batch, control=Control(values=constants), **start)
-        return Episodes(self.integrator.started(state), goal, constants, seed, episode, torch.zeros_like(seed))
+        each = {name: value if value.dim() else value.expand(self.batch, 1) for name, value in constants.items()}
+        return Episodes(self.integrator.started(state), goal, each, seed, episode, torch.zeros_like(seed))
 
     def observed(self, at: Episodes) -> Tensor:
         """Return what is observed (B, k)."""
