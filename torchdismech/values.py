@@ -39,6 +39,7 @@ __all__ = [
     "per_robot",
     "places_by_batch_size",
     "real",
+    "refuse_table",
     "refuse_unfitting",
     "requiring_gradients",
     "row_of",
@@ -339,10 +340,7 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
     One number () for all is right where the constant is one number.
     """
     module, name = place
-    if _declared(module, "robot_dimension", 0):
-        raise InputError(
-            f"{label}: a table over time cannot be set in a step; set what it gives, or train it by trainable.shifted"
-        )
+    refuse_table(label, place)
     if not isinstance(value, Tensor):
         raise InputError(f"{label}: expected a tensor, got {type(value).__name__}")
     own, row = getattr(module, name), row_of(place)
@@ -353,6 +351,14 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
     if value.dtype != own.dtype or value.device != own.device:
         raise InputError(f"{label}: expected {own.dtype} on {own.device}, got {value.dtype} on {value.device}")
     refuse_too_small(label, place, value)
+
+
+def refuse_table(label: str, place: Place) -> None:
+    """Refuse a place of a table over time, in which a step has nothing to set."""
+    if _declared(place[0], "robot_dimension", 0):
+        raise InputError(
+            f"{label}: a table over time cannot be set in a step; set what it gives, or train it by trainable.shifted"
+        )
 
 
 def refuse_too_small(label: str, place: Place, value: Tensor) -> None:

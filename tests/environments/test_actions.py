@@ -7,7 +7,7 @@ from tests.environments.arms import NODES, arm, environment
 from torchdismech import Circle, InputError, Material, RobotBuilder, Static, forces, meshes, straight
 from torchdismech.environments import Actuator, Constant, Held, node_positions
 from torchdismech.magnetics import Constant as Uniform
-from torchdismech.magnetics import Magnetic
+from torchdismech.magnetics import Magnetic, MovingDipole, Table
 from torchdismech.robot.state import Control
 from torchdismech.values import row_of
 
@@ -48,7 +48,7 @@ def test_actuators_add_to_a_constant_of_the_same_strain(first, name, low, value,
         assert (both - other).abs().max() > 1e-4  # m: both have their share
 
 
-def test_a_constant_may_be_a_table_and_sizes_count_where_loads_feel_them():
+def test_a_constant_may_be_a_matrix_and_sizes_count_where_loads_feel_them():
     """Set a magnetisation of all edges by its three numbers; take the radius of edges where drag depends on it."""
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0))
@@ -63,6 +63,24 @@ def test_a_constant_may_be_a_table_and_sizes_count_where_loads_feel_them():
     control = magnet.added(Control(), given, state, model)
     model.check_batch(state, control)
     assert torch.equal(control.values["Magnetic.magnetisation"][:, 0], given.double())
+
+
+@pytest.mark.parametrize("count", [3, 9])
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        (Table([0.0, 0.1, 0.2], torch.zeros(3, 3)), "Magnetic.field.rows"),
+        (MovingDipole([0.0, 0.1, 0.2], torch.ones(3, 3), torch.ones(3, 3)), "Magnetic.field.centers"),
+    ],
+)
+def test_tables_over_time_are_no_constants_of_actions(field, name, count):
+    """Refuse them when the environment is made, by what steps say of them, whatever the count."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(Magnetic((0.0, 0.0, 1e4), field))
+    with pytest.raises(InputError, match=rf"Constant\({name}\): a table over time cannot be set in a step"):
+        environment(model=builder.finalize(compile=False), actions=[Constant(name, -0.1, 0.1, count=count)])
 
 
 def test_natural_rest_lengths_are_those_at_which_rods_are_not_stretched():

@@ -18,7 +18,7 @@ from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.model import Model
 from torchdismech.model.initial import trial_state
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Values, refuse_too_small, row_of
+from torchdismech.values import Values, refuse_table, refuse_too_small, row_of
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled", "refuse_hidden", "refuse_no_length"]
 
@@ -143,14 +143,15 @@ class Constant(Action):
     ----------
     name : of the constant.
     low, high : bounds of its value, in its units.
-    count : numbers that it has: 1 for a number, 3 for a vector, one for each of several tendons in one force, all
-        numbers of a table row by row.
+    count : numbers that it has: 1 for a number, 3 for a vector, one for each of several tendons in one force, of a
+        matrix all, row by row.
 
     Raises
     ------
     InputError
         Bounds the wrong way round. When it meets its robots: a name or a count that is not that of a constant of them,
-        bounds that allow what no step takes, such as a negative tension, and sizes of the body on which nothing acts.
+        a table over time, bounds that allow what no step takes, such as a negative tension, and sizes of the body on
+        which nothing acts.
     """
 
     holds = True
@@ -163,6 +164,7 @@ class Constant(Action):
         """Refuse a name that the model does not have, another count of numbers than it has there, and wrong bounds."""
         if self.name not in model.places:
             raise InputError(f"Constant: no constant {self.name!r}; there are: {', '.join(sorted(model.places))}")
+        refuse_table(f"Constant({self.name})", model.places[self.name])
         needed = math.prod(row_of(model.places[self.name]))
         if needed != self.count:
             raise InputError(
