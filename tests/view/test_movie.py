@@ -134,6 +134,22 @@ def test_movie_has_all_frames(tmp_path, ending):
             assert image.size == (64, 48) and image.n_frames == 5 and image.info["duration"] == 100
 
 
+@pytest.mark.parametrize("fps", [26, 30, 45, 50])
+def test_gifs_play_as_fast_as_asked_for(tmp_path, fps):
+    """Show frame k of a .gif, which counts in hundredths of a second, at k / fps to the nearest of them."""
+    from PIL import Image
+
+    path, run = tmp_path / "run.gif", twisting()[0]
+    save_movie(Scenery(run, [0]), path, fps, size=(64, 48))
+    begins = [0]
+    with Image.open(path) as image:
+        for k in range(image.n_frames):
+            image.seek(k)
+            begins.append(begins[-1] + image.info["duration"])
+    assert len(begins) == len(run.positions) + 1
+    assert np.abs(np.array(begins) - 1000 * np.arange(len(begins)) / fps).max() <= 5  # ms
+
+
 def test_movies_that_cannot_be_are_refused(tmp_path, monkeypatch):
     """Name endings, folders, sizes and rates that do not work, and what is to be installed; leave nothing behind."""
     run, _ = twisting()

@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,13 @@ def _write_gif(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[i
     # the colours that are there, not those that cover most: of thin rods little is left else
     few = Image.Quantize.MAXCOVERAGE
     images = [Image.fromarray(frame).quantize(method=few) for frame in frames]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=1000 / fps, loop=0)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=_durations(len(images), fps), loop=0)
+
+
+def _durations(count: int, fps: int) -> list[int]:
+    """Return how long each frame of a .gif is shown [ms]: whole hundredths of a second, which sum up to count / fps."""
+    begins = [10 * round(100 * k / fps) for k in range(count + 1)]
+    return [end - begin for begin, end in pairwise(begins)]
 
 
 def is_movie(path: Path) -> bool:
