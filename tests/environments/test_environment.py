@@ -594,6 +594,27 @@ def test_what_cannot_be_drawn_anew_is_refused(tmp_path, drawn, more, changes, wo
         Environment.from_scene(scene, pulled(**changes), anew=True).reset()
 
 
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("law", ["{ uniform = [0, 2e4] }", "{ values = [1e4, 2e4, 3e4] }"])
+def test_actions_do_not_hide_what_a_scene_draws(tmp_path, anew, size, law):
+    """Refuse an action that sets the pressures that robots draw or list, when the environment is made.
+
+    A list of one number is that of the scene's only robot: an action may set it as any other.
+    """
+    chamber = "[[chamber]]\nnodes = [1, 2]\noffset = [0, 0, 1e-2]\narea = 1e-5\npressure = 1e4\n"
+    drawn = {"environment.gravity.1": DRAWN["environment.gravity.1"], "chamber.0.pressure": law}
+    scene = scene_of(tmp_path, drawn, chamber)
+    alone = scene.read_text().replace("size = 3", "size = 1").replace("1e4, 2e4, 3e4", "1e4")
+    scene.write_text(scene.read_text() if size == 3 else alone)
+    listed_alone = size == 1 and "values" in law
+    if not listed_alone:
+        with pytest.raises(InputError, match=r"scene.toml: \[batch.randomize\] draws Chambers.pressure, and an action"):
+            Environment.from_scene(scene, pulled(actions=[Constant("Chambers.pressure", 0.0, 2e4)]), anew=anew)
+    area = [Constant("Chambers.pressure" if listed_alone else "Chambers.area", 1e-6, 2e-5)]
+    Environment.from_scene(scene, pulled(actions=area), anew=anew).reset()  # nobody draws it
+
+
 def test_other_clamped_dofs_stay_where_an_episode_begins():
     """Hold one dof of a clamp beside where robots are at rest; the others are not moved to rest."""
     model = arm()

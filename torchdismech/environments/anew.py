@@ -1,4 +1,4 @@
-"""Numbers of a scene that robots draw anew with each episode."""
+"""Numbers of a scene that robots draw: which constants depend on them, and how each episode draws them anew."""
 
 from __future__ import annotations
 
@@ -15,9 +15,23 @@ from torchdismech.io.scene.assemble import build_model
 from torchdismech.io.schema.scene import Distribution
 from torchdismech.model import Model
 from torchdismech.model.constants import CONTACT_RADII
-from torchdismech.values import Place, every_module
+from torchdismech.values import Place, every_module, per_robot
 
-__all__ = ["DrawnAnew"]
+__all__ = ["DrawnAnew", "drawn_constants"]
+
+
+def drawn_constants(scene: Scene) -> set[str]:
+    """Return the names of the constants that [batch.randomize] makes other ones in each robot.
+
+    They depend on what is drawn from a distribution, or, in a list of `values`, differ from robot to robot.
+    """
+    one, other = _drawn_twice(scene)
+    found = {place for place, differs in _compared(one, other) if differs}
+    own = per_robot(one)
+    for (place, tensor), axis in zip(own, own.axes(), strict=True):
+        if axis is not None and not torch.equal(tensor, tensor.narrow(axis, 0, 1).expand_as(tensor)):
+            found.add(place)
+    return {name for name, place in one.places.items() if place in found}
 
 
 class DrawnAnew:
@@ -43,8 +57,7 @@ class DrawnAnew:
         drawn = {name: d for name, d in scene.document.batch.randomize.items() if d.values is None}
         if not drawn:
             raise InputError(f"{scene.path}: anew: [batch.randomize] has no distribution to draw from")
-        seed, episode = torch.zeros(2, scene.batch, dtype=torch.int64)
-        one, other = (self._built(Draws(seed, episode + k)) for k in (0, 1))
+        one, other = _drawn_twice(scene)
         names = {place: name for name, place in one.places.items()}
         self.names = []
         for (module, attribute), differs in _compared(one, other):
@@ -58,18 +71,25 @@ class DrawnAnew:
 
     def __call__(self, model: Model, draws: Draws) -> dict[str, Tensor]:
         """Return the values (B, ...) of the constants, by name."""
-        built = self._built(draws)
+        built = _built(self.scene, draws)
         return {name: getattr(*built.places[name]) for name in self.names}
 
-    def _built(self, draws: Draws) -> Model:
-        """Return the scene's robots with numbers that were drawn."""
 
-        def sampled(name: str, distribution: Distribution) -> Iterator[np.ndarray]:
-            own = Draws(draws.seed, draws.episode).named(name)  # in float64, as numbers of scenes are
-            while True:
-                yield _of(distribution, own).cpu().numpy()
+def _drawn_twice(scene: Scene) -> tuple[Model, Model]:
+    """Return the scene's robots with the numbers of two episodes."""
+    seed, episode = torch.zeros(2, scene.batch, dtype=torch.int64)
+    return _built(scene, Draws(seed, episode)), _built(scene, Draws(seed, episode + 1))
 
-        return build_model(self.scene.redrawn(sampled), compile=False)
+
+def _built(scene: Scene, draws: Draws) -> Model:
+    """Return the scene's robots with numbers that were drawn."""
+
+    def sampled(name: str, distribution: Distribution) -> Iterator[np.ndarray]:
+        own = Draws(draws.seed, draws.episode).named(name)  # in float64, as numbers of scenes are
+        while True:
+            yield _of(distribution, own).cpu().numpy()
+
+    return build_model(scene.redrawn(sampled), compile=False)
 
 
 def _of(distribution: Distribution, draws: Draws) -> Tensor:

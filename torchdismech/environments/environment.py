@@ -93,6 +93,7 @@ class Environment:
         """Return the robots of a scene file.
 
         Scenes that move their robots themselves, or drive tendons and chambers by files, are refused: here actions do.
+        So are actions `Constant` that set what [batch.randomize] draws.
 
         Parameters
         ----------
@@ -102,7 +103,7 @@ class Environment:
         allow_code : run the file that magnetic.python names.
         options : of `Environment`, but for `batch`, which the scene says.
         """
-        from torchdismech.environments.anew import DrawnAnew
+        from torchdismech.environments.anew import DrawnAnew, drawn_constants
         from torchdismech.environments.scenes import refuse_moving, with_constants
         from torchdismech.io.scene import load_scene
 
@@ -119,7 +120,13 @@ class Environment:
         horizon = max(setup.steps // steps, 1) if horizon is None else horizon
         if anew:
             task = with_constants(task, DrawnAnew(loaded))
-        return cls(setup.model, setup.integrator, task, setup.state.batch, horizon=horizon, **options)
+        environment = cls(setup.model, setup.integrator, task, setup.state.batch, horizon=horizon, **options)
+        if task.set_by_actions and (hidden := sorted(task.set_by_actions & drawn_constants(loaded))):
+            raise InputError(
+                f"{scene}: [batch.randomize] draws {hidden[0]}, and an action sets it, which hides what is drawn: "
+                "leave out one of them"
+            )
+        return environment
 
     def seeded(self, seed: int | Sequence[int] | np.ndarray | Tensor) -> None:
         """Let the robots draw from these seeds, from their first episode on: seed + k for robot k, or one for each."""
@@ -345,3 +352,15 @@ def _drawn(
     for key, value in drawn.items():
         refuse_other_than_tensor(f"Task.{name}: {key}", value)
     return dict(drawn)
+
+
+def _differentiated(at: Episodes, state: State, action: Tensor, good: Tensor) -> tuple[Episodes, Step]:
+    """Return where a step began, and the step, which gradients pass for the robots (B,) alone that it moved.
+
+    The reward of others does not count, but zero times its derivative would be NaN where that is infinite, such as that
+    of the root of the square of how far a robot came.
+    """
+    if torch.is_grad_enabled():
+        at, state = at.merged(at.detach(), ~good), state.merged(state.detach(), ~good)
+        action = where_rows(good, action, action.detach())
+    return at, Step(at.state, state, action, at.goal)

@@ -76,16 +76,16 @@ class Task:
 
     def check_drawn(self, constants: Mapping[str, Tensor]) -> None:
         """Refuse constants drawn for an episode that an action sets, which would hide what was drawn."""
-        if hidden := sorted(constants.keys() & set(self._set_by_actions)):
+        if hidden := sorted(constants.keys() & self.set_by_actions):
             raise InputError(
                 f"Task.constants: {hidden[0]} is drawn for an episode and set by an action, which hides what is drawn: "
                 "leave out one"
             )
 
     @property
-    def _set_by_actions(self) -> list[str]:
+    def set_by_actions(self) -> set[str]:
         """Names of the constants that actions set."""
-        return [action.name for action in self.actions if isinstance(action, Constant)]
+        return {action.name for action in self.actions if isinstance(action, Constant)}
 
     @property
     def low(self) -> Tensor:
