@@ -25,6 +25,7 @@ from torchdismech.environments import (
     contact,
     node_positions,
     node_velocities,
+    strains,
 )
 
 
@@ -179,6 +180,19 @@ def drawn(name, values):
         ),
         (lambda env: environment(observations=node_positions()), "Task.observations: expected a list of observations"),
         (lambda env: Held(2, -1.0, 1.0), "Held: dofs: expected a list of indices, also of one alone, got int"),
+        (
+            lambda env: Held([True] + [False] * 22, -1.0, 1.0),
+            r"Held: dofs: expected indices into q, got a mask; .*flatn",
+        ),
+        (lambda env: Force(np.arange(23) > 15, -1.0, 1.0), r"Force: dofs: expected indices into q, got a mask"),
+        (lambda env: Force(torch.arange(23) > 15, -1.0, 1.0), r"Force: dofs: expected indices into q, got a mask"),
+        (lambda env: Force([15], "a", 1.0), r"Force: low: expected a number, got 'a'"),
+        (lambda env: strains(), r"observations.strains: expected names, such as strains\('kappa1'\), got none"),
+        (
+            lambda env: environment(observations=[strains(["tau"])]).reset(),
+            r"observations.strains: no \['tau'\] in this",
+        ),
+        (lambda env: contact(), r"observations.contact: expected names, such as contact\('penetration'\), got"),
         (lambda env: environment(actions=[None]), r"Task.actions\[0\]: expected an Actuator, .* got NoneType"),
         (lambda env: Environment(env.model, env.integrator, reach(env.model, actions=[]), 5), "at least one action"),
         (lambda env: environment(actions=[Held([17], -1.0, 1.0)]), r"dofs \[17\] are not clamped"),

@@ -13,8 +13,8 @@ from torch import Tensor
 from torchdismech.actuation import Tendons
 from torchdismech.control.elements import can_change
 from torchdismech.elastic.natural import refuse_curvatures_without_angles
-from torchdismech.errors import InputError, refuse_one_alone
-from torchdismech.geometry.checks import Indices, checked_indices
+from torchdismech.errors import InputError, real_number, refuse_one_alone
+from torchdismech.geometry.checks import distinct_indices
 from torchdismech.model import Model
 from torchdismech.model.initial import trial_state
 from torchdismech.robot.state import Control, State
@@ -53,9 +53,9 @@ class Action(ABC):
         super().__init_subclass__()
 
     def _bound(self, name: str, low: float, high: float) -> None:
-        if not low < high:
+        self.low, self.high = real_number(low, f"{name}: low"), real_number(high, f"{name}: high")
+        if not self.low < self.high:
             raise InputError(f"{name}: expected low < high, got {low} and {high}")
-        self.low, self.high = float(low), float(high)
 
     @abstractmethod
     def check(self, model: Model) -> None:
@@ -201,12 +201,12 @@ class Held(Action):
 
     def __init__(self, dofs: Sequence[int], low: float, high: float):
         self._bound("Held", low, high)
-        refuse_one_alone("Held: dofs", dofs, "indices")
-        self.dofs, self.count = list(dofs), len(dofs)
+        self.dofs = _listed("Held: dofs", dofs)
+        self.count = len(self.dofs)
 
     def check(self, model: Model) -> None:
         """Refuse dofs that are not clamped, and those that would take a planar robot out of its plane."""
-        _refuse_odd_dofs("Held", self.dofs, model)
+        distinct_indices(self.dofs, model.n_dofs, "Held: dofs")
         free = [dof for dof in self.dofs if bool(model.free[dof])]
         if free:
             raise InputError(f"Held: dofs {free} are not clamped")
@@ -238,12 +238,12 @@ class Force(Action):
 
     def __init__(self, dofs: Sequence[int], low: float, high: float):
         self._bound("Force", low, high)
-        refuse_one_alone("Force: dofs", dofs, "indices")
-        self.dofs, self.count = list(dofs), len(dofs)
+        self.dofs = _listed("Force: dofs", dofs)
+        self.count = len(self.dofs)
 
     def check(self, model: Model) -> None:
         """Refuse dofs that there are not, and clamped ones."""
-        _refuse_odd_dofs("Force", self.dofs, model)
+        distinct_indices(self.dofs, model.n_dofs, "Force: dofs")
         clamped = [dof for dof in self.dofs if not bool(model.free[dof])]
         if clamped:
             raise InputError(f"Force: dofs {clamped} are clamped, so a force there moves nothing; Held moves clamps")
@@ -255,11 +255,12 @@ class Force(Action):
         return control.replace(force=force.index_add(1, index, numbers.to(force)))
 
 
-def _refuse_odd_dofs(name: str, dofs: Indices, model: Model) -> None:
-    """Refuse dofs that the model does not have, and those that are there twice."""
-    index = checked_indices(dofs, model.n_dofs, f"{name}: dofs")
-    if len(np.unique(index)) < len(dofs):
-        raise InputError(f"{name}: dofs: expected indices, each once, got {index.tolist()}")
+def _listed(where: str, dofs: Sequence[int]) -> list[int]:
+    """Return indices of dofs as a list; refuse a mask, of which nobody knows here how long it has to be."""
+    refuse_one_alone(where, dofs, "indices")
+    if any(isinstance(dof, bool | np.bool_) or getattr(dof, "dtype", None) is torch.bool for dof in dofs):
+        raise InputError(f"{where}: expected indices into q, got a mask; numpy.flatnonzero(mask) gives its indices")
+    return list(dofs)
 
 
 @torch.no_grad()

@@ -29,6 +29,7 @@ def node_velocities(nodes: Indices | None = None) -> Observation:
 
 def strains(*names: str) -> Observation:
     """Observe strains by their names in `Model.strains`, such as "kappa1", one after the other."""
+    _refuse_no_names("strains", "kappa1", names)
 
     def observe(model: Model, state: State, goal: Mapping[str, Tensor]) -> Tensor:
         return torch.cat(_named("strains", model.strains(state), names), 1)
@@ -38,6 +39,7 @@ def strains(*names: str) -> Observation:
 
 def contact(*names: str) -> Observation:
     """Observe numbers of the contact report of a state by their names, such as "penetration" (B,) [m]."""
+    _refuse_no_names("contact", "penetration", names)
 
     def observe(model: Model, state: State, goal: Mapping[str, Tensor]) -> Tensor:
         report = _named("contact", model.contact_report(state), names)
@@ -54,9 +56,15 @@ def _of_nodes(what: str, nodes: Indices | None, vectors: Tensor) -> Tensor:
     return vectors[:, torch.as_tensor(index, device=vectors.device)].flatten(1)
 
 
+def _refuse_no_names(what: str, such: str, names: Sequence[object]) -> None:
+    """Refuse an observation of nothing."""
+    if not names:
+        raise InputError(f"observations.{what}: expected names, such as {what}({such!r}), got none")
+
+
 def _named(what: str, found: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
     """Return the tensors of these names; refuse a name that no tensor has, with those that there are."""
     for name in names:
-        if name not in found:
+        if not isinstance(name, str) or name not in found:
             raise InputError(f"observations.{what}: no {name!r} in this robot; there are: {', '.join(found) or 'none'}")
     return [found[name] for name in names]
