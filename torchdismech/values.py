@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, shown
 
 __all__ = [
     "Place",
@@ -34,6 +34,7 @@ __all__ = [
     "evaluated",
     "every_module",
     "leading",
+    "numbers",
     "originals_in_place",
     "others_stand_in",
     "per_robot",
@@ -332,6 +333,14 @@ def real(value: Any) -> Tensor:
     if "complex" in str(getattr(value, "dtype", "")):  # torch would leave out the imaginary part
         raise InputError(f"expected real numbers, got {value.dtype}")
     return torch.as_tensor(value, dtype=torch.float64)
+
+
+def numbers(value: Any, where: str) -> Tensor:
+    """Return numbers as a tensor, as `real` does, which gradients pass; refuse what is none in words."""
+    try:
+        return real(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{where}: expected numbers, got {shown(value)}") from error
 
 
 def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.control.robots import rod
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, rollout, straight
+from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, rollout, straight
 from torchdismech.control import PI, Strains, Table
 from torchdismech.runs.rollout import frames
 
@@ -22,6 +22,15 @@ def test_tables_are_linear_in_between():
     shared = Table(times, values[:, 0])
     torch.testing.assert_close(shared(torch.tensor([0.5], dtype=torch.float64))[0], 0.5 * (values[0, 0] + values[1, 0]))
     assert torch.equal(Table(times[:1], values[:1])(times[:2]), values[0])
+
+
+@pytest.mark.parametrize("count", [-2, 0, 2.5, True])
+def test_rows_are_left_out_by_whole_numbers(count):
+    """Refuse to take every -2nd row, which gave the last one alone, and what is no whole number."""
+    values = torch.zeros(9, 2, dtype=torch.float64)
+    with pytest.raises(InputError, match=f"Table.every: count: expected a whole number from 1 up, got {count}"):
+        Table(torch.arange(9.0), values).every(count)
+    assert Table(torch.arange(9.0), values).every(3).times.tolist() == [0, 3, 6, 8]
 
 
 def test_runs_become_references():

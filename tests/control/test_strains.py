@@ -306,6 +306,8 @@ def test_passes_add_up():
     ("fields", "elements", "message"),
     [
         (["strech"], None, "fields: expected some of stretch, .* got 'strech'"),
+        ("kappa1", None, "fields: expected a list of names, also of one alone, got 'kappa1'"),
+        ([], None, r"fields: expected a list of names, also of one alone, got \[\]"),
         (["curvature", "kappa1"], None, "fields: kappa1 is there twice"),
         (["twist"], None, "twist: a planar robot does not twist"),
         (["kappa2"], None, "fields: no strain of kappa2 can change"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, shown
 from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.model import Model
 
@@ -26,6 +26,8 @@ ELEMENTS = {
 def without_aliases(fields: Sequence[str], elements: Mapping[str, Indices]) -> dict[str, Indices | None]:
     """Return the fields without aliases, each with the elements that were asked for, if any."""
     known = (*UNITS, *ALIASES)
+    if isinstance(fields, str) or not isinstance(fields, Sequence) or not fields:
+        raise InputError(f"fields: expected a list of names, also of one alone, got {shown(fields)}")
     for field in (*fields, *elements):
         if field not in known:
             raise InputError(f"fields: expected some of {', '.join(known)}, got {field!r}")

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torchdismech.control.noise import normal
 from torchdismech.control.protocol import Memory, name_of
 from torchdismech.control.recorded import RecordedAnswers
-from torchdismech.errors import InputError, real_number
+from torchdismech.errors import InputError, real_number, shown
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
-from torchdismech.values import where_rows
+from torchdismech.values import numbers, where_rows
 
 __all__ = ["Feedback"]
 
@@ -66,11 +66,11 @@ class Feedback(nn.Module, ABC):
                 raise InputError(f"{name}: {label}: expected a whole number from 0 on, got {value!r}")
         self.dt, self.delay, self.seed = dt, delay, seed
         self.steps_a_sample = 1 if every is None else _whole(f"{name}: every", every, self.dt)
-        given = None if noise is None else torch.as_tensor(noise, dtype=torch.float64)
+        given = None if noise is None else numbers(noise, f"{name}: noise").to(torch.float64)
         if given is not None and not bool((given >= 0).all() & given.isfinite().all()):
             raise InputError(f"{name}: noise: expected finite numbers from 0 on, got {noise}")
         self.register_buffer("noise", given)
-        self.register_buffer("robots", None if robots is None else torch.as_tensor(robots, dtype=torch.int64))
+        self.register_buffer("robots", None if robots is None else _whole_numbers(f"{name}: robots", robots))
         self._recorded = RecordedAnswers()
 
     # ---- what a subclass says --------------------------------------------------------------------------------------
@@ -166,8 +166,21 @@ class Feedback(nn.Module, ABC):
         return measured + self.noise.to(measured) * drawn
 
 
+def _whole_numbers(label: str, robots: Sequence[int] | Tensor) -> Tensor:
+    """Return the numbers of robots in int64; refuse what is no whole numbers, which torch would make such."""
+    refusal = f"{label}: expected a whole number for each robot, got {shown(robots)}"
+    try:
+        given = torch.as_tensor(robots)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(refusal) from error
+    if given.is_floating_point() or given.is_complex() or given.dtype is torch.bool:
+        raise InputError(refusal)
+    return given.to(torch.int64)
+
+
 def _whole(label: str, length: float, dt: float) -> int:
     """Return how many steps of dt a time is; refuse one that is no whole number of them."""
+    length = real_number(length, label, "a number of seconds")
     steps = round(length / dt) if 0 < length < MAX_STEPS * dt else 0
     if steps < 1 or abs(length / dt - steps) > 1e-6:
         near = max(steps, 1) * dt

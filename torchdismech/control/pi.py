@@ -27,11 +27,11 @@ from torchdismech.control.neighbours import smoothed
 from torchdismech.control.protocol import Memory
 from torchdismech.control.references import Fixed, Reference, Table
 from torchdismech.control.strains import Strains
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, real_number, refuse_other_kind
 from torchdismech.geometry.checks import Indices
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Place
+from torchdismech.values import Place, numbers
 
 __all__ = ["PI"]
 
@@ -113,6 +113,7 @@ class PI(Feedback):
             raise InputError(f"PI: noise: expected a number, or shape ({len(strains)},), got {tuple(self.noise.shape)}")
         if type(smoothing) is not int or smoothing < 0:
             raise InputError(f"PI: smoothing: expected a whole number of passes from 0 on, got {smoothing!r}")
+        least_length = real_number(least_length, "PI: least_length")
         if not 0 < least_length < 1:
             raise InputError(
                 f"PI: least_length: expected a share of the rest lengths between 0 and 1, got {least_length}"
@@ -122,7 +123,7 @@ class PI(Feedback):
         )
         reference.check_width(strains)
         self.strains, self.reference, self.smoothing = strains, reference, smoothing
-        self.least_length = float(least_length)
+        self.least_length = least_length
         like = strains.undeformed
         for name, gain in (("Kp", Kp), ("Ki", Ki), ("feed_forward", feed_forward)):
             self.register_buffer(name, _per_robot(name, gain, like))
@@ -137,8 +138,8 @@ class PI(Feedback):
         matrix = None if actuators is None else _matrix(actuators, strains)
         self.register_buffer("actuators", matrix)
         self.register_buffer("inverse", None if matrix is None else torch.linalg.pinv(matrix))
-        low, high = self._bounds(limit or {})
-        change = strains.spread(rate or {}, "PI: rate") * self.sampling_time
+        low, high = self._bounds({} if limit is None else limit)
+        change = strains.spread({} if rate is None else rate, "PI: rate") * self.sampling_time
         self.register_buffer("low", -self._for_actuators(-low))
         self.register_buffer("high", self._for_actuators(high))
         self.register_buffer("most_change", self._for_actuators(change))
@@ -268,7 +269,7 @@ class PI(Feedback):
 
 def _per_robot(name: str, gain: Number, like: Tensor) -> Tensor:
     """Return a gain as (1, 1) or (B, 1); refuse negative ones."""
-    value = torch.as_tensor(gain).to(like)
+    value = numbers(gain, f"PI: {name}").to(like)
     if value.dim() > 1:
         raise InputError(f"PI: {name}: expected a number or one for each robot (B,), got shape {tuple(value.shape)}")
     if not bool((value >= 0).all() & value.isfinite().all()):
@@ -281,7 +282,7 @@ def _matrix(actuators: Actuators, strains: Strains) -> Tensor:
     if isinstance(actuators, Mapping):
         own = torch.eye(len(strains), dtype=strains.undeformed.dtype, device=strains.undeformed.device)
         return own[:, strains.places(actuators, "PI: actuators")]
-    matrix = torch.as_tensor(actuators).to(strains.undeformed)
+    matrix = numbers(actuators, "PI: actuators").to(strains.undeformed)
     if matrix.dim() != 2 or matrix.shape[0] != len(strains) or not matrix.shape[1]:
         raise InputError(f"PI: actuators: expected shape ({len(strains)}, actuators), got {tuple(matrix.shape)}")
     if not bool(matrix.isfinite().all()) or int(torch.linalg.matrix_rank(matrix)) < matrix.shape[1]:

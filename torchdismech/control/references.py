@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.control.strains import Strains
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, whole_number
 from torchdismech.model import Model
 
 __all__ = ["Fixed", "Reference", "Table"]
@@ -106,7 +106,8 @@ class Table(Reference):
 
     def every(self, count: int) -> Table:
         """Return a coarser table: every `count`-th row from the first on, and the last one."""
-        rows = sorted({*range(0, len(self.times), count), len(self.times) - 1})
+        step = whole_number(count, "Table.every: count")
+        rows = sorted({*range(0, len(self.times), step), len(self.times) - 1})
         return Table(self.times[rows], self.values[rows], self.beyond)
 
     def forward(self, time: Tensor) -> Tensor:

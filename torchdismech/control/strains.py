@@ -30,7 +30,7 @@ from torchdismech.control.neighbours import along_rods
 from torchdismech.control.shapes import state_of_shape
 from torchdismech.elastic import BendTwistStencil, StretchStencil
 from torchdismech.elastic.natural import refuse_curvatures_without_angles
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number, refuse_other_kind
 from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.geometry.shells import hinge_angles
 from torchdismech.model import Model
@@ -115,12 +115,13 @@ class Strains(nn.Module):
     def spread(self, values: Mapping[str, float], label: str) -> Tensor:
         """Return numbers given by field as a vector (m,), infinite where none is given; "curvature" gives both."""
         vector = torch.full((self.size,), torch.inf, dtype=self.undeformed.dtype, device=self.undeformed.device)
-        for field, value in values.items():
-            known = self._controlled(field, label)
+        refuse_other_kind(label, values, Mapping, 'numbers by field, such as {"stretch": 0.5}')
+        for field, given in values.items():
+            known, value = self._controlled(field, label), real_number(given, f"{label}: {field}")
             if not value >= 0:
                 raise InputError(f"{label}: {field}: expected 0 or more, got {value}")
             for name in known:
-                vector[self.parts[name]] = float(value)
+                vector[self.parts[name]] = value
         return vector
 
     def places(self, elements: Mapping[str, Indices], label: str) -> list[int]:

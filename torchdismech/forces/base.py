@@ -10,7 +10,7 @@ from torchdismech.errors import InputError, refuse_trained
 from torchdismech.forces.dependence import Block, Derivatives, DerivativesByAutograd
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import real
+from torchdismech.values import numbers
 
 __all__ = [
     "Force",
@@ -152,10 +152,7 @@ def number(value, what: str) -> Tensor:
     Refused is what is trained, not finite, or no numbers.
     """
     refuse_trained(value, what)
-    try:
-        tensor = real(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{what}: expected numbers, got {value!r}") from error
+    tensor = numbers(value, what)
     if not torch.isfinite(tensor).all():
         raise InputError(f"{what}: expected finite numbers, got {value}")
     return tensor
