@@ -242,8 +242,8 @@ def test_noise_of_a_barrier_is_that_at_the_root():
         lambda x: [(x[:, 0] - 1000) ** -2, zero, zero + 1e7],
     )
     start = torch.tensor([[1000 + 1e-9, 300.0], [1000.5, 300.0]], dtype=torch.float64)
-    stopped = solved(equations, start, max_iterations=100)
-    assert stopped.status[0] == Status.CONVERGED and stopped.residual[0] > 1e4  # what a matrix with bounds would do
+    plain = solved(equations, start, max_iterations=100)  # goes on for its steps are not short
+    assert plain.status[0] == Status.CONVERGED and plain.residual[0] < 1e-6 < 1e4 < plain.tolerance[0]
     inertia, running = torch.full((2, 1), 1e-3, dtype=torch.float64), torch.ones(2, dtype=torch.bool)
     ones, asked = torch.ones(2, dtype=torch.float64), torch.full((2,), 1e-12, dtype=torch.float64)
     options = NewtonOptions(linear.make("dense", PATTERN), ones, asked, 100, unbounded=True)
