@@ -109,11 +109,22 @@ def test_wrong_requests_are_refused(change, message):
         change(rod())
 
 
+def test_zeros_beside_others_stay_zeros():
+    """Scale a vector along one direction; refuse a factor of which one number has nothing but zeros to scale."""
+    model = rod()
+    with pytest.raises(InputError, match=r"Gravity.acceleration is zero wherever a number of the factor acts"):
+        trainable.scaled(model, ["Gravity.acceleration"], (3,))
+    factor = trainable.scaled(model, ["Gravity.acceleration"])
+    with torch.no_grad():
+        factor.log_factor.fill_(math.log(2))
+    assert value(model, "Gravity.acceleration").tolist() == pytest.approx([0, 0, -2 * 9.81])
+
+
 @pytest.mark.parametrize(
     ("names", "shape", "message"),
     [
         (["bend_twist.EI1", "bend_twist.EI7"], (), "no constant 'bend_twist.EI7'"),
-        (["bend_twist.EI1", "bend_twist.natural_kappa1"], (), "zero somewhere"),
+        (["bend_twist.EI1", "bend_twist.natural_kappa1"], (), "zero wherever"),
         (["bend_twist.EI1", "mass"], (4,), "mass: a change of shape"),
         (["bend_twist.EI1", "bend_twist.EI2"], (), "EI2 is trained already"),
         (["bend_twist.EI1", "bend_twist.EI1"], (), "each name once, got 'bend_twist.EI1' twice"),

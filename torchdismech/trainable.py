@@ -118,17 +118,14 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
     Raises
     ------
     InputError
-        A name is unknown, its tensor is trained already, is zero somewhere, is a natural strain out of a planar robot's
-        plane, or does not go with the shape; the shape is no tuple of whole numbers; a power is no finite number, or
-        zero. Then nothing is trained.
+        A name is unknown, its tensor is trained already, is a natural strain out of a planar robot's plane, does not go
+        with the shape, or is zero wherever a number of the factor acts; the shape is no tuple of whole numbers; a power
+        is no finite number, or zero. Then nothing is trained.
     """
     factor = Factor(_shape(shape, "scaled"), model.dtype).to(model.device)
     places = _found(model, names)
     changes: dict[str, nn.Module] = {}
-    for name, (module, attribute) in places.items():
-        value = getattr(module, attribute)
-        if bool((value == 0).any()) and name != "mass":  # some angles have no inertia, whatever the masses are
-            raise InputError(f"scaled: {name} is zero somewhere, which no factor changes; use shifted(...)")
+    for name in places:
         power = _power(names, name)
         changes[name] = factor if power == 1 else _Power(factor, power)
     _attach(model, places, changes)
@@ -286,6 +283,10 @@ def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, 
             raise InputError(
                 f"{name}: a change of shape {tuple(shape)} does not go with its shape {tuple(value.shape)}"
             )
+        if isinstance(changes[name], (Factor, _Power)) and name != "mass" and _is_idle(shape, value):
+            raise InputError(  # some angles have no inertia, whatever the masses are
+                f"scaled: {name} is zero wherever a number of the factor acts, which changes nothing; use shifted(...)"
+            )
         if shape and isinstance(model, Model):
             _refuse_unevaluable(model, name, (module, attribute), changes[name])
     for name, (module, attribute) in places.items():
@@ -328,6 +329,12 @@ def _goes_with(shape: torch.Size, module: nn.Module, attribute: str, value: Tens
     if value.dim() == 1:  # it may get a leading robot dimension
         return len(shape) <= 2 and _fits(shape[-1:], value.shape)
     return len(shape) <= value.dim() and _fits(shape, _for_robots(shape, module, attribute, value))
+
+
+def _is_idle(shape: torch.Size, value: Tensor) -> bool:
+    """Return whether a factor of a shape has a number that multiplies nothing but zeros of a value."""
+    acts = (value != 0).double().expand(torch.broadcast_shapes(shape, value.shape))
+    return bool((acts.sum_to_size(shape) == 0).any())
 
 
 def _for_robots(shape: torch.Size, module: nn.Module, attribute: str, value: Tensor) -> torch.Size:

@@ -67,10 +67,47 @@ stiffness = 100.0
 """
 
 
-@pytest.mark.parametrize(("start", "constants"), [("rest", FROM_REST), ("settled", SETTLED)], ids=["rest", "settled"])
-def test_every_kind_of_constant_may_differ_from_robot_to_robot(folder, monkeypatch, start, constants):
+MAGNETISED = SCENE.replace("[rod]", "[rod]\nmagnetisation = [8e4, 0.0, 5e4]")
+IN_GRADIENT = {
+    "magnet": {"tensors": ["Magnetic.magnetisation"]},
+    "gradient": shift("Magnetic.field.gradient", unit=0.1, elements=[0, 8]),
+    "field": shift("Magnetic.field.value", unit=0.01, elements=[2]),
+}
+GRADIENT = """
+[magnetic.gradient]
+value = [0.0, 0.0, 0.02]
+gradient = [[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, -1.0]]
+"""
+OVER_TIME = {
+    "magnet": shift("Magnetic.magnetisation", unit=1e5, elements=[0, 5]),
+    "magnets": {"tensors": ["Magnetic.field.rows"]},
+    "push": shift("push.displacements", unit=1e-4, elements=[2]),
+}
+TABLE = """
+[magnetic]
+file = "field.csv"
+[[obstacle]]
+shape = "plane"
+name = "push"
+point = [0.0, 0.0, -0.004]
+normal = [0.0, 0.0, 1.0]
+stiffness = 100.0
+velocity = [0.0, 0.0, 0.01]
+"""
+CASES = {
+    "rest": ("rest", FROM_REST, SCENE + SCENERY),
+    "settled": ("settled", SETTLED, SCENE + SCENERY),
+    "gradient": ("rest", IN_GRADIENT, MAGNETISED + SCENERY + GRADIENT),
+    "over time": ("rest", OVER_TIME, MAGNETISED + SCENERY + TABLE),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_constant_may_differ_from_robot_to_robot(folder, monkeypatch, case):
     """Predict with all constants apart in one batch, and get the numbers of one prediction after the other."""
-    (folder / "beam.toml").write_text(SCENE + SCENERY)
+    start, constants, scene = CASES[case]
+    (folder / "beam.toml").write_text(scene)
+    (folder / "field.csv").write_text("time,Bx,By,Bz\n0,0,0,0.01\n0.01,0,0,0.03\n0.5,0,0,0.03\n")
     data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
     drives = {"pull": {"sets": "Tendons.pull", "gain": 2e-3}}
     system = system_of(folder, data=data, drives=drives, constants=constants, start={"state": start})

@@ -58,7 +58,7 @@ def numbers_of(system: PhysicsSystem) -> list[Number]:
             label = name if parameter.numel() == 1 else f"{name}[{k}]"
             known = bool(spread[k].isfinite())
             unit = float(spread[k]) if known else 1.0
-            own = float(value[k] if value.numel() == parameter.numel() else value.double().mean())
+            own = float(value[k] if value.numel() == parameter.numel() else trained.value_of_trained.double().mean())
             factor = trained.constant_kind == "factor"
             of_one = abs(own) * unit if factor else trained.unit * unit
             found.append(Number(label, name, k, unit, float(known), float(pull[k]), own, of_one))

@@ -66,8 +66,11 @@ class Trained(nn.Module):
 
     def __init__(self, named: Named, name: str, constant: Constant, counts: Mapping[str, int]):
         super().__init__()
-        self.place = _found(named, name, constant.tensors)[0]
-        self._dimensions = _dimensions(named, name, constant)
+        places = _found(named, name, constant.tensors)
+        for place in places:
+            _give_robots_a_dimension(place)
+        self.place = places[0]
+        self._robots_at, self._dimensions = _layout(named, name, constant)
         base = getattr(*self.place).detach()
         shape = _shape(named, name, constant, counts)
         if constant.kind == "factor":
@@ -97,15 +100,15 @@ class Trained(nn.Module):
 
     @property
     def value_of_trained(self) -> Tensor:
-        """The present value of the first tensor, of the elements alone that are trained where some are chosen."""
-        return self.value if bool(self.mask.all()) else self.value[..., self.mask > 0]
+        """The present value of the first tensor, without elements that are not chosen and zeros that a factor keeps."""
+        value = self.value if bool(self.mask.all()) else self.value[..., self.mask > 0]
+        return value[value != 0] if self.constant_kind == "factor" and bool((value == 0).any()) else value
 
     def for_robots(self, moves: Tensor) -> Tensor:
         """Return the parameter for each of B robots, off the present one by moves (B, numbers of it)."""
-        own = self.parameter.detach()
-        if own.dim():
-            return own + moves.view(-1, *own.shape)
-        return own + moves.view(-1, *[1] * self._dimensions)
+        own, at = self.parameter.detach(), self._robots_at
+        row = (*own.shape[:at], *own.shape[at + (at > 0) :]) if own.dim() else (1,) * self._dimensions
+        return own + moves.view(-1, *row).movedim(0, at)
 
     def penalty(self) -> Tensor:
         """Return half the sum of squares of the distances from the prior's mean, in its standard deviations."""
@@ -134,15 +137,19 @@ def _shape(named: Named, name: str, constant: Constant, counts: Mapping[str, int
     tensor = constant.tensors[0]
     if tensor in counts:
         return (counts[tensor],)
-    value = getattr(*named.places[tensor])
-    if not value.ndim:
+    row, at = _row(named.places[tensor]), _robot_dimension(named.places[tensor])
+    if not row:
         raise InputError(f'constants.{name}: {tensor} is one number for all elements: expected per = "all"')
-    return _elements(tensor, value)
+    return (*row[:at], 1, *row[at:]) if at else row
 
 
-def _dimensions(named: Named, name: str, constant: Constant) -> int:
-    """Return how many dimensions the tensors have for one robot; refuse lists and tables in one entry."""
-    found = {t: len(_elements(t, getattr(*named.places[t]))) or 1 for t in constant.tensors}
+def _layout(named: Named, name: str, constant: Constant) -> tuple[int, int]:
+    """Return which dimension of the tensors is that of robots, and how many others they have, one at least.
+
+    Refuse tensors in one entry of which these differ, as a list and a table: no change goes with both.
+    """
+    places = {t: named.places[t] for t in constant.tensors}
+    found = {t: (_robot_dimension(place), len(_row(place)) or 1) for t, place in places.items()}
     if len({*found.values()}) > 1:
         raise InputError(
             f"constants.{name}: {min(found, key=lambda t: found[t])} is a list of numbers and "
@@ -151,9 +158,22 @@ def _dimensions(named: Named, name: str, constant: Constant) -> int:
     return found[constant.tensors[0]]
 
 
-def _elements(tensor: str, value: Tensor) -> tuple[int, ...]:
-    """Return the shape of a named tensor for one robot."""
-    return tuple(value.shape[-2:]) if tensor.endswith((".gain", ".offset")) else tuple(value.shape[-1:])
+def _robot_dimension(place: Place) -> int:
+    """Return which dimension of a tensor is that of robots: the first, but of what is given over time the second."""
+    return getattr(place[0], "robot_dimension", 0)
+
+
+def _give_robots_a_dimension(place: Place) -> None:
+    """Give a tensor over time (T, ..) a dimension of robots (T, 1, ..), as a change for single ones has it."""
+    own, at = getattr(*place), _robot_dimension(place)
+    if at and own.dim() < 2 + at:
+        own.data = own.data.unsqueeze(at)
+
+
+def _row(place: Place) -> tuple[int, ...]:
+    """Return the shape of a tensor for one robot; () of a single number."""
+    shape, at = tuple(getattr(*place).shape), _robot_dimension(place)
+    return (*shape[:at], *shape[at + 1 :]) if len(shape) > 1 + at else shape
 
 
 def _mask(name: str, constant: Constant, parameter: Tensor) -> Tensor:
@@ -192,8 +212,9 @@ def _prior(name: str, constant: Constant, parameter: Tensor, base: Tensor) -> tu
     if "spread" in given:
         spread[where] = given["spread"] if factor else given["spread"] / float(constant.unit or 1)
     if "mean" in given:
-        own = base.reshape(-1)[where] if base.numel() == parameter.numel() else base.reshape(-1)[:1].expand(count)
-        if factor and bool((given["mean"] / own <= 0).any()):
+        one = (base[base != 0] if factor else base.reshape(-1))[:1]  # a factor keeps zeros
+        own = base.reshape(-1)[where] if base.numel() == parameter.numel() else one.expand(count)
+        if factor and bool((given["mean"] * own <= 0).any()):
             raise InputError(
                 f"constants.{name}.mean: expected the sign that the constant has, {float(own[0]):g}: a factor keeps it"
             )

@@ -27,7 +27,7 @@ class LinearMap(nn.Module):
 
     Attributes
     ----------
-    gain : (elements, columns); offset : (1, elements); or for each robot, behind a dimension B.
+    gain : (1, elements, columns); offset : (1, 1, elements); or for each of B robots, with B in place of the first 1.
     """
 
     gain: Tensor
@@ -35,8 +35,8 @@ class LinearMap(nn.Module):
 
     def __init__(self, gain: Tensor, offset: Tensor):
         super().__init__()
-        self.register_buffer("gain", gain, persistent=False)
-        self.register_buffer("offset", offset[None], persistent=False)
+        self.register_buffer("gain", gain[None], persistent=False)
+        self.register_buffer("offset", offset[None, None], persistent=False)
 
     def forward(self, inputs: Tensor, time: Tensor) -> Tensor:
         """Return (B, F, elements) of inputs (B, F, columns)."""
