@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdismech import Circle, Material, RobotBuilder, forces, meshes, straight, trainable
+from torchdismech import Circle, InputError, Material, RobotBuilder, forces, meshes, straight, trainable
 from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 from torchdismech.magnetics import Dipole, Gradient, Magnetic, MovingDipole, Table
@@ -77,3 +77,14 @@ def test_a_constant_is_shown_without_the_zeros_that_a_factor_keeps():
     entry = Trained(named, "magnet", constant, {})
     assert entry.value_of_trained.tolist() == [4e4]
     assert float(entry.center) == pytest.approx(0.6931471805599453)  # ln 2
+
+
+def test_what_is_refused_is_told_by_the_keys_of_a_config():
+    """Name the entry and what to set in it: who writes a config calls no function."""
+    model = builder_with_everything().finalize()
+    named = Named(trainable.constants(model), model.dtype, model.device)
+    Trained(named, "stiffness", Constant(tensors=["stretch.EA"]), {})
+    with pytest.raises(InputError, match="^constants.again: stretch.EA is trained by another entry already: leave it"):
+        Trained(named, "again", Constant(tensors=["stretch.EA"]), {})
+    with pytest.raises(InputError, match='^constants.curl: .*is zero wherever .*; set kind = "shift" and unit$'):
+        Trained(named, "curl", Constant(tensors=["bend_twist.natural_kappa1"]), {})

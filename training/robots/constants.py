@@ -73,12 +73,7 @@ class Trained(nn.Module):
         self._robots_at, self._dimensions = _layout(named, name, constant)
         base = getattr(*self.place).detach()
         shape = _shape(named, name, constant, counts)
-        if constant.kind == "factor":
-            change: nn.Module = trainable.scaled(named, constant.tensors, shape)
-        else:
-            assert constant.unit is not None
-            change = trainable.shifted(named, constant.tensors, constant.unit, shape)
-        self.change = change
+        self.change = _change(named, name, constant, shape)
         self.constant_kind = constant.kind
         self.unit = constant.unit or 1.0
         mask = _mask(name, constant, self.parameter)
@@ -141,6 +136,18 @@ def _shape(named: Named, name: str, constant: Constant, counts: Mapping[str, int
     if not row:
         raise InputError(f'constants.{name}: {tensor} is one number for all elements: expected per = "all"')
     return (*row[:at], 1, *row[at:]) if at else row
+
+
+def _change(named: Named, name: str, constant: Constant, shape: tuple[int, ...]) -> nn.Module:
+    """Let a factor or a shift make the tensors of an entry, and return it; refuse in the words of configs."""
+    try:
+        if constant.unit is None:
+            return trainable.scaled(named, constant.tensors, shape)
+        return trainable.shifted(named, constant.tensors, constant.unit, shape)
+    except InputError as error:
+        told = str(error).removeprefix("scaled: ").replace("use shifted(...)", 'set kind = "shift" and unit')
+        told = told.replace("is trained already", "is trained by another entry already: leave it out of one of them")
+        raise InputError(f"constants.{name}: {told}") from error
 
 
 def _layout(named: Named, name: str, constant: Constant) -> tuple[int, int]:
