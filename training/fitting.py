@@ -23,6 +23,7 @@ from training.reports.agreement import (
     warning_of_distant_markers,
     warning_of_residuals_above_noise,
     warning_of_times_in_another_unit,
+    warning_of_unchanged_weights,
     warnings_of_poor_fit,
 )
 from training.reports.board import Board
@@ -160,6 +161,7 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
         if done:
             print(*doubts, sep="\n", end="\n" * bool(doubts))
             board.text("doubts", "\n".join(doubts) or "none", total)
+            board.constants("final/physics", trainer.system.values(), total)
             board.pictures(AT_THE_END, config, trainer.held_out, predicted, trainer.system, total)
         if certainty is not None:
             print(certainty.told())
@@ -171,14 +173,17 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
 
 def _doubts(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], predicted: OpenLoop) -> list[str]:
     """Return what is doubtful about a fit that is done: that it is none, or else that residuals are not noise."""
+    progress = trainer.progress
+    unchanged = warning_of_unchanged_weights(trainer.config, progress.total, progress.best_at)
     poor = warnings_of_poor_fit(errors, references, predicted, trainer.held_out)
-    return _as_warnings(poor or [warning_of_residuals_above_noise(trainer.config, errors)])
+    return _as_warnings([unchanged, *(poor or [warning_of_residuals_above_noise(trainer.config, errors)])])
 
 
 def _write_metrics(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], doubts: list[str]) -> None:
     """Write what came of a run, for programs to read."""
     progress = trainer.progress
-    facts: dict[str, Any] = {"held_out": errors.mean, "batches": progress.total, "seconds": progress.seconds}
+    facts: dict[str, Any] = {"held_out": errors.mean, "batches": progress.total, "best_batch": progress.best_at}
+    facts |= {"seconds": progress.seconds}
     facts |= {name: reference.mean for name, reference in references.items()}
     facts |= {"loss_scale": trainer.config.loss.scale, "warnings": doubts}
     write(trainer.folder / "metrics.json", json.dumps(facts, indent=1))

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
 import torch
 
-from tests.training.beams import system_of, tables
+from tests.training.beams import system_of, tables, window_of
 from torchdismech import InputError
 from training.config import Config
 from training.data import read
@@ -16,6 +17,7 @@ from training.reports.agreement import (
     warning_of_distant_markers,
     warning_of_residuals_above_noise,
     warning_of_times_in_another_unit,
+    warning_of_unchanged_weights,
 )
 from training.reports.metrics import Errors
 from training.robots.doubts import warning_of_coarse_units
@@ -94,6 +96,34 @@ def test_fit_is_told_beside_markers_that_stay(folder, capsys):
     assert "(of markers that stay where they were first " in said
     assert "the noise of the markers" not in said  # there is worse to be said
     assert len(json.loads((folder / "run" / "metrics.json").read_text())["warnings"]) == 2
+
+
+def test_fit_that_ends_as_it_began_says_so(folder, capsys):
+    """Hold out what the guess predicts, train on others: warn of it, blame no convergence, show what it ends with."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    steps = {"method": "gauss_newton", "iterations": 4, "horizon": [5], "batch": 2, "train": ["constants"], "name": "c"}
+    config = Config.model_validate(tables(folder, stages=[steps], logging={"every": 1}))
+    system, recordings = system_of(folder), read(folder / "beam.npz", "train")
+    fitted, held_out = recordings.split(config.data.held_out, config.seed)
+    bending, every = system.entries["bending"], window_of(folder, recordings.frames)
+    positions = recordings.positions.clone()
+    for names, stiffer in ((held_out.names, 0.0), (fitted.names, 0.7)):
+        bending.parameter.data.fill_(stiffer)
+        rows = [recordings.names.index(name) for name in names]
+        positions[rows, 1:] = system.predict(every).positions.detach()[rows]
+    np.savez(folder / "beam.npz", train=positions.numpy(), dt=recordings.dt)
+    fit(config, folder / "run")
+    said, facts = capsys.readouterr().out, json.loads((folder / "run" / "metrics.json").read_text())
+    told = f"so all {facts['batches']} are left out: these recordings do not agree with those trained on"
+    assert facts["best_batch"] == 0 < facts["batches"]
+    assert len(facts["warnings"]) == 1 and told in facts["warnings"][0] and told in said
+    assert f"its weights are those after batch 0 of {facts['batches']}" in said and "train longer" not in said
+    events = EventAccumulator(str(folder / "run")).Reload()
+    guess = 4e6 * math.pi / 4 * 4e-3**4  # N m^2, of the scene
+    assert events.Scalars("final/physics/bending")[-1].value == pytest.approx(guess, rel=1e-6)  # single precision
+    assert events.Scalars("physics/bending")[-1].value > 1.5 * guess  # e^0.7 = 2 times
+    assert warning_of_unchanged_weights(config, 0, 0) is None and warning_of_unchanged_weights(config, 4, 1) is None
 
 
 def test_rules_are_named_as_in_the_config(folder):

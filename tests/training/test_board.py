@@ -26,7 +26,8 @@ def test_tags_are_those_of_the_page(tmp_path):
     board = Board(tmp_path / "run")
     board.begin(config, [], baselines)
     board.batch(Progress(), 1.0, 5, 2.0, {"constants": 1.0}, {"constants": 0.1}, 100.0)
-    board.constants(0, {"bending": torch.ones(2)})
+    for group in ("physics", "final/physics"):
+        board.constants(group, {"bending": torch.ones(2)}, 0)
     board.held_out(Progress(), errors, errors, 0.1)
     for split in ("held_out", "held_out_final", "eval"):
         board.hparams(config, split, errors, 0)

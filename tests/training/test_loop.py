@@ -47,6 +47,7 @@ def test_patience_ends_a_stage_and_the_best_weights_stay(tmp_path):
     best, facts = checkpoint.load(tmp_path, "best")
     assert fit.system.speed.item() == float(best["learned.speed"])
     assert facts["error"] == fit.progress.best
+    assert facts["total"] == fit.progress.best_at == 0 < fit.progress.total  # the rate is far too large
 
 
 def failing(fit, monkeypatch, number: int, how: float = 1.0) -> None:

@@ -9,7 +9,7 @@ all recordings moves the constants, and no error bar tells.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from training.robots.starts import whole
 if TYPE_CHECKING:
     from training.data import Recordings, Window
     from training.optimization.loop import Trainer
+    from training.optimization.resuming import Progress
 
 __all__ = ["Certainty", "certainty_of"]
 
@@ -35,6 +36,7 @@ CORRELATED = 0.7  # from there on pairs are told
 MOST_DIRECTIONS = 5  # of those that nothing determines are told, the least determined first
 ALARMS = 0.05  # share of converged fits that may be warned of as if they were not
 SHOWN = 0.2  # of a direction: what a constant has to have in it to be named
+TOO_SHORT = "it has not converged, or was trained on other windows than whole recordings; train longer"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Certainty:
     steps : from each value to the optimum, by one step of Gauss and Newton, in its standard deviations.
     distance : the longest of these, and of the same along the principal directions of the covariance.
     doubt : standard deviation that `steps` have at an optimum, as only a part of what was measured was looked at.
+    why : what a long way to the optimum is likely to come from.
     """
 
     names: list[str]
@@ -62,6 +65,7 @@ class Certainty:
     steps: list[float]
     distance: float
     doubt: float
+    why: str = TOO_SHORT
 
     @property
     def correlations(self) -> Tensor:
@@ -109,8 +113,7 @@ class Certainty:
         )
         return [
             f"warning: the fit stands about {self.distance:.3g} standard deviations from where these predictions are "
-            f"best{f' ({parts})' if parts else ''}{part}: it has not converged, or was trained on other windows than "
-            "whole recordings; train longer, or count that into the error bars"
+            f"best{f' ({parts})' if parts else ''}{part}: {self.why}, or count that into the error bars"
         ]
 
     def told(self) -> str:
@@ -167,7 +170,8 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     scale = trainer.config.loss.scale
     evidence = evidence_of(slopes.residual, slopes.measured, slopes.columns, scale, prior, slopes.starts)
     everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
-    return _certainty(numbers, evidence, noise, share, _doubt(share, int(slopes.measured.sum()), everything))
+    doubt, why = _doubt(share, int(slopes.measured.sum()), everything), _why_beside(trainer.progress)
+    return replace(_certainty(numbers, evidence, noise, share, doubt), why=why)
 
 
 def _shown(value: float, spread: float) -> str:
@@ -190,6 +194,16 @@ def _doubt(share: float, looked_at: int, everything: int) -> float:
     1 - looked_at / everything of its own noise where the gradient of everything is zero.
     """
     return math.sqrt(share * max(1 - looked_at / max(everything, 1), 0.0))
+
+
+def _why_beside(progress: Progress) -> str:
+    """Return what keeps a fit from the optimum of what it was trained on, with what to do."""
+    if progress.best_at == progress.total:
+        return TOO_SHORT
+    return (
+        f"its weights are those after batch {progress.best_at} of {progress.total}, the best at looks at whole "
+        "recordings, and what came after them is left out: take smaller rates, look at which recordings are held out"
+    )
 
 
 def _most_recordings(frames: int) -> int:

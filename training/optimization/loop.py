@@ -151,7 +151,7 @@ class Trainer:
         if self.board is not None and progress.total % self.config.logging.every == 0:
             speed = batch.windows * horizon * self.system.substeps / seconds
             self.board.batch(progress, batch.loss, horizon, batch.iterations, batch.norms, batch.rates, speed)
-            self.board.constants(progress.total, self.system.values())
+            self.board.constants("physics", self.system.values(), progress.total)
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
             if batch.status is not None:
                 refuse_hopeless(progress, batch.status)
@@ -284,7 +284,7 @@ class Trainer:
             tqdm.write(failures_told(errors, self.held_out.names))
         if is_better(errors, self.progress):
             self.progress.best_failed, self.progress.best = errors.rank
-            self.progress.looks_since = 0
+            self.progress.best_at, self.progress.looks_since = self.progress.total, 0
             if self.processes.writes:
                 self._save_weights("best", error=self.progress.best)
         elif self.progress.total:

@@ -38,7 +38,7 @@ class Progress(Plain):
     ----------
     stage, iteration : which stage, and batches within it; total : batches over all stages.
     best : error of the best weights on the held-out recordings that these predict to their end, if there are such;
-        best_failed : how many they do not; looks_since : looks since these.
+        best_failed : how many they do not; best_at : batches over all stages before these; looks_since : looks since.
     skipped : batches that were not finite; unconverged : windows of which a step failed.
     seconds : spent on batches.
     """
@@ -48,6 +48,7 @@ class Progress(Plain):
     total: Count = 0
     best: float = Field(math.inf, ge=0)
     best_failed: Count = 0
+    best_at: Count = 0
     looks_since: Count = 0
     skipped: Count = 0
     unconverged: Count = 0

@@ -21,6 +21,7 @@ __all__ = [
     "warning_of_distant_markers",
     "warning_of_residuals_above_noise",
     "warning_of_times_in_another_unit",
+    "warning_of_unchanged_weights",
     "warnings_of_poor_fit",
 ]
 
@@ -107,6 +108,20 @@ def warning_of_residuals_above_noise(config: Config, errors: Errors) -> str | No
         "more than the error bars say. A constant that is a wrong guess may be left out of [constants]; the model may "
         "lack something (damping, friction, a load, a delay of the drives); or starts are off. Try more constants, or "
         "learned [terms]"
+    )
+
+
+def warning_of_unchanged_weights(config: Config, batches: int, best_at: int) -> str | None:
+    """Return a warning where the best weights are those before the first of so many batches, else None."""
+    if best_at or not batches:
+        return None
+    looked_at, reason = "recordings", "windows are too short"
+    if config.data.held_out:
+        looked_at, reason = "held-out recordings", "these recordings do not agree with those trained on"
+    return (
+        "what this fit ends with is what it began with: no batch was followed by better predictions of the "
+        f"{looked_at} than there were before, so all {batches} are left out: {reason}, rates are too large, or the fit "
+        "began at its optimum"
     )
 
 

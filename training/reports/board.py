@@ -123,12 +123,12 @@ class Board:
             add(f"rate/{group}", rates[group], step)
 
     @_writes
-    def constants(self, step: int, values: dict[str, Tensor]) -> None:
+    def constants(self, group: str, values: dict[str, Tensor], step: int) -> None:
         """Write the trained constants; of one per element the mean of those trained, and these as a histogram."""
         for name, value in values.items():
-            self._writer.add_scalar(f"physics/{name}", value.mean().item(), step)
+            self._writer.add_scalar(f"{group}/{name}", value.mean().item(), step)
             if value.numel() > 1:
-                self._writer.add_histogram(f"physics/{name}", value.cpu(), step)
+                self._writer.add_histogram(f"{group}/{name}", value.cpu(), step)
 
     @_writes
     def held_out(self, progress: Progress, errors: Errors, trained: Errors, learned_share: float | None) -> None:
