@@ -86,8 +86,8 @@ def fit(
     Parameters
     ----------
     folder : of the run: config.json, checkpoints, event files, metrics.json.
-    resume : go on from the folder's checkpoint, as if there had been no interruption; refused with another config or
-        other recordings.
+    resume : go on from the folder's checkpoint, as if there had been no interruption, but for rounding; refused with
+        another config or other recordings.
     until : stop after so many batches in total, as an interruption would.
     force : go on with these as well: see `Trainer.resume`.
     allow_code : run the Python files that the config, or its scene, names.

@@ -323,7 +323,7 @@ class Trainer:
         checkpoint.save(self.folder, name, self.parameters | self.system.buffers_by_name(), facts)
 
     def save(self) -> None:
-        """Write all that a run needs to go on as if it had not stopped."""
+        """Write all that a run needs to go on as if it had not stopped, but for rounding (docs/training.md)."""
         if not self.processes.writes:
             return
         tensors = self.parameters | self.system.buffers_by_name() | random_state(self.system.device)
