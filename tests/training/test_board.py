@@ -7,7 +7,7 @@ from tests.training.test_fit import tables
 from training.config import Config
 from training.fitting import recordings_of
 from training.optimization.resuming import Progress
-from training.reports.board import Board
+from training.reports.board import Board, _flat
 from training.reports.metrics import Errors
 from training.reports.predictions import OpenLoop
 from training.robots.systems import build
@@ -39,3 +39,16 @@ def test_tags_are_those_of_the_page(tmp_path):
     board.close()
     unsaid, unused = board_tags.unlike(board_tags.written(tmp_path / "run"))
     assert not unsaid and not unused
+
+
+def test_hyperparameters_tell_runs_with_other_markers_apart():
+    """Give each marker a key of its own, stages theirs by name; leave out what a method does not have."""
+    tables = {"name": "arm", "data": {"path": "-"}, "robot": {"scene": "arm.toml"}}
+    stage = {"train": ["constants"], "iterations": 5, "horizon": [5], "batch": 2}
+    tables["stages"] = [{"name": "a", **stage}, {"name": "b", "method": "gauss_newton", **stage}]
+    tables["constants"] = {"bending": {"tensors": ["bend_twist.EI1"]}}
+    tables["markers"] = {"points": [{"node": 3}, {"edge": 7, "at": 0.25}]}
+    found = _flat(Config.model_validate(tables))
+    assert found["markers.points.0.node"] == 3 and found["markers.points.1.at"] == 0.25
+    assert found["stages.a.clip"] == 1.0 and found["stages.b.batch"] == 2
+    assert not [key for key in found if key.startswith(("stages.b.rates", "stages.b.decay", "stages.b.clip"))]

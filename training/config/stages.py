@@ -8,7 +8,9 @@ from pydantic import Field, model_validator
 
 from training.config.base import Table, Word
 
-__all__ = ["Loss", "Noise", "Stage"]
+__all__ = ["OF_ADAM", "Loss", "Noise", "Stage"]
+
+OF_ADAM = ("rates", "decay", "clip", "checkpoint_every")  # what a stage by another method does not have
 
 
 class Loss(Table):
@@ -88,6 +90,6 @@ class Stage(Table):
                 f'method: "gauss_newton" is for constants, and starts beside them: got {", ".join(self.train)}'
             )
         fields = type(self).model_fields
-        for name in ("rates", "decay", "clip", "checkpoint_every"):
+        for name in OF_ADAM:
             if getattr(self, name) != fields[name].default:
                 raise ValueError(f'{name}: "gauss_newton" has none: leave it out')

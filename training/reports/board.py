@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from training.config import Config
+from training.config.stages import OF_ADAM
 from training.data import Recordings
 from training.files import writing
 from training.reports import pictures, solids
@@ -256,12 +257,17 @@ def _flat(config: Config) -> dict[str, str | float | int | bool]:
                 walk(inner, f"{key}.{name}" if key else name)
         elif isinstance(value, (list, tuple)):
             if value and isinstance(value[0], dict):
-                for inner in value:
-                    walk(inner, f"{key}.{inner.get('name', '')}")
+                for number, inner in enumerate(value):
+                    walk(inner, f"{key}.{inner.get('name', number)}")
             else:
                 found[key] = str(list(value))
         elif value is not None:
             found[key] = value
 
-    walk(config.model_dump(exclude={"logging"}), "")
+    tables = config.model_dump(exclude={"logging"})
+    for stage in tables["stages"]:
+        if stage["method"] != "adam":
+            for name in OF_ADAM:
+                del stage[name]
+    walk(tables, "")
     return found
