@@ -108,12 +108,15 @@ def fit(
             messages.append(f"warning: the run before was another one: {'; '.join(differs)}")
             if processes.writes:
                 print(messages[-1])
-        if processes.writes:
+        finished = trainer.progress.reported
+        if processes.writes and finished:
+            print(f"{folder}: this run is finished; what came of its {trainer.progress.total} batches is there")
+        elif processes.writes:
             write(folder / "config.json", config.model_dump_json(indent=1))
             trainer.board = Board(folder, trainer.next_step if resume else None)
         try:
             references = baselines(held_out, system)
-            errors = _trained(trainer, messages, references, until)
+            errors = trainer.looks.errors()[0] if finished else _trained(trainer, messages, references, until)
         finally:
             if trainer.board is not None:
                 trainer.board.close()
@@ -168,6 +171,9 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
             board.text("certainty", certainty.told(), total)
             write(trainer.folder / "certainty.json", json.dumps(certainty.facts(), indent=1))
         _write_metrics(trainer, errors, references, doubts)
+    if done:
+        trainer.progress.reported = True
+        trainer.save()
     return errors
 
 

@@ -98,6 +98,30 @@ def test_board_of_a_run_that_goes_on_has_each_look_once(tmp_path, monkeypatch, b
     assert steps(tmp_path / "run", "train/loss") == [1, 2, 3, 4, 5, 6]
 
 
+def test_finished_run_is_left_as_it_is(tmp_path, monkeypatch, capsys):
+    """Say that nothing is left to be done, and write nothing twice; one whose end was not reported ends again."""
+    monkeypatch.setattr(Board, "pictures", lambda *_: None)  # they take their time, and so do figures
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter.add_figure", lambda *_: None)
+    begun = fit(config(tmp_path), tmp_path / "run")
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    again = fit(config(tmp_path), tmp_path / "run", resume=True)
+    assert "this run is finished" in capsys.readouterr().out and again.mean == begun.mean
+    assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    assert steps(tmp_path / "run", "held_out_final/error") == [6]
+    (tmp_path / "cut").mkdir()
+
+    def killed(_):
+        raise Killed
+
+    monkeypatch.setattr("training.fitting.certainty_of", killed)
+    with pytest.raises(Killed):
+        fit(config(tmp_path), tmp_path / "cut")
+    monkeypatch.undo()
+    fit(config(tmp_path), tmp_path / "cut", resume=True)
+    assert (tmp_path / "cut" / "metrics.json").exists()
+    assert steps(tmp_path / "cut", "held_out_final/error") == [6]
+
+
 def test_another_config_is_refused_by_its_fields(tmp_path):
     """Name fields, then and now; take what moves no number; go on where somebody insists, and say so."""
     fit(config(tmp_path), tmp_path / "run", until=3)

@@ -378,7 +378,7 @@ class Trainer:
         self._take(tensors)
         self.progress = before.progress
         if found:
-            self.progress.best, self.progress.looks_since = math.inf, 0
+            self.progress.best, self.progress.looks_since, self.progress.reported = math.inf, 0, False
             return found
         take_random_state(tensors, self.system.device, self.folder)
         self._begins = self.progress.total == 0

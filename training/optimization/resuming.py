@@ -41,6 +41,7 @@ class Progress(Plain):
         best_failed : how many they do not; best_at : batches over all stages before these; looks_since : looks since.
     skipped : batches that were not finite; unconverged : windows of which a step failed.
     seconds : spent on batches.
+    reported : whether what all stages led to is in the run's files and on its board.
     """
 
     stage: Count = 0
@@ -53,6 +54,7 @@ class Progress(Plain):
     skipped: Count = 0
     unconverged: Count = 0
     seconds: float = Field(0.0, ge=0, allow_inf_nan=False)
+    reported: bool = False
 
 
 class SamplerState(Plain):
