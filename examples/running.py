@@ -1,8 +1,10 @@
-"""What the examples share: running a scene file, and a straight rod to write to a file."""
+"""What the examples share: their command line, running a scene file, and a straight rod to write to a file."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,25 @@ from torchdismech.io.scene import load_scene
 
 import numpy as np
 
-__all__ = ["run", "straight_rod"]
+__all__ = ["run", "start", "straight_rod"]
+
+
+def start(about: str | None, main: Callable[[], object], **others: Callable[..., object]) -> None:
+    """Do what the command line asks for: `main`, or another function by its name as an option, such as --geometry.
+
+    Parameters
+    ----------
+    about : what --help shows: the docstring of the example.
+    others : functions without arguments that options name, by the names of these.
+    """
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.set_defaults(asked=main)
+    for name, function in others.items():
+        first_line = (function.__doc__ or "").partition("\n")[0].replace("%", "%%")
+        parser.add_argument(f"--{name}", dest="asked", action="store_const", const=function, help=first_line)
+    parser.parse_args().asked()
 
 
 def run(scene: Path, allow_code: bool = False, progress: bool = True, **overrides: Any) -> Trajectory:

@@ -20,10 +20,9 @@ strip.obj anew.
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
-from examples.running import run, straight_rod
+from examples.running import run, start, straight_rod
 from torchdismech import meshes, write_dismech
 from torchdismech.io.meshes import write_mesh
 
@@ -89,4 +88,4 @@ def drawn(found: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    write_geometry() if "--geometry" in sys.argv else main()
+    start(__doc__, main, geometry=write_geometry)

@@ -17,10 +17,9 @@ writes rod.txt anew.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from examples.running import run, straight_rod
+from examples.running import run, start, straight_rod
 from torchdismech import Trajectory, write_dismech
 from torchdismech.geometry.curves import polygon_writhe
 from torchdismech.io.scene import load_scene
@@ -66,4 +65,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if "--geometry" in sys.argv else main()
+    start(__doc__, main, geometry=write_geometry)

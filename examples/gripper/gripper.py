@@ -10,11 +10,10 @@ against that of the polygon.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from examples.gripper.closing import EDGES, GRIPS
-from examples.running import run
+from examples.running import run, start
 from torchdismech import Geometry, Trajectory, write_dismech
 from torchdismech.view import pictured
 
@@ -57,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if "--geometry" in sys.argv else main()
+    start(__doc__, main, geometry=write_geometry)

@@ -26,11 +26,10 @@ the speed. The other eight rise, with each stroke the faster, the larger the coe
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 from examples.jellyfish.pulsing import FREQUENCY
-from examples.running import run
+from examples.running import run, start
 from torchdismech import Geometry, Trajectory, meshes, straight, write_dismech
 from torchdismech.io.scene import load_scene
 from torchdismech.view import pictured
@@ -97,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if sys.argv[1:] == ["--geometry"] else main()
+    start(__doc__, main, geometry=write_geometry)

@@ -20,11 +20,10 @@ also sink, by 5 to 8 cm in 4 s, as nothing lifts a body that is heavier than wat
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 from examples.manta_ray.flapping import FREQUENCY, LAG
-from examples.running import run
+from examples.running import run, start
 from torchdismech import Trajectory
 from torchdismech.geometry.meshes import Mesh
 from torchdismech.io.meshes import write_mesh
@@ -82,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if sys.argv[1:] == ["--geometry"] else main()
+    start(__doc__, main, geometry=write_geometry)

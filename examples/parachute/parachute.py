@@ -23,10 +23,9 @@ Payloads end at 5.5 kg because the symmetric fall becomes unstable: with 8 kg a 
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
-from examples.running import run
+from examples.running import run, start
 from torchdismech import Geometry, Trajectory, meshes, straight, write_dismech
 from torchdismech.io.scene import Scene, load_scene
 from torchdismech.view import pictured
@@ -113,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if sys.argv[1:] == ["--geometry"] else main()
+    start(__doc__, main, geometry=write_geometry)

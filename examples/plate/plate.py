@@ -20,11 +20,10 @@ slope at a border, so clamping them takes a strip of triangles, and the strip's 
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
-from examples.running import run
+from examples.running import run, start
 from torchdismech import Trajectory, meshes
 from torchdismech.io.meshes import write_mesh
 from torchdismech.io.scene import load_scene
@@ -108,4 +107,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if sys.argv[1:] == ["--geometry"] else main()
+    start(__doc__, main, geometry=write_geometry)

@@ -13,11 +13,10 @@ come out:
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 from examples.pneunet.pressure import ANGLES
-from examples.running import run, straight_rod
+from examples.running import run, start, straight_rod
 from torchdismech import Trajectory, write_dismech
 from torchdismech.io.scene import load_scene
 from torchdismech.view import pictured
@@ -81,4 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if "--geometry" in sys.argv else main()
+    start(__doc__, main, geometry=write_geometry)

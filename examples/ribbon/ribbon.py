@@ -18,6 +18,7 @@ import importlib.util
 import math
 from pathlib import Path
 
+from examples.running import start
 from torchdismech import Control, Material, Model, Rectangle, RobotBuilder, Static, straight
 from torchdismech.elastic import Energy
 from torchdismech.testing import check_energy
@@ -115,4 +116,4 @@ def draw(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(__doc__, main)

@@ -16,10 +16,9 @@ which costs some speed, and the more the smaller the number of waves.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from examples.running import run, straight_rod
+from examples.running import run, start, straight_rod
 from examples.snake.waves import FREQUENCY, LENGTH, SLOPES, WAVES
 from torchdismech import Trajectory, write_dismech
 from torchdismech.view import pictured
@@ -61,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if "--geometry" in sys.argv else main()
+    start(__doc__, main, geometry=write_geometry)

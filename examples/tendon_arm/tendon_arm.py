@@ -10,10 +10,9 @@ from where it hangs. What a simulation with gravity, stretch and friction finds 
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
-from examples.running import run, straight_rod
+from examples.running import run, start, straight_rod
 from torchdismech import Trajectory, write_dismech
 from torchdismech.view import pictured
 
@@ -59,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_files() if "--files" in sys.argv else main()
+    start(__doc__, main, files=write_files)

@@ -14,10 +14,9 @@ is the way per stroke
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from examples.running import run, straight_rod
+from examples.running import run, start, straight_rod
 from examples.worm.joints import FREQUENCY, PHASES
 from torchdismech import Trajectory, write_dismech
 from torchdismech.view import pictured
@@ -53,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    write_geometry() if "--geometry" in sys.argv else main()
+    start(__doc__, main, geometry=write_geometry)
