@@ -156,7 +156,7 @@ def test_marks_from_before_are_kept():
 
 def test_millimetres_are_refused():
     """Say what they look like and what to set."""
-    with pytest.raises(InputError, match=r"0\.pkl: .*looks like millimetres; expected metres.*unit_scale='repair'"):
+    with pytest.raises(InputError, match=r"0\.pkl: .*or centimetres; expected metres.*by 100 .*='repair'"):
         prepared(recordings_from(1000 * FAULTLESS), Rules())
 
 

@@ -34,7 +34,7 @@ class Rules:
         neighbours in time and marked invalid. None believes every speed.
     max_gap : longest run of frames of a marker, not seen or too fast, that is filled so; longer ones are refused.
     unit_scale : of positions that look like millimetres: "refuse" them or "repair" (divide by 1000).
-    max_extent : a robot more extended than this [m] looks like millimetres.
+    max_extent : a robot more extended than this [m] looks like millimetres, or centimetres.
     order : what is done with nodes that do not stand in the order of the chain. "refuse" refuses them. "repair" finds
         the order, and refuses where it cannot be decided. Two markers may then change places unnoticed if they are so
         close that an edge keeps its length within `edge_wander` with either of them: look at the messages. "trust" does
@@ -124,16 +124,16 @@ def _scale(positions: np.ndarray, rules: Rules, name: str) -> list[str]:
     extent = float(np.median(extents[np.isfinite(extents)]))  # frames without any marker say nothing
     if not extent > rules.max_extent:
         return []
-    found = f"{name}: the robot is {extent:.4g} m large: this looks like millimetres"
+    found = f"{name}: the robot is {extent:.4g} m large: this looks like millimetres or centimetres"
     if rules.unit_scale == "refuse":
         raise InputError(
-            f"{found}; expected metres, at most {rules.max_extent:g}: set Rules.unit_scale='repair' to divide by 1000, "
-            "or raise Rules.max_extent"
+            f"{found}; expected metres, at most {rules.max_extent:g}: divide centimetres by 100 in the file; of "
+            "millimetres set Rules.unit_scale='repair' to divide by 1000; or raise Rules.max_extent"
         )
     if extent / 1000 > rules.max_extent:
         raise InputError(f"{found}, but after division by 1000 it is still above {rules.max_extent:g} m: convert it")
     positions /= 1000
-    return [f"{found}; divided by 1000"]
+    return [f"{found}; divided by 1000, as if in millimetres"]
 
 
 def _refuse_short_edges(positions: np.ndarray, names: tuple[str, ...]) -> None:

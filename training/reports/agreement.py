@@ -55,7 +55,8 @@ def warning_of_distant_markers(system: System, recordings: Recordings) -> str | 
         f"{recordings.names[k]}: marker {marker} is {float(off[k, marker]):.3g} m from its point of the robot in frame "
         f"0, and the robot is {size:.3g} m large"
     )
-    advice = "look at the order of the markers, at the axes (z up), and at markers.position and markers.rotation"
+    advice = "look at the order of the markers, at their unit (m), at the axes (z up), and at markers.position and "
+    advice += "markers.rotation"
     if system.starts_as_described and bool((off > size)[off.isfinite()].all()):
         raise InputError(f"{found}; expected recordings that begin where the scene has the robot: {advice}")
     return f"{found}: are these markers of this robot? {advice[0].upper()}{advice[1:]}"
