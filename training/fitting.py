@@ -180,9 +180,10 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
 def _doubts(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], predicted: OpenLoop) -> list[str]:
     """Return what is doubtful about a fit that is done: that it is none, or else that residuals are not noise."""
     progress = trainer.progress
-    unchanged = warning_of_unchanged_weights(trainer.config, progress.total, progress.best_at)
+    found: list[str | None] = [warning_of_unchanged_weights(trainer.config, progress.total, progress.best_at)]
     poor = warnings_of_poor_fit(errors, references, predicted, trainer.held_out)
-    return _as_warnings([unchanged, *(poor or [warning_of_residuals_above_noise(trainer.config, errors)])])
+    found += poor or [warning_of_residuals_above_noise(trainer.config, errors)]
+    return _as_warnings(found)
 
 
 def _write_metrics(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], doubts: list[str]) -> None:
