@@ -29,8 +29,7 @@ from torchdismech.model.clamps import RigidWays
 from torchdismech.robot.state import Control, State
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, Solver
-from torchdismech.solve.newton import lengths, settled, short_length
-from torchdismech.solve.search import rounding_noise
+from torchdismech.solve.noise import lengths, rounding_noise, settled, short_length
 
 __all__ = ["Arclength", "PathPoint"]
 

@@ -13,16 +13,8 @@ from torchdismech.errors import Status
 from torchdismech.fused import Fused
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import shifted_factor
-from torchdismech.solve.search import (
-    RUNNING,
-    DividingSearch,
-    Iterate,
-    NewtonOptions,
-    Root,
-    System,
-    judged,
-    rounding_noise,
-)
+from torchdismech.solve.noise import NEAR, lengths, negligible, next_length, rounding_noise, settled, short_length
+from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, System, judged
 
 __all__ = [
     "ENOUGH",
@@ -34,13 +26,10 @@ __all__ = [
     "begun",
     "begun_at",
     "first_measures",
-    "lengths",
     "matrix_values",
     "newton",
     "plain_round",
     "resumed",
-    "settled",
-    "short_length",
     "tried",
 ]
 
@@ -49,10 +38,6 @@ SHORTENED = 0.25  # part of a step that is tried next; halves take half as many 
 # are too long by far.
 SHORTEST_DESCENT = 2.0**-20
 ENOUGH = 1e-4  # of the fall that the slope promises: a step along which the potential falls by less is shortened
-# Times the length of a short step. A step counts as the last where the next one is expected to be `LEFT` long. From one
-# of up to `NEAR` the next is short, as Newton's method makes a step of 30 sqrt(eps) trust radii one of some
-# 900 eps. Steps of up to `STAYS` that do not get shorter are rounding.
-LEFT, NEAR, STAYS = 0.01, 30.0, 4.0
 HIDDEN = 1e-8  # of the potential: in smaller changes rounding hides the fall
 TINY = 1e-300  # J, in place of a potential that is zero
 
@@ -65,12 +50,7 @@ def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | 
     that would come next, with the same matrix, is shorter than the step. If neither test holds, a quarter of the step
     is tried, and so on until one of them does.
 
-    Rounding adds noise to a residual. That of stiff directions may be larger than all that soft ones still lack: in
-    single precision the noise of a rod's stretching forces is as large as its weight, long before it hangs as it will.
-    So a residual within the noise tells nothing. The lengths of the Newton step that led there and of the one before
-    do, as Newton's method converges quadratically. A step that is as short beside the trust radius as the square root
-    of the unit of rounding leaves no more than rounding. So does one after which a far shorter step is to be expected,
-    and short steps that do not get shorter any more are rounding themselves.
+    A row within the noise of rounding counts as solved once its Newton steps are short; see `noise`.
 
     Parameters
     ----------
@@ -145,23 +125,6 @@ def _begun(system: System, first: Iterate, noise: Tensor, options: NewtonOptions
     length = torch.full_like(first.norm, torch.inf)
     noise = options.tolerance.clone() if options.unbounded else torch.maximum(options.tolerance, noise)
     return Progress.of(first, status, torch.zeros_like(status), length, noise, short_length(system, first.x))
-
-
-def short_length(system: System, x: Tensor) -> Tensor:
-    """Return the length (B,) up to which steps of unknowns like x (B, m) are short; see `newton`.
-
-    As the root of a sum of squares it grows with the number of unknowns.
-    """
-    short = math.sqrt(torch.finfo(x.dtype).eps * x.shape[1]) * system.trust_radius()
-    return x.new_zeros(len(x)) + short
-
-
-def lengths(step: Tensor, weight: Tensor) -> Tensor:
-    """Return the lengths (B,) of steps (B, m), or of unknowns.
-
-    Angles count by the arc at the length that weighs torques.
-    """
-    return weighted_norms(step, weight.reciprocal())
 
 
 def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
@@ -306,24 +269,6 @@ def tried(system: System, move: Move, measure: Measure, with_matrix: bool, with_
     return Trial(x, residual, values, found, length, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
 
 
-def settled(found: Tensor, length: Tensor, before: Tensor, noise: Tensor, short: Tensor) -> Tensor:
-    """Return the rows that are as near the root as rounding lets them get; see `newton`.
-
-    Parameters
-    ----------
-    found : norm of the residual after a step.
-    length, before : of this step and of the one before.
-    noise, short : see `Progress`.
-    """
-    stays = (length <= STAYS * short) & ~(length < 0.5 * before)
-    return (found <= noise) & ((length <= short) | (_next_length(length, before) <= LEFT * short) | stays)
-
-
-def _next_length(length: Tensor, before: Tensor) -> Tensor:
-    """Return how long the next Newton step is to be expected, by these two; infinite after the first."""
-    return torch.where(before < torch.inf, length * (length / before) ** 2, torch.inf)
-
-
 def _judged(
     line_search: bool,
     found: Tensor,
@@ -356,7 +301,7 @@ def _judged(
     ended = torch.where(unsolved, torch.where(spent > 0, int(Status.MAX_ITERATIONS), status), ended)
     ended = torch.where(unsolved & ~finite, int(Status.NOT_FINITE), ended)
     # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
-    next_short = (length <= NEAR * short) | (_next_length(length, before) <= short)
+    next_short = (length <= NEAR * short) | (next_length(length, before) <= short)
     far = more & ~((found**3 <= tolerance * norm**2) | ((found <= noise) & next_short))
     one, zero = torch.ones_like(found), torch.zeros_like(found)
     flags = [torch.where(flag, one, zero) for flag in (good, active & ~good, more, unsolved, far)]
@@ -571,7 +516,7 @@ class _LineSearch(DividingSearch):
         self.fraction = torch.where(good, 1.0, torch.where(failed, SHORTENED * fraction, fraction))
         out = failed & (self.fraction < (self.options.shortest if by_norm else SHORTEST_DESCENT))
         # only rows that moved: noise excuses an iterate that Newton's method improved
-        hidden = (self.at.norm <= self.tolerance) & (self.iterations > 1)
+        hidden = (self.at.norm <= self.tolerance) & (self.iterations > 1) & self._may_be_rounding()
         status = torch.where(out, torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED)), status)
         status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
         spent = good & (status == RUNNING) & (self.iterations >= self.options.max_iterations)
@@ -585,15 +530,19 @@ class _LineSearch(DividingSearch):
         return more
 
     def _within_noise(self, trial: Iterate, rows: Tensor) -> Tensor:
-        """Return which rows (B,) of some are at the rounding noise after a step, which raises their tolerance to it.
+        """Return which rows (B,) of some are at the rounding noise after a short step, and raise their tolerance to it.
 
         The noise is that here or there, whichever is smaller.
         """
         here = self.options.noise(self.at.x, self.at.values)
         noise = torch.minimum(here, self.options.noise(trial.x, trial.values))
-        found = rows & (trial.norm <= noise)
+        found = rows & (trial.norm <= noise) & self._may_be_rounding()
         self.tolerance = torch.where(found, torch.maximum(noise, self.tolerance), self.tolerance)
         return found
+
+    def _may_be_rounding(self) -> Tensor:
+        """Return the rows (B,) whose Newton step is so short that it may be rounding, and need not be taken."""
+        return negligible(lengths(self.direction, self.options.weight), self.short)
 
     def _descended(self, trial: Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
         """Return the rows (B,) whose potential fell; `reduced` are those whose residual norm did."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
+from torchdismech.solve.noise import lengths, settled, short_length
 from torchdismech.solve.search import (
     RUNNING,
     DividingSearch,
@@ -38,11 +39,17 @@ def relaxed_newton(system: System, x: Tensor, options: NewtonOptions, inertia: T
 
 
 class _RelaxedSearch(DividingSearch):
-    """Steps of the matrix with `relaxation` (B,) times the inertia."""
+    """Steps of the matrix with `relaxation` (B,) times the inertia.
+
+    Attributes
+    ----------
+    length : (B,) of the last step, infinite where it was taken back; short : see `noise.short_length`.
+    """
 
     def __init__(self, system: System, options: NewtonOptions, inertia: Tensor, at: Iterate, status: Tensor):
         self.system, self.options, self.inertia, self.at, self.status = system, options, inertia, at, status
         self.tolerance = options.at_noise(at.x, at.values).tolerance
+        self.length, self.short = torch.full_like(at.norm, torch.inf), short_length(system, at.x)
         self.iterations = torch.zeros_like(status)
         self.relaxation = torch.ones_like(at.norm)
 
@@ -61,7 +68,7 @@ class _RelaxedSearch(DividingSearch):
         options = self.options.rows(rows, system.solver())
         part = _RelaxedSearch(system, options, inertia, self.at.rows(rows), self.status[rows])
         part.tolerance, part.iterations = self.tolerance[rows], self.iterations[rows]
-        part.relaxation = self.relaxation[rows]
+        part.length, part.relaxation = self.length[rows], self.relaxation[rows]
         return part
 
     def round(self) -> bool:
@@ -78,7 +85,10 @@ class _RelaxedSearch(DividingSearch):
         self.iterations = self.iterations + active
         if self.options.unbounded:
             self.tolerance = self.options.at_noise(self.at.x, self.at.values).tolerance
-        status = judged(self.status, self.at.norm, self.tolerance)
+        length = torch.where(good, lengths(step, self.options.weight), torch.inf)
+        near = active & good & settled(self.at.norm, length, self.length, self.tolerance, self.short)
+        self.length = length
+        status = torch.where(near, int(Status.CONVERGED), judged(self.status, self.at.norm, self.options.tolerance))
         spent = (status == RUNNING) & (self.iterations >= self.options.max_iterations)
         self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
         return bool((self.status == RUNNING).any())

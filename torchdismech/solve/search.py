@@ -15,6 +15,7 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.native import taping
 from torchdismech.rows import weighted_norms
+from torchdismech.solve.noise import rounding_noise
 
 __all__ = [
     "RUNNING",
@@ -24,16 +25,14 @@ __all__ = [
     "Root",
     "RootSearch",
     "System",
-    "rows_that_go_on_alone",
     "judged",
-    "rounding_noise",
+    "rows_that_go_on_alone",
 ]
 
 RUNNING = -1  # the status of a row that has not ended yet
 ROUNDS_TOGETHER = 3  # after so many a search looks whether most rows have ended, to go on with the others alone
 MIN_UNKNOWNS = 2000  # unknowns that the others have together for that, or more: with fewer, calls are what costs
 SHORTEST = 2.0**-12  # part of a step below which line searches give up
-ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
 
 
 class System(Protocol):
@@ -287,16 +286,3 @@ def judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
     running = status == RUNNING
     status = torch.where(running & (norm <= tolerance), int(Status.CONVERGED), status)  # NaN <= tolerance is False
     return torch.where(running & ~(norm < torch.inf), int(Status.NOT_FINITE), status)
-
-
-def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
-    """Return the norm (B,) below which a residual is rounding noise, so that no iterate can be told from the root.
-
-    Rounded positions turn the edges between them. So an angle counts as at least as large as the positions, divided by
-    the length that weighs torques.
-    """
-    angle = weight != 1
-    positions = torch.where(angle, 0.0, x).abs().amax(1, keepdim=True)
-    size = torch.where(angle, torch.maximum(x.abs(), weight * positions), x)
-    noise = weighted_norms(values[diagonal].t() * size, weight) * (ROUNDING * torch.finfo(x.dtype).eps)
-    return torch.where(noise < torch.inf, noise, 0.0)  # NaN is not

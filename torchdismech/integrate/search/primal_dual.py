@@ -26,7 +26,8 @@ from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.robot.state import State
 from torchdismech.rows import weighted_norms
-from torchdismech.solve.newton import Progress, begun, begun_at, lengths, settled
+from torchdismech.solve.newton import Progress, begun, begun_at
+from torchdismech.solve.noise import lengths, settled
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, rows_that_go_on_alone
 
 __all__ = ["first_met", "judged_of", "judged_step", "met", "moved", "primal_dual_newton"]
@@ -121,10 +122,9 @@ def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor
     solved = active & factor.ok
     step = torch.where(solved[:, None], step, 0.0)
     there, new_residual, new_values, *friction = equations.compiled(moved)(equations, x, step, *friction)
-    tolerance = options.tolerance
     if options.unbounded:
-        noise = tolerance = options.at_noise(x, values).tolerance
-    of_rows = (norm, length, tolerance, noise, short, limit, status, iterations, factor.ok)
+        noise = options.at_noise(x, values).tolerance
+    of_rows = (norm, length, options.tolerance, noise, short, limit, status, iterations, factor.ok)
     judge = equations.compiled(judged_step)
     found = judge(equations, new_residual, step, options.weight, most, *of_rows)
     new_norm, length, limit, status, iterations, going_on = found
