@@ -10,7 +10,7 @@ import torch
 from tests.constant_curvature.arms import HANGING, incline, paper_arm
 from torchdismech import Control, InputError, Trajectory, rollout, trainable, unroll
 from torchdismech.constant_curvature import ArmIntegrator, ArmState, PneumaticArm
-from torchdismech.contact import Box, Complementarity, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
+from torchdismech.contact import Box, Complementarity, Cylinder, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 from torchdismech.errors import Status
 from torchdismech.solve.complementarity import Conditioning
 
@@ -207,6 +207,39 @@ def on_a_ball_that_moves():
     """Return an obstacle that the last plate of a hanging arm lies on: a ball on a path of its own."""
     path = Path([0.0, 1.0], [[0.0, 0.0, 0.0], [0.02, 0.0, 0.05]])
     return Obstacle(Sphere((-0.2, 0.0, -0.737), 0.3), Complementarity(), Friction(0.3), path=path, name="ball")
+
+
+EDGES = {
+    "box": Box((0.01, 0.0, -0.62), (0.2, 0.2, 0.2), (0.25, math.pi / 4 - 0.1, 0.1)),
+    "cylinder": Cylinder((0.0, 0.0, -0.7), (0.05, 0.0, -0.51), 0.2),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_gradients_through_contact_with_an_edge(name):
+    """Push the end plate onto a box's edge and a cylinder's rim; compare gradients of steps in contact."""
+    obstacle = Obstacle(EDGES[name], Complementarity(), Friction(0.5), name=name)
+    arm, integrator = paper_arm([obstacle], disks=0), ArmIntegrator(dt=2e-3)
+    push = torch.tensor([[12.0, 10.0, 10.0] * 3], dtype=torch.float64)
+    state, touched = arm.initial_state(1, q=torch.full((9,), -0.01, dtype=torch.float64)), 0
+    while touched < 3:
+        state, info = integrator.step(arm, state, Control(force=push), throw=True)
+        touched += int(info.contact["active"])
+        assert info.plates.gap.min() > -1e-6  # as docs/pneumatic_arm.md says
+
+    def tip(share: torch.Tensor) -> torch.Tensor:
+        after = state
+        for _ in range(3):
+            after, _ = integrator.step(arm, after, Control(force=push + share), throw=True)
+        return after.positions[0, -1]
+
+    zero = torch.zeros((), dtype=torch.float64)
+    exact = torch.autograd.functional.jacobian(tip, zero)
+    h = torch.tensor(1e-5, dtype=torch.float64)
+    with torch.no_grad():
+        measured = (tip(h) - tip(-h)) / (2 * h)
+    # the differences' rounding is 1e-17 / 1e-5 = 1e-12; what they measure is 1e-5
+    assert (exact - measured).abs().max() < 1e-6 * measured.abs().max()
 
 
 @pytest.mark.parametrize(
