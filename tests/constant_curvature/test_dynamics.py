@@ -1,5 +1,6 @@
 """Equations of motion against Lagrange's, statics and frequencies against closed forms, energy over time."""
 
+import copy
 import math
 
 import numpy as np
@@ -92,6 +93,46 @@ def test_rest_without_length_is_none():
     force[1, 6:] = -1.1 * 265.0 * 0.15
     _, status = equilibrium(paper_arm(gravity=(0.0, 0.0, 0.0)), torch.zeros_like(force), force)
     assert status.tolist() == [Status.CONVERGED, Status.COLLAPSED]
+
+
+def test_a_row_that_is_not_finite_takes_no_search(monkeypatch):
+    """Look for rest beside a row of NaN: it is flagged, and the others take as many evaluations as without it."""
+    arm, counts = paper_arm(), []
+    dynamics = arm.dynamics
+
+    def counted(q, velocity):
+        counts[-1] += 1
+        return dynamics(q, velocity)
+
+    monkeypatch.setattr(arm, "dynamics", counted)
+    for first in (0.0, math.nan):
+        q = torch.zeros(3, 9, dtype=torch.float64)
+        q[1, 0] = first
+        counts.append(0)
+        status = equilibrium(arm, q)[1]
+    assert status.tolist() == [Status.CONVERGED, Status.NOT_FINITE, Status.CONVERGED]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    ("arm", "push"),
+    [
+        (paper_arm(orientation=(0.0, 2.5, 0.0)), 0.0),
+        # a stiff section is pressed, whose rounding hides the weight of the soft one beyond it
+        (PneumaticArm([0.15] * 2, [1.0, 0.02], 0.04, [1e6] * 3 + [20.0] * 3, orientation=(0.0, 1.0, 0.0)), 1e4),
+    ],
+)
+def test_rest_in_single_precision_is_that_of_double(arm, push):
+    """Find the same rest in either precision, also along chambers whose residual is within the rounding of others."""
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        force = torch.zeros(1, arm.n_dofs, dtype=dtype)
+        force[:, :3] = push
+        q, status = equilibrium(copy.deepcopy(arm).to(dtype), torch.zeros_like(force), force)
+        assert status.item() == Status.CONVERGED
+        found.append(q.double())
+    # single precision resolves 1e-9 m of the 1e-2 m that chambers move by; by the residual alone it would be 5e-6 m off
+    assert (found[0] - found[1]).abs().max() < 1e-7
 
 
 @pytest.mark.parametrize(

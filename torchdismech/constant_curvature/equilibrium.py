@@ -15,6 +15,7 @@ __all__ = ["equilibrium"]
 
 HALVINGS = 20  # of a step
 BALANCED = 1e-10  # of 1 N and the largest residual at the start: what counts as balanced
+ROUNDING = 16.0  # times the precision of the largest force: residuals below may be nothing but rounding
 
 
 def equilibrium(
@@ -23,14 +24,18 @@ def equilibrium(
     """Return elongations (B, n) at rest near a guess, under gravity and a force on the chambers, and a status (B,).
 
     Newton's method on K l + G(l) = force, without obstacles; the step is halved until the residual gets smaller. It
-    finds stable and unstable equilibria alike.
+    finds stable and unstable equilibria alike. A row is at rest where its residual is below 1e-10 of 1 N and of what it
+    was at the start, or within rounding, once the last whole step was shorter than the root of the precision times the
+    shortest section: a residual within rounding alone may be far from the equilibrium along chambers of little
+    stiffness.
 
     Parameters
     ----------
     q : (B, n) where the search starts [m].
     force : (B, n) on the chambers [N]; none by default.
-    iterations : of Newton's method, at most; rows that take more have the status MAX_ITERATIONS. Where a section has no
-        length left the status is COLLAPSED. No gradients pass.
+    iterations : of Newton's method, at most; rows that take more have the status MAX_ITERATIONS, those in which no part
+        of a step helps LINE_SEARCH_FAILED. Where a section has no length left the status is COLLAPSED. No gradients
+        pass.
 
     Raises
     ------
@@ -47,11 +52,18 @@ def equilibrium(
     with torch.no_grad():
         error = residual(q)
         goal = BALANCED * (1 + error.abs().amax(1))
+        at_rest = error.abs().amax(1) <= goal
+        searched = ~at_rest & torch.isfinite(error).all(1)
+        stuck = torch.zeros_like(searched)
         for _ in range(iterations):
-            if bool((error.abs().amax(1) <= goal).all()):
+            if not bool(searched.any()):
                 break
-            q, error = _nearer(residual, q, error)
-    status = torch.where(error.abs().amax(1) <= goal, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
+            q, error, step, moved = _nearer(residual, q, error, searched)
+            at_rest = (error.abs().amax(1) <= goal) | _within_rounding(arm, q, force, error, step)
+            stuck = stuck | (searched & ~at_rest & ~moved)
+            searched = searched & ~at_rest & moved
+    status = torch.where(at_rest, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
+    status = torch.where(stuck, int(Status.LINE_SEARCH_FAILED), status)
     status = torch.where(long_enough(arm, q), status, int(Status.COLLAPSED))
     return q, torch.where(torch.isfinite(error).all(1), status, int(Status.NOT_FINITE))
 
@@ -65,22 +77,34 @@ def _refuse_unlike(arm: PneumaticArm, q: Tensor, force: Tensor) -> None:
             raise InputError(f"equilibrium: {name}: expected ({rows}, {arm.n_dofs}) in {arm.dtype}, got {found}")
 
 
-def _nearer(residual: Callable[[Tensor], Tensor], q: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+def _within_rounding(arm: PneumaticArm, q: Tensor, force: Tensor, error: Tensor, step: Tensor) -> Tensor:
+    """Return the rows (B,) whose residual may be rounding alone, and whose last whole step (B, n) was short."""
+    precision = torch.finfo(q.dtype).eps
+    largest = (arm.stiffness * q.abs() + force.abs() + error.abs()).amax(1)
+    short = step.abs().amax(1) <= precision**0.5 * arm.length.amin(-1)
+    return (error.abs().amax(1) <= ROUNDING * precision * largest) & short
+
+
+def _nearer(
+    residual: Callable[[Tensor], Tensor], q: Tensor, error: Tensor, searched: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return q (B, n) after a step of Newton's method, halved until the residual `error` gets smaller, and that.
 
-    Rows in which no part of the step helps stay where they are.
+    With them the whole step (B, n) and the rows (B,) that moved: those that are `searched`, unless no part of the step
+    helps.
     """
     step = torch.linalg.solve_ex(_slopes(residual, q), error[..., None])[0][..., 0]
     size = error.square().sum(1)
     part = torch.ones_like(size)
     for _ in range(HALVINGS):
         trial = residual(q - part[:, None] * step)
-        worse = ~(trial.square().sum(1) < size)
-        if not bool(worse.any()):
+        better = trial.square().sum(1) < size  # False where it is NaN
+        if bool((better | ~searched).all()):
             break
-        part = torch.where(worse, 0.5 * part, part)
-    good = (trial.square().sum(1) < size)[:, None]  # False where it is NaN
-    return torch.where(good, q - part[:, None] * step, q), torch.where(good, trial, error)
+        part = torch.where(better, part, 0.5 * part)
+    moved = searched & better
+    q = torch.where(moved[:, None], q - part[:, None] * step, q)
+    return q, torch.where(moved[:, None], trial, error), step, moved
 
 
 @torch.enable_grad()
