@@ -391,6 +391,10 @@ REFUSED = {
         lambda: paper_arm().initial_state(q=[0.0] * 3 + [-0.2] * 3 + [0.0] * 3),
         "initial_state: q: .* section 1 of robot 0 is -0.05 m long",
     ),
+    "a rotation matrix": (
+        lambda: paper_arm(orientation=torch.diag(torch.tensor([1.0, -1.0, -1.0]).double())),
+        "PneumaticArm.orientation: expected a rotation vector .* got what looks like a rotation matrix",
+    ),
     "two chambers": (lambda: paper_arm(chambers=2), "chambers: expected a whole number from 3 up"),
     "no radius": (lambda: PneumaticArm([0.15], 1.0, 0.0, 265.0), "radius: expected numbers above 0"),
     "no length": (lambda: PneumaticArm([0.15, 0.0], 1.0, 0.04, 265.0), "lengths|length: expected numbers above 0"),

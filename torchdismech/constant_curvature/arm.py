@@ -27,6 +27,7 @@ from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
+from torchdismech.contact.obstacles.shapes import refuse_matrix
 from torchdismech.errors import InputError, any_of, refuse_one_alone, refuse_trained, whole_number
 from torchdismech.forces.base import vector
 from torchdismech.geometry.quaternions import rotation_of_vector
@@ -144,6 +145,8 @@ class PneumaticArm(ReducedModel):
         for constant, components in (("base", base), ("orientation", orientation), ("gravity", gravity)):
             three = _tensor(components, constant)
             vector(three.detach(), f"PneumaticArm.{constant}")  # refuses other shapes
+            if constant == "orientation":
+                refuse_matrix(three.detach(), "PneumaticArm.orientation")
             self._keep(constant, three)
         refuse_one_alone("obstacles", obstacles, "contact.Obstacle")
         # a list of modules, so that it moves and is saved with the arm

@@ -24,7 +24,7 @@ from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.values import batch_sizes
 
-__all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar", "rounding", "square"]
+__all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar", "refuse_matrix", "rounding", "square"]
 
 
 class Shape(nn.Module):
@@ -311,7 +311,7 @@ class Box(Shape):
         self.size = _parameter(vector, size, "Box.size")
         self.rotation = _parameter(vector, rotation, "Box.rotation")
         _refuse_nonpositive(self.size, "Box.size", size)
-        _refuse_matrix(self.rotation)
+        refuse_matrix(self.rotation, "Box.rotation")
         _refuse_mixed(self)
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -417,11 +417,11 @@ def _refuse_zero(vectors: Tensor, message: str, value) -> None:
         raise InputError(f"{message}, got {value}")
 
 
-def _refuse_matrix(rotation: Tensor) -> None:
+def refuse_matrix(rotation: Tensor, where: str) -> None:
     """Refuse a rotation matrix, which would read as the rotation vectors of three robots."""
     if rotation.shape == (3, 3) and torch.allclose(rotation @ rotation.mT, _identity(rotation), atol=1e-6):
         raise InputError(
-            "Box.rotation: expected a rotation vector (axis times angle), (3,) or (B, 3), got what looks like a "
+            f"{where}: expected a rotation vector (axis times angle), (3,) or (B, 3), got what looks like a "
             "rotation matrix: convert it, for instance by scipy.spatial.transform.Rotation.as_rotvec"
         )
 
