@@ -395,6 +395,10 @@ REFUSED = {
         lambda: paper_arm(orientation=torch.diag(torch.tensor([1.0, -1.0, -1.0]).double())),
         "PneumaticArm.orientation: expected a rotation vector .* got what looks like a rotation matrix",
     ),
+    "lengths in single precision": (
+        lambda: PneumaticArm(torch.tensor([0.15]), 1.0, 0.04, 265.0),
+        "PneumaticArm: expected all constants in one dtype, got length in torch.float32; mass, .* tensor.double",
+    ),
     "two chambers": (lambda: paper_arm(chambers=2), "chambers: expected a whole number from 3 up"),
     "no radius": (lambda: PneumaticArm([0.15], 1.0, 0.0, 265.0), "radius: expected numbers above 0"),
     "no length": (lambda: PneumaticArm([0.15, 0.0], 1.0, 0.04, 265.0), "lengths|length: expected numbers above 0"),

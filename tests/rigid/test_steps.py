@@ -270,6 +270,10 @@ REFUSED = {
     "youngs": (lambda: cable(3, youngs=0.0), "youngs: expected a finite number above 0"),
     "viscosity": (lambda: cable(3, viscosity=-1.0), "viscosity: expected finite numbers from 0 up"),
     "shear is missing": (lambda: cable(3, space=True, shear=None), "shear: a chain in space needs the shear modulus"),
+    "lengths in single precision": (
+        lambda: RigidChain(torch.tensor([0.1, 0.2]), [0.1, 0.1], [0.05, 0.1], [1e-4, 1e-4], [1.0]),
+        "RigidChain: expected all constants in one dtype, got length in torch.float32; mass, centre, .* tensor.double",
+    ),
     "sideways gravity": (lambda: cable(3, gravity=(0.0, 1.0, 0.0)), "gravity: a chain in the plane"),
     "base": (lambda: cable(3, base=(0.0, 0.0)), r"base: expected a vector, \(3,\)"),
     "sideways base": (lambda: cable(3, base=(0.0, 1.0, 0.0)), "base: a chain in the plane"),

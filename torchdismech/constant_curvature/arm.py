@@ -86,7 +86,8 @@ class PneumaticArm(ReducedModel):
     ------
     InputError
         Fewer than three chambers, no section, lists of another length, a length, mass or radius that is not positive,
-        a stiffness or damping below zero, an obstacle with another response, numbers that are not finite.
+        a stiffness or damping below zero, an obstacle with another response, numbers that are not finite, tensors of
+        another dtype than the rest (numbers and lists are float64), a rotation matrix for `orientation`.
     """
 
     called = "pneumatic arms"
@@ -148,6 +149,7 @@ class PneumaticArm(ReducedModel):
             if constant == "orientation":
                 refuse_matrix(three.detach(), "PneumaticArm.orientation")
             self._keep(constant, three)
+        self.refuse_mixed_dtypes()
         refuse_one_alone("obstacles", obstacles, "contact.Obstacle")
         # a list of modules, so that it moves and is saved with the arm
         self.obstacles = nn.ModuleList([_touchable(obstacle) for obstacle in obstacles])  # type: ignore[assignment]

@@ -84,6 +84,18 @@ class ReducedModel(nn.Module):
     def n_pieces(self) -> int:
         """Pieces between its points."""
 
+    def refuse_mixed_dtypes(self) -> None:
+        """Refuse constants of unlike dtypes, of which steps would be computed in parts in the less precise one."""
+        names: dict[torch.dtype, list[str]] = {}
+        for name in self.per_robot:
+            names.setdefault(getattr(self, name).dtype, []).append(name)
+        if len(names) > 1:
+            found = "; ".join(f"{', '.join(which)} in {dtype}" for dtype, which in names.items())
+            raise InputError(
+                f"{type(self).__name__}: expected all constants in one dtype, got {found}. Numbers and lists are "
+                "torch.float64: give tensors as tensor.double(), and for single precision take model.float() afterwards"
+            )
+
     def warn_of_size(self) -> None:
         """Say so where robots are so long that their lengths look like millimetres."""
         longest = float(self.length.detach().sum(-1).max())

@@ -58,7 +58,8 @@ class RigidChain(ReducedModel):
     Raises
     ------
     InputError
-        Fewer than two elements, lists of another length, what has to be positive is not, numbers that are not finite.
+        Fewer than two elements, lists of another length, what has to be positive is not, numbers that are not finite,
+        tensors of another dtype than the rest (numbers and lists are float64).
     """
 
     called = "chains of rigid elements"
@@ -107,6 +108,7 @@ class RigidChain(ReducedModel):
         self.register_buffer("_sums", torch.ones(self.n_dofs, self.n_dofs, dtype=self.dtype).tril(), persistent=False)
         self._warn_of_odd_elements()
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
+        self.refuse_mixed_dtypes()
         self.warn_of_size()
 
     @classmethod
