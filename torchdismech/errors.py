@@ -115,13 +115,18 @@ def refuse_other_dtype(where: str, dtype: object) -> None:
         raise InputError(f"{where}: expected torch.float32 or torch.float64, got {dtype!r}")
 
 
-def refuse_trained(value: object, what: str) -> None:
-    """Refuse a tensor that requires gradients for a number that is kept as it is, or goes into several constants."""
+def refuse_trained(
+    value: object, what: str, instead: str = "set it in a step by Control(values=...); see docs/gradients.md"
+) -> None:
+    """Refuse a tensor that requires gradients for a number that is kept as it is, or goes into several constants.
+
+    `instead`: what else can be done of a model whose steps take no such control.
+    """
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise InputError(
             f"{what}: got a tensor that requires gradients; only its numbers are kept, so gradients by it would be "
             "wrong or missing. Give it detached, and train what the model holds: trainable.scaled(model, names) or "
-            "shifted(...), or set it in a step by Control(values=...); see docs/gradients.md"
+            f"shifted(...), or {instead}"
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.constant_curvature.arms import HANGING, incline, paper_arm
-from torchdismech import Control, InputError, Trajectory, rollout, trainable, unroll
+from torchdismech import Control, InputError, Static, Trajectory, rollout, trainable, unroll
 from torchdismech.constant_curvature import ArmIntegrator, ArmState, PneumaticArm
 from torchdismech.contact import Box, Complementarity, Cylinder, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 from torchdismech.errors import Status
@@ -398,6 +398,29 @@ REFUSED = {
     "lengths in single precision": (
         lambda: PneumaticArm(torch.tensor([0.15]), 1.0, 0.04, 265.0),
         "PneumaticArm: expected all constants in one dtype, got length in torch.float32; mass, .* tensor.double",
+    ),
+    "a stiffness with gradients": (
+        lambda: PneumaticArm([0.15], 1.0, 0.04, torch.tensor(265.0).double().requires_grad_()),
+        "PneumaticArm.stiffness: got a tensor that requires gradients.* or give an nn.Parameter, which an arm keeps",
+    ),
+    "shape of one": (lambda: paper_arm().shape(torch.zeros(9).double()), r"q: expected a tensor of shape \(B, 9\)"),
+    "potential of one": (lambda: paper_arm().potential(torch.zeros(9).double()), r"q: expected a tensor of shape"),
+    "masses of one": (lambda: paper_arm().mass_matrix(torch.zeros(9).double()), r"q: expected a tensor of shape"),
+    "forces of others": (
+        lambda: paper_arm().inverse_dynamics(*(torch.zeros(1, n).double() for n in (9, 8, 9))),
+        r"velocity: expected a tensor of shape \(B, 9\), got \(1, 8\)",
+    ),
+    "text for directions": (
+        lambda: ArmIntegrator(DT, directions="8"),
+        "directions: expected a whole number from 4 up, got '8'",
+    ),
+    "text for a conditioning": (
+        lambda: ArmIntegrator(DT, cone="pyramid", conditioning="R"),
+        "conditioning: expected a solve.complementarity.Conditioning, got str",
+    ),
+    "Static": (
+        lambda: Static().step(paper_arm(), paper_arm().initial_state()),
+        r"that takes constant_curvature.ArmIntegrator \(and at rest: constant_curvature.equilibrium\)",
     ),
     "two chambers": (lambda: paper_arm(chambers=2), "chambers: expected a whole number from 3 up"),
     "no radius": (lambda: PneumaticArm([0.15], 1.0, 0.0, 265.0), "radius: expected numbers above 0"),

@@ -141,6 +141,8 @@ def test_rest_in_single_precision_is_that_of_double(arm, push):
         ({"q": torch.zeros(9, dtype=torch.float64)}, r"q: expected \(B, 9\) in torch.float64, got \(9,\)"),
         ({"q": torch.zeros(1, 9, dtype=torch.float32)}, r"q: expected \(B, 9\) .* got \(1, 9\) in torch.float32"),
         ({"force": torch.zeros(3, 9, dtype=torch.float64)}, r"force: expected \(2, 9\) .* got \(3, 9\)"),
+        ({"q": [[0.0] * 9]}, r"q: expected a tensor \(B, n\), got list"),
+        ({"force": [0.0] * 9}, r"force: expected a tensor \(B, n\), got list"),
         ({"iterations": 0}, "iterations: expected a whole number from 1 up, got 0"),
     ],
 )

@@ -270,6 +270,7 @@ REFUSED = {
     "youngs": (lambda: cable(3, youngs=0.0), "youngs: expected a finite number above 0"),
     "viscosity": (lambda: cable(3, viscosity=-1.0), "viscosity: expected finite numbers from 0 up"),
     "shear is missing": (lambda: cable(3, space=True, shear=None), "shear: a chain in space needs the shear modulus"),
+    "text for space": (lambda: cable(3, space="no", shear=1e6), "space: expected True or False, got 'no'"),
     "lengths in single precision": (
         lambda: RigidChain(torch.tensor([0.1, 0.2]), [0.1, 0.1], [0.05, 0.1], [1e-4, 1e-4], [1.0]),
         "RigidChain: expected all constants in one dtype, got length in torch.float32; mass, centre, .* tensor.double",

@@ -91,7 +91,7 @@ class PneumaticArm(ReducedModel):
     """
 
     called = "pneumatic arms"
-    stepped_by = "constant_curvature.ArmIntegrator"
+    stepped_by = "constant_curvature.ArmIntegrator (and at rest: constant_curvature.equilibrium)"
     length: Tensor
     mass: Tensor
     radius: Tensor
@@ -169,7 +169,7 @@ class PneumaticArm(ReducedModel):
 
     def _keep(self, name: str, value: Tensor) -> None:
         if not isinstance(value, nn.Parameter):
-            refuse_trained(value, f"PneumaticArm.{name}")
+            refuse_trained(value, f"PneumaticArm.{name}", "give an nn.Parameter, which an arm keeps")
             value = nn.Parameter(value, requires_grad=False)
         self.register_parameter(name, value)
 
@@ -214,6 +214,7 @@ class PneumaticArm(ReducedModel):
 
     def shape(self, q: Tensor) -> Tensor:
         """Return length and bend (B, S, 3) of the sections: s [m], ux and uy [rad]."""
+        self.refuse_other_coordinates(q=q)
         return self.shape_rate(q) + torch.nn.functional.pad(self.length[..., None], (0, 2))
 
     def shape_rate(self, velocity: Tensor) -> Tensor:
@@ -284,10 +285,12 @@ class PneumaticArm(ReducedModel):
 
     def mass_matrix(self, q: Tensor) -> Tensor:
         """Return M (B, n, n) [kg]."""
+        self.refuse_other_coordinates(q=q)
         return self.dynamics(q, torch.zeros_like(q)).mass
 
     def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the forces on the chambers (B, n) that move the arm so without contact [N]."""
+        self.refuse_other_coordinates(q=q, velocity=velocity, acceleration=acceleration)
         dynamics = self.dynamics(q, velocity)
         inertia = (dynamics.mass @ acceleration[..., None])[..., 0]
         return inertia + dynamics.bias + self.springs(q, velocity)

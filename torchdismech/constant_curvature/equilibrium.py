@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.failures import long_enough
-from torchdismech.errors import InputError, Status, whole_number
+from torchdismech.errors import InputError, Status, refuse_other_kind, whole_number
 
 __all__ = ["equilibrium"]
 
@@ -43,6 +43,8 @@ def equilibrium(
         Elongations or forces of another shape or dtype than the arm's, no whole number of iterations.
     """
     whole_number(iterations, "equilibrium: iterations")
+    for name, value in (("q", q), *(() if force is None else (("force", force),))):
+        refuse_other_kind(f"equilibrium: {name}", value, Tensor, "a tensor (B, n)")
     force = torch.zeros_like(q) if force is None else force
     _refuse_unlike(arm, q, force)
 

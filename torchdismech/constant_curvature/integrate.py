@@ -32,7 +32,15 @@ from torchdismech.constant_curvature.initial_overlap import warn_of_overlap
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Complementarity
-from torchdismech.errors import InputError, Status, real_number, refuse_unstepped, truth
+from torchdismech.errors import (
+    InputError,
+    Status,
+    real_number,
+    refuse_other_kind,
+    refuse_unstepped,
+    truth,
+    whole_number,
+)
 from torchdismech.model.reduced import report_failures
 from torchdismech.robot.state import Control, control_of, running_robots
 from torchdismech.rows import finite_rows
@@ -131,7 +139,9 @@ class ArmIntegrator:
             raise InputError(f"stabilisation: expected alpha above 0 and up to 1, got {stabilisation}")
         if conditioning is not None and cone != "pyramid":
             raise InputError('conditioning: it is of the pyramid\'s problem; set cone="pyramid"')
-        if directions is not None and (directions < 4 or directions % 2):
+        if conditioning is not None:
+            refuse_other_kind("conditioning", conditioning, Conditioning, "a solve.complementarity.Conditioning")
+        if directions is not None and whole_number(directions, "directions", 4) % 2:
             raise InputError(f"directions: expected an even number from 4 up, got {directions}")
         if unsolved not in ("fail", "take"):
             raise InputError(f"unsolved: expected fail or take, got {unsolved!r}")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, any_of, warn, whole_number
+from torchdismech.errors import InputError, any_of, truth, warn, whole_number
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.reduced import ReducedModel, numbers_of
 from torchdismech.rigid.dynamics import Dynamics, accelerations
@@ -59,7 +59,7 @@ class RigidChain(ReducedModel):
     ------
     InputError
         Fewer than two elements, lists of another length, what has to be positive is not, numbers that are not finite,
-        tensors of another dtype than the rest (numbers and lists are float64).
+        tensors of another dtype than the rest (numbers and lists are float64), a `space` that is no truth.
     """
 
     called = "chains of rigid elements"
@@ -89,7 +89,7 @@ class RigidChain(ReducedModel):
         count = numbers_of(lengths, "lengths").shape[-1] if numbers_of(lengths, "lengths").dim() else 0
         if count < 2:
             raise InputError(f"lengths: expected those of two or more elements (a segment or more), got {lengths}")
-        self.space = bool(space)
+        self.space = truth(space, "space")
         self.axes = "xyz" if space else "z"
         self.n_bodies = int(count)
         self._keep("length", _values(lengths, "lengths", count, above_zero=True))
@@ -145,7 +145,7 @@ class RigidChain(ReducedModel):
         that bends about an axis between y and z is stiffer than about y or z: by .5 % of the energy at .2 rad, 3.3 % at
         .5 rad and 15.7 % at 1 rad, half-way between them (shear = youngs / 3). Take segments enough.
         """
-        segments = whole_number(segments, "segments")
+        segments, space = whole_number(segments, "segments"), truth(space, "space")
         given = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
         _refuse_parameters(given | {"viscosity": viscosity, "shear": shear})
         if space and shear is None:
