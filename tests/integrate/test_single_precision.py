@@ -122,8 +122,8 @@ def test_settled():
     """Judge steps within the noise of 1 N where a length of 1 is short."""
     norm = torch.tensor([0.9, 1.1, 0.9, 0.9, 0.9, 0.9, 0.9, torch.nan])
     length = torch.tensor([0.9, 0.9, 1.1, 3.0, 3.0, 5.0, 5.0, 0.9])
-    before = torch.tensor([torch.inf, torch.inf, torch.inf, 3.5, 7.0, 1.0, 200.0, torch.inf])
+    before = torch.tensor([torch.inf, torch.inf, torch.inf, 3.5, 7.0, 1.0, 2e3, torch.inf])
     # short; beyond the noise; the first step; as few as the one before; the one before was long; not few;
-    # 5 (5 / 200)^2 is next; not a number
+    # 5 (5 / 2000)^2 is next; not a number
     expected = [True, False, False, True, False, False, True, False]
     assert settled(norm, length, before, torch.ones(8), torch.ones(8)).tolist() == expected

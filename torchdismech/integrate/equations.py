@@ -419,9 +419,14 @@ class StepEquations:
         return self.model.unknowns.picked(self.model.frames.moved_by(q, whole, self.lengths_kept))
 
     def trust_radius(self) -> Tensor:
-        """Return how far (), in m, a step that descends the potential may move a node; angles count by their arc."""
-        nodes = self.model.nodes
-        return TRUST_RADIUS * torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
+        """Return how far (), in m, a step that descends the potential may move a node; angles count by their arc.
+
+        Parts that stand far from each other are no larger for that: a robot is at most as large as its edges are long.
+        """
+        body = self.model.body
+        edges = body.edge_length.shape[-1] + body.shell_edge_length.shape[-1]
+        extent = torch.linalg.vector_norm(body.nodes.amax(0) - body.nodes.amin(0))
+        return TRUST_RADIUS * torch.minimum(extent, edges * body.typical_length())
 
     def potential(self, x: Tensor) -> Tensor | None:
         """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["NEAR", "lengths", "negligible", "next_length", "rounding_noise", "settled", "short_length"]
 
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
-# Times the length of a short step. A step counts as the last where the next one is expected to be `LEFT` long. From one
-# of up to `NEAR` the next is short, as Newton's method makes a step of 30 sqrt(eps) trust radii one of some 900 eps.
-# Steps of up to `FEW` may be rounding.
-LEFT, NEAR, FEW = 0.01, 30.0, 4.0
+# Times the length of a short step. A step counts as the last where the next one is expected to be `LEFT` long, which is
+# little, as the first step of a rod stretches it and says little of those that bend it. From one of up to `NEAR` the
+# next is short, as Newton's method makes a step of 30 sqrt(eps) trust radii one of some 900 eps. Steps of up to `FEW`
+# may be rounding.
+LEFT, NEAR, FEW = 1e-4, 30.0, 4.0
 
 
 def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
