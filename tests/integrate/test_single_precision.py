@@ -20,7 +20,7 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty
+from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Penalty
 from torchdismech.solve.noise import settled
 
 GRAVITY = (0.0, 0.0, -9.81)
@@ -88,6 +88,34 @@ def test_paths_of_equilibria():
 def test_steps_of_rods(rule):
     """Take steps until they are recorded, and more."""
     assert difference(rod, rule, 25) < 3e-5
+
+
+def test_parts_that_stand_far_apart():
+    """Judge steps beside the size of a part."""
+
+    def two_rods(dtype):
+        builder = RobotBuilder()
+        for y in (0.0, 10.0):
+            nodes = builder.add_rod(straight((0, y, 0), (0.3, y, 0), 21), Circle(5e-3), Material(1e7, 1100.0))
+            builder.clamp(nodes=[int(nodes[0])], direction="rest")
+        builder.add_force(forces.Gravity(GRAVITY))
+        return builder.finalize(dtype=dtype)
+
+    assert difference(two_rods, Static()) < 3e-5
+
+
+def test_a_barrier_out_of_reach():
+    """Stand by the same, where searches look at the noise only once they cannot get on."""
+
+    def above(dtype):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 101), Circle(2e-3), Material(1e7, 1100.0))
+        builder.clamp(nodes=[0], direction="rest")
+        builder.add_force(forces.Gravity(GRAVITY))
+        builder.add_contact(Obstacle(HalfSpace((0, 0, -1), (0, 0, 1)), Barrier(20.0, 1e-3)))
+        return builder.finalize(dtype=dtype)
+
+    assert difference(above, Static()) < 3e-5
 
 
 def test_long_steps():

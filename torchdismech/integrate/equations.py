@@ -421,12 +421,12 @@ class StepEquations:
     def trust_radius(self) -> Tensor:
         """Return how far (), in m, a step that descends the potential may move a node; angles count by their arc.
 
-        Parts that stand far from each other are no larger for that: a robot is at most as large as its edges are long.
+        Parts that stand far from each other are no larger for that: they are at most as large as their edges are long.
         """
         body = self.model.body
-        edges = body.edge_length.shape[-1] + body.shell_edge_length.shape[-1]
+        edges_of_a_part = (body.edge_length.shape[-1] + body.shell_edge_length.shape[-1]) / body.parts()
         extent = torch.linalg.vector_norm(body.nodes.amax(0) - body.nodes.amin(0))
-        return TRUST_RADIUS * torch.minimum(extent, edges * body.typical_length())
+        return TRUST_RADIUS * torch.minimum(extent, edges_of_a_part * body.typical_length())
 
     def potential(self, x: Tensor) -> Tensor | None:
         """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""

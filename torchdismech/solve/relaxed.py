@@ -28,7 +28,8 @@ def relaxed_newton(system: System, x: Tensor, options: NewtonOptions, inertia: T
 
     The multiple follows the residual's norm, from 1 down to 0 at the root (pseudo-transient continuation, Kelley and
     Keyes, SIAM J. Numer. Anal. 1998). The norm may rise on the way: so this gets past minima of the norm that are no
-    roots, where Newton's method with a line search ends. It takes some tens of iterations.
+    roots, where Newton's method with a line search ends. It takes some tens of iterations. Within the noise of rounding
+    the relaxed steps have to be short.
 
     Parameters
     ----------

@@ -216,7 +216,8 @@ class RootSearch(ABC):
     at : the last accepted iterates.
     status : (B,) RUNNING, or the `Status` that a row ended with.
     iterations : (B,) Newton steps begun.
-    tolerance : (B,) norm of the residual up to which a row counts as solved.
+    tolerance : (B,) norm of the residual up to which a row may count as solved: as asked for, or within the noise of
+        rounding if that is larger and the last steps were short (see `noise`).
     """
 
     at: Iterate
