@@ -403,7 +403,7 @@ def test_gains_are_trained_and_stay_positive():
         (controller.Kp.sum() + controller.Ki.sum()).backward()
         optimizer.step()
     assert (controller.Kp >= 0).all() and (controller.Ki >= 0).all() and controller.Kp.shape == (2, 1)
-    with pytest.raises(InputError, match="Ki is zero somewhere"):
+    with pytest.raises(InputError, match="Ki is zero wherever"):
         trainable.scaled(pi(model, Ki=0.0), ["Ki"])
 
 

@@ -424,7 +424,7 @@ TRAINED = {
     "Sphere.radius": lambda x: Sphere((0, 0, 0), x),
     "LinearElastic.EA": lambda x: LinearElastic({"EA": x}),
     "NeoHookean.shear": lambda x: NeoHookean(x),
-    "PneumaticArm.length": lambda x: PneumaticArm(x * torch.ones(3), [1.0] * 3, 0.04, 265.0, 125.0),
+    "PneumaticArm.length": lambda x: PneumaticArm(x * torch.ones(3, dtype=x.dtype), [1.0] * 3, 0.04, 265.0, 125.0),
 }
 
 
