@@ -38,7 +38,7 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.solve.newton import matrix_values
+from torchdismech.solve.progress import matrix_values
 
 DT = 1e-2  # s
 RELATIVE_TOLERANCE = 1e-6  # of the step's force scale

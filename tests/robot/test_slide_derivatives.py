@@ -5,7 +5,7 @@ import torch
 
 from tests.robot.sliding_arches import ANYHOW, EXACT, arch
 from torchdismech import Control, ImplicitEuler, ImplicitMidpoint, Newmark, unroll
-from torchdismech.solve.newton import matrix_values
+from torchdismech.solve.progress import matrix_values
 
 
 def test_the_matrix_is_the_residuals_derivative():

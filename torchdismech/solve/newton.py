@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
-from torchdismech.fused import Fused
-from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import shifted_factor
-from torchdismech.solve.noise import NEAR, lengths, negligible, next_length, rounding_noise, settled, short_length
+from torchdismech.solve.noise import lengths, negligible
+from torchdismech.solve.progress import Progress, begun
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, System, judged
+from torchdismech.solve.trial import Measure, Move, Trial, tried
 
-__all__ = [
-    "ENOUGH",
-    "HIDDEN",
-    "Measure",
-    "Move",
-    "Progress",
-    "Trial",
-    "begun",
-    "begun_at",
-    "first_measures",
-    "matrix_values",
-    "newton",
-    "plain_round",
-    "resumed",
-    "tried",
-]
+__all__ = ["ENOUGH", "HIDDEN", "newton", "plain_round", "resumed"]
 
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
 # Part of a step below which a line search gives up that a potential judges: nearly singular matrices give steps that
@@ -58,92 +41,6 @@ def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | 
     running : (B,) rows to solve; the others are left alone.
     """
     return _LineSearch(system, begun(system, x, options, running), options).root()
-
-
-class Progress(NamedTuple):
-    """How far a search is, as a tuple of tensors, which recordings hold: an `Iterate`, then status and iterations.
-
-    Attributes
-    ----------
-    x, residual, values, norm : of the last accepted iterates, see `Iterate`.
-    status, iterations : (B,) as of `RootSearch`.
-    length : (B,) of the whole Newton step that led there, see `lengths`; infinite where another one did, or none.
-    noise : (B,) norm of a residual up to which rows count as solved after a short step; not below the tolerance.
-    short : (B,) length up to which a step is short.
-    """
-
-    x: Tensor
-    residual: Tensor
-    values: Tensor
-    norm: Tensor
-    status: Tensor
-    iterations: Tensor
-    length: Tensor
-    noise: Tensor
-    short: Tensor
-
-    @classmethod
-    def of(cls, at: Iterate, *of_rows: Tensor) -> Progress:
-        """Return that of a search at some iterates; `of_rows` (B,) are the others, in their order."""
-        return cls(at.x, at.residual, at.values, at.norm, *of_rows)
-
-    @property
-    def iterate(self) -> Iterate:
-        """The last accepted iterates."""
-        return Iterate(self.x, self.residual, self.values, self.norm)
-
-
-def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> Progress:
-    """Return a search at its first iterate; arguments as for `newton`.
-
-    The first iterate has to meet the tolerance itself, because Newton's method has not improved it yet. Where the
-    matrix is `unbounded` its rounding noise there says nothing of that elsewhere: searches look at the noise once they
-    cannot get on.
-    """
-    residual, values, norm, noise = (system.recording(first_measures) or first_measures)(system, x, options)
-    return _begun(system, Iterate(x, residual, values, norm), noise, options, running)
-
-
-def first_measures(system: System, x: Tensor, options: NewtonOptions) -> list[Tensor]:
-    """Return residual, values, norm and rounding noise at a first iterate x."""
-    first = _first_trial(system, x, options)
-    assert first.values is not None and first.noise is not None
-    return [first.residual, first.values, first.norm, first.noise]
-
-
-def begun_at(system: System, last: Iterate, options: NewtonOptions, running: Tensor | None) -> Progress:
-    """Return what `begun` does, of a search that begins where another one has ended."""
-    noise = rounding_noise(last.x, last.values, options.diagonal, options.weight)
-    return _begun(system, last, noise, options, running)
-
-
-def _begun(system: System, first: Iterate, noise: Tensor, options: NewtonOptions, running: Tensor | None) -> Progress:
-    status = torch.full_like(options.tolerance, RUNNING, dtype=torch.long)
-    if running is not None:
-        status = torch.where(running, status, int(Status.CONVERGED))
-    status = judged(status, first.norm, options.tolerance)
-    length = torch.full_like(first.norm, torch.inf)
-    noise = options.tolerance.clone() if options.unbounded else torch.maximum(options.tolerance, noise)
-    return Progress.of(first, status, torch.zeros_like(status), length, noise, short_length(system, first.x))
-
-
-def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
-    """Return the values (nnz, B) of the matrix at x (B, m); where trials of iterates are compiled, by that code."""
-    values = _first_trial(system, x, NewtonOptions(solver, weight, x.new_zeros(len(x)), 0)).values
-    assert values is not None
-    return values
-
-
-def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> Trial:
-    """Return the trial of x itself; compiled code for trials serves here too, with a step that no row takes."""
-    found_by, tolerance = system.compiled(tried), options.tolerance
-    # tensors of their own: code that was compiled for one in several places would not serve for other steps
-    no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)
-    status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
-    unknown, before, noise, short = torch.full((4, len(x)), torch.inf, dtype=x.dtype, device=x.device)
-    step = None if found_by is tried else torch.zeros_like(x)
-    move = Move(x, unknown, step, no_row, status, none_spent, tolerance, before, noise, short)
-    return found_by(system, move, Measure.of(options), with_matrix=True, with_noise=True)
 
 
 def resumed(system: System, at: Progress, options: NewtonOptions) -> Root:
@@ -182,133 +79,6 @@ def plain_round(
     there = Iterate(trial.x, trial.residual, values, trial.norm)
     after = Progress.of(there, trial.status, iterations, trial.length, at.noise, at.short)
     return after, torch.cat([trial.flags, lost[None]])
-
-
-class Move(NamedTuple):
-    """A step that is to be tried.
-
-    Attributes
-    ----------
-    x, norm : (B, m) where it begins, and the norm (B,) of the residual there.
-    step : (B, m) the step; None: x itself is judged.
-    solved : (B,) rows that have a step.
-    status : (B,) of all rows before it; those that run are moved.
-    spent : (B,) rows that may take no further step.
-    tolerance : (B,) the norm up to which rows count as solved.
-    before : (B,) length of the whole Newton step before this one, infinite where there was none.
-    noise, short : (B,) see `Progress`; `short` is that of other steps where these are no whole Newton steps.
-    """
-
-    x: Tensor
-    norm: Tensor
-    step: Tensor | None
-    solved: Tensor
-    status: Tensor
-    spent: Tensor
-    tolerance: Tensor
-    before: Tensor
-    noise: Tensor
-    short: Tensor
-
-
-class Measure(NamedTuple):
-    """What a step is measured by: see `NewtonOptions`."""
-
-    weight: Tensor
-    diagonal: Tensor
-    line_search: bool
-
-    @classmethod
-    def of(cls, options: NewtonOptions) -> Measure:
-        """Return that of a search."""
-        return cls(options.weight, options.diagonal, options.line_search)
-
-
-class Trial(NamedTuple):
-    """What a step led to.
-
-    Attributes
-    ----------
-    x, residual, norm : of the new iterate.
-    length : (B,) of the step, see `lengths`.
-    values, noise : likewise, and that of rounding (B,), see `rounding_noise`; None where it was not asked for.
-    good : (B,) rows whose norm fell or is within the noise; without line search, is finite.
-    status : (B,) if all rows keep the new iterate.
-    flags : (4,) whether some running row is not good; has more to do; does not converge; and whether some row that has
-        more to do is not expected to converge in the next round.
-    """
-
-    x: Tensor
-    residual: Tensor
-    values: Tensor | None
-    norm: Tensor
-    length: Tensor
-    noise: Tensor | None
-    good: Tensor
-    status: Tensor
-    flags: Tensor
-
-
-def tried(system: System, move: Move, measure: Measure, with_matrix: bool, with_noise: bool) -> Trial:
-    """Take a step in the rows that run and are solved, and judge it by the norm of the residual.
-
-    Only a first iterate needs the noise, but compiled code is the same for all iterates and always finds it.
-    """
-    x, norm, step, solved, status, spent, tolerance, before, noise_level, short = move
-    if step is not None:
-        going = ((status == RUNNING) & solved)[:, None]
-        x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
-    residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
-    noise = None if values is None or not with_noise else rounding_noise(x, values, measure.diagonal, measure.weight)
-    found = weighted_norms(residual, measure.weight)
-    length = torch.full_like(found, torch.inf) if step is None else lengths(step, measure.weight)
-    rows = (row.to(found.dtype) for row in (status, solved, spent))
-    judge = JUDGED[measure.line_search].of_columns
-    judgement = judge(found, norm, length, before, tolerance, noise_level, short, *rows)
-    good, ended, *flags = judgement.split([1, 1, 4])
-    return Trial(x, residual, values, found, length, noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
-
-
-def _judged(
-    line_search: bool,
-    found: Tensor,
-    norm: Tensor,
-    length: Tensor,
-    before: Tensor,
-    tolerance: Tensor,
-    noise: Tensor,
-    short: Tensor,
-    *rows: Tensor,
-) -> list[Tensor]:
-    """Return whether rows are good, the status that they end with, and what `Trial.flags` say of each: 0 or 1.
-
-    Parameters
-    ----------
-    found, norm : of the residual now, and at the last iterate.
-    length, before : of the step, and of the one before it.
-    tolerance, noise, short : see `Move`.
-    rows : status, and which rows are solved and spent (not 0).
-    """
-    status, solved, spent = rows
-    finite, active = found < torch.inf, status == RUNNING  # NaN is not finite, nor within anything
-    within = (found <= tolerance) | settled(found, length, before, noise, short)
-    good = active & (solved > 0) & finite
-    if line_search:
-        good = good & (within | (found <= noise) | (found < norm))
-    unsolved = active & ~within
-    more = unsolved & ~(spent > 0)
-    ended = torch.where(active & within, int(Status.CONVERGED), status)
-    ended = torch.where(unsolved, torch.where(spent > 0, int(Status.MAX_ITERATIONS), status), ended)
-    ended = torch.where(unsolved & ~finite, int(Status.NOT_FINITE), ended)
-    # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
-    next_short = (length <= NEAR * short) | (next_length(length, before) <= short)
-    far = more & ~((found**3 <= tolerance * norm**2) | ((found <= noise) & next_short))
-    one, zero = torch.ones_like(found), torch.zeros_like(found)
-    flags = [torch.where(flag, one, zero) for flag in (good, active & ~good, more, unsolved, far)]
-    return [flags[0], ended, *flags[1:]]
-
-
-JUDGED = {line_search: Fused(partial(_judged, line_search), "Newton's rows") for line_search in (False, True)}
 
 
 class _LineSearch(DividingSearch):

@@ -13,7 +13,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.search.held import stiffened
 from torchdismech.solve.linear.base import DirectSolver
-from torchdismech.solve.newton import matrix_values
+from torchdismech.solve.progress import matrix_values
 
 __all__ = ["Linearised", "with_contacts_closed"]
 

@@ -22,7 +22,7 @@ from torchdismech.model.mechanics import Mechanics
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.snapshot import Snapshot
-from torchdismech.solve.newton import matrix_values
+from torchdismech.solve.progress import matrix_values
 from torchdismech.values import Values
 
 __all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "with_zeros"]

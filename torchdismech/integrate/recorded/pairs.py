@@ -23,7 +23,8 @@ from torchdismech.integrate.recorded.pair_rounds import PairRounds
 from torchdismech.integrate.recorded.static_problem import RecordedCall
 from torchdismech.integrate.search.primal_dual import met, moved, next_iterates
 from torchdismech.native.taping import taping
-from torchdismech.solve.newton import Progress, first_measures, plain_round
+from torchdismech.solve.newton import plain_round
+from torchdismech.solve.progress import Progress, first_measures
 from torchdismech.solve.search import NewtonOptions
 
 __all__ = ["PairEvaluations"]
@@ -120,7 +121,7 @@ class PairEvaluations:
         return self._by_rounds(taken, (next_iterates, options.unbounded), options.solver, given)
 
     def first_measures(self, equations: StepEquations, x: Tensor, options: NewtonOptions) -> list[Tensor]:
-        """Return what `newton.first_measures` does."""
+        """Return what `progress.first_measures` does."""
 
         def found(weight: Tensor, x: Tensor) -> list[Tensor]:
             return first_measures(equations, x, dataclasses.replace(options, weight=weight))

@@ -47,8 +47,10 @@ from torchdismech.native.strided import Untabled
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
-from torchdismech.solve.newton import Measure, Move, Progress, Trial, begun, plain_round, resumed, tried
+from torchdismech.solve.newton import plain_round, resumed
+from torchdismech.solve.progress import Progress, begun
 from torchdismech.solve.search import NewtonOptions, Root
+from torchdismech.solve.trial import Measure, Move, Trial, tried
 
 __all__ = ["RecordedStep", "StepKeeper"]
 
@@ -413,7 +415,7 @@ class RecordedStep:
 
 
 class _RecordedTrials:
-    """What `solve.newton.tried` is, recorded on a CPU: with the matrix there and without.
+    """What `solve.trial.tried` is, recorded on a CPU: with the matrix there and without.
 
     Parameters
     ----------

@@ -26,8 +26,8 @@ from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.robot.state import State
 from torchdismech.rows import weighted_norms
-from torchdismech.solve.newton import Progress, begun, begun_at
 from torchdismech.solve.noise import lengths, settled
+from torchdismech.solve.progress import Progress, begun, begun_at
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, rows_that_go_on_alone
 
 __all__ = ["first_met", "judged_of", "judged_step", "met", "moved", "primal_dual_newton"]
@@ -112,7 +112,7 @@ def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor
     Parameters
     ----------
     most : () iterations that a row may take.
-    rows : x (B, n_free), residual, values (nnz, B), and norm, length, noise, short (see `newton.Progress`), limit,
+    rows : x (B, n_free), residual, values (nnz, B), and norm, length, noise, short (see `progress.Progress`), limit,
         status and iterations (B,) before it; then the friction (B, P, 9) of all that rubs.
     """
     x, residual, values, norm, length, noise, short, limit, status, iterations, *friction = rows
@@ -177,7 +177,7 @@ def _judged(
     there, length : norm of the residual after the step, and how long it was.
     most : iterations that a row may take.
     norm, before, limit, status, iterations : before the step.
-    tolerance, noise, short : see `newton.Move`.
+    tolerance, noise, short : see `trial.Move`.
     ok : whether there was a step (not 0).
     """
     active = status == RUNNING
