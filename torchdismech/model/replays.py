@@ -22,7 +22,7 @@ __all__ = ["Replays"]
 
 EVALUATIONS_BEFORE_RECORDING = 12  # which takes about as long as these
 KINDS_KEPT = 4  # kinds of tensors
-MAX_NUMBERS = 60_000  # numbers of the first tensor: what more take is arithmetic, not calls
+MAX_NUMBERS = 500_000  # numbers of the first tensor: of more, results on the way take more memory than what they save is worth
 
 
 class Replays:
