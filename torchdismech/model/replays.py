@@ -22,7 +22,7 @@ __all__ = ["Replays"]
 
 EVALUATIONS_BEFORE_RECORDING = 12  # which takes about as long as these
 KINDS_KEPT = 4  # kinds of tensors
-MAX_NUMBERS = 500_000  # numbers of the first tensor: of more, results on the way take more memory than what they save is worth
+MAX_NUMBERS = 500_000  # numbers of the first tensor: recordings of more robots save little and hold much memory
 
 
 class Replays:
