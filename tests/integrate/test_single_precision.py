@@ -21,6 +21,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Penalty
+from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.solve.noise import settled
 
 GRAVITY = (0.0, 0.0, -9.81)
@@ -105,7 +106,7 @@ def test_parts_that_stand_far_apart():
 
 
 def test_a_barrier_out_of_reach():
-    """Stand by the same, where searches look at the noise only once they cannot get on."""
+    """Stand by the same, where each iterate has noise of its own."""
 
     def above(dtype):
         builder = RobotBuilder()
@@ -116,6 +117,27 @@ def test_a_barrier_out_of_reach():
         return builder.finalize(dtype=dtype)
 
     assert difference(above, Static()) < 3e-5
+
+
+def test_a_barrier_within_reach(monkeypatch):
+    """Lie on a barrier, in recorded steps: what is left of a residual there is noise after the first iteration."""
+
+    def lying_on_it(dtype):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0.02), (0.5, 0, 0.02), 41), Circle(5e-3), Material(1e6, 1000.0))
+        builder.add_force(forces.Gravity(GRAVITY))
+        builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Barrier(10.0, 1e-3)))
+        return builder.finalize(dtype=dtype)
+
+    left, ends_eagerly = [], RecordedStep.finished_eagerly
+
+    def counted(self, divisible):
+        left.append(self)
+        return ends_eagerly(self, divisible)
+
+    monkeypatch.setattr(RecordedStep, "finished_eagerly", counted)
+    assert difference(lying_on_it, ImplicitEuler(5e-3), 80) < 3e-5
+    assert len(left) <= 10  # of 160 steps: none; 69 where recordings know the noise of the first iterate alone
 
 
 def test_long_steps():

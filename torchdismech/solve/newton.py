@@ -72,13 +72,21 @@ def plain_round(
     of_rows = (at.status, spent, options.tolerance, at.length, at.noise, at.short)
     move = Move(at.x, at.norm, step, active & factor.ok, *of_rows)
     found_by = system.compiled(tried)
-    with_noise = with_matrix and found_by is not tried
+    with_noise = with_matrix and (options.unbounded or found_by is not tried)
     trial = found_by(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
     lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
     there = Iterate(trial.x, trial.residual, values, trial.norm)
-    after = Progress.of(there, trial.status, iterations, trial.length, at.noise, at.short)
+    noise = _noise_after(trial, at.noise, options)
+    after = Progress.of(there, trial.status, iterations, trial.length, noise, at.short)
     return after, torch.cat([trial.flags, lost[None]])
+
+
+def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
+    """Return the noise (B,) of `Progress` after a trial; `noise` is that before it."""
+    if not options.unbounded or trial.noise is None:
+        return noise
+    return torch.maximum(options.tolerance, trial.noise)
 
 
 class _LineSearch(DividingSearch):
@@ -150,7 +158,8 @@ class _LineSearch(DividingSearch):
             bad, more, _, far, _ = flags.tolist()
         if bad:
             return None
-        self.at, self.status, self.iterations, self.length = after.iterate, after.status, after.iterations, after.length
+        self.at, self.status, self.iterations = after.iterate, after.status, after.iterations
+        self.length, self.tolerance = after.length, after.noise
         self.ends_next = not far
         self._begin_steps()
         return more
@@ -178,14 +187,14 @@ class _LineSearch(DividingSearch):
         there = Iterate(trial.x, trial.residual, self.at.values if trial.values is None else trial.values, trial.norm)
         newtons = self.solved if whole is None else whole & self.solved
         self.length = torch.where(newtons, trial.length, torch.inf)
-        good = trial.good
+        good, noise = trial.good, _noise_after(trial, self.tolerance, self.options)
         if potential is not None and self.options.line_search:
             good = active & self.solved & self._descended(there, good, potential)
             bad = bool((active & ~good).any())
         if bad:
             self.ends_next = False
-            return self._sort_out(active, there, good, trial.status, by_norm=not descends)
-        self.at, self.status = there, trial.status
+            return self._sort_out(active, there, good, trial.status, noise, by_norm=not descends)
+        self.at, self.status, self.tolerance = there, trial.status, noise
         self._begin_steps()
         return more
 
@@ -221,7 +230,7 @@ class _LineSearch(DividingSearch):
         spent = self.iterations >= self.options.max_iterations
         of_rows = (self.status, spent, self.options.tolerance, self.length, self.tolerance, short)
         move = Move(at.x, at.norm, step, self.solved, *of_rows)
-        noisy = self._noisy and not ends
+        noisy = (self._noisy or self.options.unbounded) and not ends
         trial = self._tried(self.system, move, self._measure, with_matrix=not ends, with_noise=noisy)
         # the one transfer that the host waits for in a round where all goes well
         bad, more, unconverged, far = trial.flags.tolist()
@@ -264,22 +273,22 @@ class _LineSearch(DividingSearch):
         farthest = (self.direction / self.options.weight).abs().amax(1, keepdim=True)
         self.direction = self.direction * (reach / farthest.clamp_min(reach))
 
-    def _sort_out(self, active: Tensor, there: Iterate, good: Tensor, ended: Tensor, by_norm: bool) -> bool:
+    def _sort_out(
+        self, active: Tensor, there: Iterate, good: Tensor, ended: Tensor, noise: Tensor, by_norm: bool
+    ) -> bool:
         """Keep the new iterate in good rows and shorten the step in the others; return whether there is more to do.
 
         Parameters
         ----------
-        ended : (B,) the status of rows that keep it, see `Trial.status`.
+        ended, noise : (B,) the status of rows that keep it, see `Trial.status`, and their noise from then on.
         """
         fraction = torch.ones_like(there.norm) if self.fraction is None else self.fraction
         indefinite = torch.zeros_like(good) if self.indefinite is None else self.indefinite
         going = active & self.solved
-        excused = self._within_noise(there, going & ~good) if self.options.unbounded else torch.zeros_like(good)
-        solved = excused | (good & (ended == int(Status.CONVERGED)))
-        good = good | excused
+        solved = good & (ended == int(Status.CONVERGED))
         if by_norm:
             good = good | (going & ~indefinite & self._nearer(there, fraction))
-        self.at = self.at.merged(there, good)
+        self.at, self.tolerance = self.at.merged(there, good), torch.where(good, noise, self.tolerance)
         status = torch.where(good, judged(self.status, self.at.norm, self.options.tolerance), self.status)
         status = torch.where(solved, int(Status.CONVERGED), status)
         refused, failed = active & ~self.solved, going & ~good
@@ -298,17 +307,6 @@ class _LineSearch(DividingSearch):
             [running.any(), (running & (good | refused)).any(), lost.any()]
         ).tolist()
         return more
-
-    def _within_noise(self, trial: Iterate, rows: Tensor) -> Tensor:
-        """Return which rows (B,) of some are at the rounding noise after a short step, and raise their tolerance to it.
-
-        The noise is that here or there, whichever is smaller.
-        """
-        here = self.options.noise(self.at.x, self.at.values)
-        noise = torch.minimum(here, self.options.noise(trial.x, trial.values))
-        found = rows & (trial.norm <= noise) & self._may_be_rounding()
-        self.tolerance = torch.where(found, torch.maximum(noise, self.tolerance), self.tolerance)
-        return found
 
     def _may_be_rounding(self) -> Tensor:
         """Return the rows (B,) whose Newton step is so short that it may be rounding, and need not be taken."""

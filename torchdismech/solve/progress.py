@@ -23,7 +23,8 @@ class Progress(NamedTuple):
     x, residual, values, norm : of the last accepted iterates, see `Iterate`.
     status, iterations : (B,) as of `RootSearch`.
     length : (B,) of the whole Newton step that led there, see `lengths`; infinite where another one did, or none.
-    noise : (B,) norm of a residual up to which rows count as solved after a short step; not below the tolerance.
+    noise : (B,) norm of a residual up to which rows count as solved after a short step; not below the tolerance. It is
+        that at the first iterate, or at the last one where matrices are unbounded (see `NewtonOptions`).
     short : (B,) length up to which a step is short.
     """
 
@@ -51,9 +52,7 @@ class Progress(NamedTuple):
 def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> Progress:
     """Return a search at its first iterate; arguments as for `newton`.
 
-    The first iterate has to meet the tolerance itself, because Newton's method has not improved it yet. Where the
-    matrix is `unbounded` its rounding noise there says nothing of that elsewhere: searches look at the noise once they
-    cannot get on.
+    The first iterate has to meet the tolerance itself, because Newton's method has not improved it yet.
     """
     residual, values, norm, noise = (system.recording(first_measures) or first_measures)(system, x, options)
     return _begun(system, Iterate(x, residual, values, norm), noise, options, running)
@@ -78,7 +77,7 @@ def _begun(system: System, first: Iterate, noise: Tensor, options: NewtonOptions
         status = torch.where(running, status, int(Status.CONVERGED))
     status = judged(status, first.norm, options.tolerance)
     length = torch.full_like(first.norm, torch.inf)
-    noise = options.tolerance.clone() if options.unbounded else torch.maximum(options.tolerance, noise)
+    noise = torch.maximum(options.tolerance, noise)
     return Progress.of(first, status, torch.zeros_like(status), length, noise, short_length(system, first.x))
 
 

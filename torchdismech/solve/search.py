@@ -102,8 +102,7 @@ class NewtonOptions:
     line_search : False takes every Newton step whole.
     shortest : part of a step below which a line search gives up; from 1 on it does where a whole step is no good one.
     unbounded : whether the matrix may be larger by any factor where a search begins than at the root, as that of a
-        barrier. Then the rounding noise counts that is at the iterates where a search cannot get on, and not that of
-        the first.
+        barrier. Then the rounding noise counts that is at the iterates themselves, and not that of the first.
     """
 
     solver: Any
@@ -124,11 +123,8 @@ class NewtonOptions:
 
     def at_noise(self, x: Tensor, values: Tensor) -> NewtonOptions:
         """Return these with a tolerance that is not below the rounding noise at x (B, m), of a matrix (nnz, B)."""
-        return self.with_tolerance(torch.maximum(self.tolerance, self.noise(x, values)))
-
-    def noise(self, x: Tensor, values: Tensor) -> Tensor:
-        """Return the rounding noise (B,) at x (B, m), of a matrix (nnz, B)."""
-        return rounding_noise(x, values, self.diagonal, self.weight)
+        noise = rounding_noise(x, values, self.diagonal, self.weight)
+        return self.with_tolerance(torch.maximum(self.tolerance, noise))
 
     @property
     def diagonal(self) -> Tensor:

@@ -122,9 +122,11 @@ def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor
     solved = active & factor.ok
     step = torch.where(solved[:, None], step, 0.0)
     there, new_residual, new_values, *friction = equations.compiled(moved)(equations, x, step, *friction)
+    enough = noise
     if options.unbounded:
-        noise = options.at_noise(x, values).tolerance
-    of_rows = (norm, length, options.tolerance, noise, short, limit, status, iterations, factor.ok)
+        noise = options.at_noise(there, new_values).tolerance
+        enough = torch.minimum(enough, noise)
+    of_rows = (norm, length, options.tolerance, enough, short, limit, status, iterations, factor.ok)
     judge = equations.compiled(judged_step)
     found = judge(equations, new_residual, step, options.weight, most, *of_rows)
     new_norm, length, limit, status, iterations, going_on = found
