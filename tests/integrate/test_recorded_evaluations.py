@@ -127,8 +127,8 @@ def test_what_a_move_found_is_read_before_another_replay(monkeypatch):
 
     def spoiling(call, *given):
         found = subtract(call, *given)
-        if call is pairs._less:
-            spoiled.append([tensor.fill_(torch.nan) for tensor in pairs._bare_moved._tape.outputs])
+        if call is pairs._less_force:
+            spoiled.append([tensor.fill_(torch.nan) for tensor in pairs._bare_after_step._tape.outputs])
         return found
 
     monkeypatch.setattr(RecordedCall, "replayed", spoiling)

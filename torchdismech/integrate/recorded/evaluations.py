@@ -25,7 +25,12 @@ from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.pairs import PairEvaluations
 from torchdismech.integrate.recorded.static_problem import RecordedCall, StaticProblem
 from torchdismech.integrate.search.first_iterate import first_iterate
-from torchdismech.integrate.search.primal_dual import first_met, judged_of, judged_step, met
+from torchdismech.integrate.search.primal_dual import (
+    expected_friction,
+    first_friction,
+    judged_step,
+    judged_step_arguments,
+)
 from torchdismech.integrate.step import obstacles_met
 from torchdismech.native.graphs import recorded
 
@@ -98,10 +103,10 @@ class RecordedEvaluations:
             StepEquations.bare_residual: residual,
             StepEquations.bare_residual_and_matrix: _ByTractions(plain, held),
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
-            first_met: self._called(partial(first_met, bare), [x]),
+            first_friction: self._called(partial(first_friction, bare), [x]),
             obstacles_met: self._called(partial(obstacles_met, bare), [state.q]),
-            met: self._called(partial(met, bare), [x, *friction]),
-            judged_step: self._called(partial(judged_step, bare), judged_of(x, self._weight, every)),
+            expected_friction: self._called(partial(expected_friction, bare), [x, *friction]),
+            judged_step: self._called(partial(judged_step, bare), judged_step_arguments(x, self._weight, every)),
         }
 
     def _called(self, function: Callable, given: Sequence[Tensor]) -> RecordedCall:

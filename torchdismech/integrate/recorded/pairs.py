@@ -21,7 +21,7 @@ from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.recorded.pair_rounds import PairRounds
 from torchdismech.integrate.recorded.static_problem import RecordedCall
-from torchdismech.integrate.search.primal_dual import met, moved, next_iterates
+from torchdismech.integrate.search.primal_dual import after_step, expected_friction, next_iterates
 from torchdismech.native.taping import taping
 from torchdismech.solve.newton import plain_round
 from torchdismech.solve.progress import Progress, first_measures
@@ -52,11 +52,11 @@ class PairEvaluations:
         self._contacts, self._obstacles = bare.model.self_contacts, bare.rubbing.obstacles
         self._bare_residual, self._bare = bare_residual, bare_residual_and_matrix
         self._total, self._part = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
-        self._less = RecordedCall(partial(_less, bare), [x, self._total], pool)
+        self._less_force = RecordedCall(partial(_less_force, bare), [x, self._total], pool)
         if bare.model.contact.rubs:
             friction = bare.rubbing.begun(bare.start.state)
             self._motion = RecordedCall(partial(_motion, bare), [x], pool)
-            self._bare_moved = RecordedCall(partial(_bare_moved, bare), [x, x, self._part, *friction], pool)
+            self._bare_after_step = RecordedCall(partial(_bare_after_step, bare), [x, x, self._part, *friction], pool)
         self._rounds = PairRounds()
         self._kept: dict[tuple, PairSums] = {}
         self._knows_places = False  # where the blocks of the pairs of this step go
@@ -89,7 +89,7 @@ class PairEvaluations:
         return {
             StepEquations.unconstrained_residual: self.residual,
             StepEquations.unconstrained: self.residual_and_matrix,
-            moved: self.moved,
+            after_step: self.after_step,
             first_measures: self.first_measures,
             next_iterates: self.next_iterates,
             plain_round: self.plain_round,
@@ -101,7 +101,7 @@ class PairEvaluations:
         total = self._total.zero_()
         for sums in self._sums.values():
             sums.add_force(q, velocity, total)
-        return self._less.replayed(residual, total).clone()
+        return self._less_force.replayed(residual, total).clone()
 
     def residual_and_matrix(self, equations: StepEquations, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `StepEquations.unconstrained` does."""
@@ -156,12 +156,12 @@ class PairEvaluations:
             self._knows_places = True
         return self._rounds.called(function, kind, (solver, *self._sums.values()), given)
 
-    def moved(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
-        """Return what `primal_dual.moved` does."""
+    def after_step(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
+        """Return what `primal_dual.after_step` does."""
         motion, part = self._motion.replayed(step), self._part.fill_(1.0)
         for sums in self._sums.values():
             sums.bear(motion, part)
-        found = self._bare_moved.replayed(x, step, part, *friction[: self._obstacles])
+        found = self._bare_after_step.replayed(x, step, part, *friction[: self._obstacles])
         there, residual, values, q, velocity, *expected = found
         # before another recording is replayed, which may work in the same memory
         there, *expected = (tensor.clone() for tensor in (there, *expected))
@@ -195,10 +195,10 @@ class PairEvaluations:
         if taping():  # which reads, in each step, its length for the gains, and the places where they stay
             gains, at = equations.gains, {table: sums.block_places for table, sums in self._sums.items()}
         wide = self._pairs.widened(self._sums, q, velocity, total, values, (gains.position, gains.velocity), known, at)
-        return self._less.replayed(residual, total).clone(), wide[:-1]
+        return self._less_force.replayed(residual, total).clone(), wide[:-1]
 
 
-def _less(bare: StepEquations, residual: Tensor, force: Tensor) -> Tensor:
+def _less_force(bare: StepEquations, residual: Tensor, force: Tensor) -> Tensor:
     return residual - bare.felt(force)
 
 
@@ -208,9 +208,12 @@ def _motion(bare: StepEquations, step: Tensor) -> Tensor:
     return bare.model.unknowns.expand(step, torch.zeros_like(bare.base))[:, :nodes].contiguous()
 
 
-def _bare_moved(bare: StepEquations, x: Tensor, step: Tensor, part: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return what `primal_dual.moved` does without pairs, for a part (B, 1) of a step; after values q and velocity."""
+def _bare_after_step(bare: StepEquations, x: Tensor, step: Tensor, part: Tensor, *friction: Tensor) -> list[Tensor]:
+    """Return what `primal_dual.after_step` does without pairs, for a part (B, 1) of a step.
+
+    After the values of the matrix come q and velocity, at which the pairs are evaluated.
+    """
     there = bare.advanced(x, part * step)
-    _, _, *expected = met(bare, there, *friction)
+    _, _, *expected = expected_friction(bare, there, *friction)
     with bare.rubbing.held_to(expected):
         return [there, *bare.bare_residual_and_matrix(there), *expected]

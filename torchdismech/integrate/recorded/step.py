@@ -32,7 +32,7 @@ from torchdismech.integrate.recorded.equations import RecordedEquations
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.static_problem import RecordedCall, StaticProblem
 from torchdismech.integrate.search.attempts import Start
-from torchdismech.integrate.search.primal_dual import first_met, judged_of, judged_step, moved
+from torchdismech.integrate.search.primal_dual import after_step, first_friction, judged_step, judged_step_arguments
 from torchdismech.integrate.step import (
     further_attempts,
     newton_options,
@@ -363,10 +363,10 @@ class RecordedStep:
         if self.equations.model.contact.rubs:
             known = self.equations.rubbing.begun(self._problem.state)
             given = [self.at.x, torch.zeros_like(self.at.x), *known]
-            recordings[moved] = RecordedCall(partial(moved, self.equations), given)
-            judged = judged_of(self.at.x, self.options.weight, self._running)
+            recordings[after_step] = RecordedCall(partial(after_step, self.equations), given)
+            judged = judged_step_arguments(self.at.x, self.options.weight, self._running)
             recordings[judged_step] = RecordedCall(partial(judged_step, self.equations), judged)
-            recordings[first_met] = RecordedCall(partial(first_met, self.equations), [self.at.x])
+            recordings[first_friction] = RecordedCall(partial(first_friction, self.equations), [self.at.x])
         return recordings
 
     def _set_up(self) -> tuple[Any, ...]:

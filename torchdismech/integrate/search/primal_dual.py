@@ -30,7 +30,14 @@ from torchdismech.solve.noise import lengths, settled
 from torchdismech.solve.progress import Progress, begun, begun_at
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, rows_that_go_on_alone
 
-__all__ = ["first_met", "judged_of", "judged_step", "met", "moved", "primal_dual_newton"]
+__all__ = [
+    "after_step",
+    "expected_friction",
+    "first_friction",
+    "judged_step",
+    "judged_step_arguments",
+    "primal_dual_newton",
+]
 
 # Growth of the residual's norm beyond which a search is given up, from the first iterate or the second: of 2,900 that
 # found roots of rods thrown on floors and balls one was above 10, none above 20. What diverges is a rod that bends too
@@ -58,7 +65,7 @@ def primal_dual_newton(
             x, rest + int(Status.CONVERGED), rest, torch.zeros_like(options.tolerance), options.tolerance
         ).with_rows(rows, part)
     at = begun(equations, x, options, running) if first is None else begun_at(equations, first, options, running)
-    q, velocity, *friction = equations.compiled(first_met)(equations, at.x)
+    q, velocity, *friction = equations.compiled(first_friction)(equations, at.x)
     friction += equations.rubbing.begun_on_pairs(q, velocity)
     return _PrimalDual(equations, at, options, friction, LARGEST_GROWTH * at.norm).root()
 
@@ -121,7 +128,7 @@ def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor
     step = factor.solve(-residual)
     solved = active & factor.ok
     step = torch.where(solved[:, None], step, 0.0)
-    there, new_residual, new_values, *friction = equations.compiled(moved)(equations, x, step, *friction)
+    there, new_residual, new_values, *friction = equations.compiled(after_step)(equations, x, step, *friction)
     enough = noise
     if options.unbounded:
         noise = options.at_noise(there, new_values).tolerance
@@ -152,7 +159,7 @@ def judged_step(
     return [found[0], length, found[1], found[2].long(), found[3].long(), found[4]]
 
 
-def judged_of(x: Tensor, weight: Tensor, running: Tensor) -> list[Tensor]:
+def judged_step_arguments(x: Tensor, weight: Tensor, running: Tensor) -> list[Tensor]:
     """Return tensors like those that `judged_step` is given, of unknowns x (B, n_free) and rows (B,) that run."""
     norm, status = torch.zeros_like(x[:, 0]), running.long()
     return [x, x, weight, norm[0], *[norm] * 6, status, status, running]
@@ -199,8 +206,10 @@ def _judged(
 _JUDGED = Fused(_judged, "rows of primal-dual searches")
 
 
-def moved(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return x (B, n_free) after a step, residual and values there, and the friction to expect, used for the values.
+def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
+    """Return x (B, n_free) after a step, residual and values of the matrix there, and the friction to expect.
+
+    The matrix is that of the tractions to expect, in place of those of the velocities.
 
     Parameters
     ----------
@@ -211,25 +220,25 @@ def moved(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) 
     motion = equations.model.unknowns.expand(step, torch.zeros_like(equations.base))[:, :nodes].unflatten(1, (-1, 3))
     part = rubbing.bearable(motion)
     there = equations.advanced(x, step if part is None else part * step)
-    q, velocity, *expected = equations.compiled(met)(equations, there, *friction[: rubbing.obstacles])
+    q, velocity, *expected = equations.compiled(expected_friction)(equations, there, *friction[: rubbing.obstacles])
     expected += rubbing.expected_on_pairs(q, velocity, friction)
     with rubbing.held_to(expected):
         residual, values = equations.residual_and_matrix(there)
     return [there, residual, values, *expected]
 
 
-def first_met(equations: StepEquations, x: Tensor) -> list[Tensor]:
-    """Return q and velocity (B, n) as `met` does, and the friction of obstacles with which a search begins."""
+def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
+    """Return q and velocity (B, n) where forces are evaluated for x, and obstacles' friction as a search begins."""
     state = _evaluated(equations, x)
     return [state.q, state.velocity, *equations.rubbing.begun_on_obstacles(state)]
 
 
-def met(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return q and velocity (B, n) where forces are evaluated for x (B, n_free), and friction to expect of obstacles.
+def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:
+    """Return q and velocity (B, n) where forces are evaluated for x (B, n_free), and obstacles' friction to expect.
 
     Parameters
     ----------
-    friction : (B, P, 9) before, of obstacles; see `Rubbing`.
+    friction : (B, P, 9) at the iterate before, of obstacles; see `Rubbing`.
     """
     state = _evaluated(equations, x)
     return [state.q, state.velocity, *equations.rubbing.expected_on_obstacles(state, friction)]
