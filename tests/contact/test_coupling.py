@@ -85,19 +85,19 @@ def test_matrix_held_to_tractions(kind, by, monkeypatch):
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
     for table in tables:
         contact = model.self_contacts[table.contact]
-        begun = contact.begun(table, q, velocity)
+        first = contact.first_friction(table, q, velocity)
         geometry = pair_loops._geometry(
             table.kernel, False, table.gathered(q), table.gathered(velocity), table.reaches, *table.more
         )
         (normal, slid), law = pair_loops.vectors(torch.stack(geometry[1:7])), contact.law
         constants = law.constants.at(table.robot)
         known = torch.stack([*law.traction(normal, slid, constants).components(), *geometry[1:7]], dim=1)
-        assert torch.allclose(begun[table.places], known, rtol=1e-10, atol=1e-12)
-        begun[table.places] = 0.0
-        assert float(begun.abs().sum()) == 0
+        assert torch.allclose(first[table.places], known, rtol=1e-10, atol=1e-12)
+        first[table.places] = 0.0
+        assert float(first.abs().sum()) == 0
         traction, turned, before = pair_loops.vectors(held[table][table.places].t())
-        awaited = law.expectation(turned, before, slid - before, traction, constants).components()
-        found = contact.expected(table, q, velocity, held[table])[table.places]
+        awaited = law.expected_traction(turned, before, slid - before, traction, constants).components()
+        found = contact.expected_friction(table, q, velocity, held[table])[table.places]
         assert torch.allclose(found[:, :3], torch.stack(awaited, dim=1), rtol=1e-9, atol=1e-12)
         assert torch.allclose(found[:, 3:], known[:, 3:], rtol=1e-10, atol=1e-12)
 
@@ -115,7 +115,7 @@ def test_summary_of_pairs(kind, by, monkeypatch):
         contact = model.self_contacts[table.contact]
         found, summary = contact.touching(table, q, velocity), contact.summary(table, q, velocity)
         assert len(found.robot) and torch.equal(summary.robot, found.robot)
-        _, normal, slid = contact.begun(table, q, velocity)[table.places][found.chosen].split(3, dim=1)
+        _, normal, slid = contact.first_friction(table, q, velocity)[table.places][found.chosen].split(3, dim=1)
         along = slid - (slid * normal).sum(1, keepdim=True) * normal
         forces = found.force().unflatten(0, (-1, 3))
         on_first, on_nodes = forces[pair_loops.FIRST[table.kernel]].sum(0), torch.zeros_like(q)

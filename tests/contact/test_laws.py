@@ -252,10 +252,10 @@ def test_tractions(kind, rough):
         largest = rough[2] if len(rough) > 2 else rough[0]
         size = expected.norm(dim=2, keepdim=True)
         expected = expected * (largest / size).clamp_max(1.0)
-        assert torch.allclose(law.expected(normal, v, small, traction), expected, rtol=1e-11, atol=1e-13)
-    far = law.expected(normal, v, 1e3 * change, own).norm(dim=2)
+        assert torch.allclose(law.expected_tractions(normal, v, small, traction), expected, rtol=1e-11, atol=1e-13)
+    far = law.expected_tractions(normal, v, 1e3 * change, own).norm(dim=2)
     assert float(far.max()) <= largest * (1 + 1e-14)
-    still = law.expected(normal, torch.zeros_like(v), torch.zeros_like(v), torch.zeros_like(v))
+    still = law.expected_tractions(normal, torch.zeros_like(v), torch.zeros_like(v), torch.zeros_like(v))
     assert torch.equal(still, torch.zeros_like(v))
 
 

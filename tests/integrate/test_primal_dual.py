@@ -229,10 +229,10 @@ def test_rows_that_go_on_alone(monkeypatch):
     far[3:, 81:108] += 0.5  # the free rods of all but three robots
     pairs = model.contact.may_touch(far, far, torch.full((8,), 3e-3, dtype=torch.float64))
     there = state.replace(q=far)
-    known = model.contact.rubbing(pairs).begun(there)
+    known = model.contact.rubbing(pairs).first_friction(there)
     for rows in ([0, 2], [5]):
         index = torch.tensor(rows)
-        own = model.contact.rubbing(pairs.rows(index)).begun(there.rows(index))
+        own = model.contact.rubbing(pairs.rows(index)).first_friction(there.rows(index))
         assert len(own) == len(known) > 1 and all(torch.equal(a, b[index]) for a, b in zip(own, known, strict=True))
     assert any(float(found.abs().sum()) > 0 for found in known)
 

@@ -79,7 +79,7 @@ class ContactLaw(nn.Module):
         )
         self._held_to = Fused(partial(_held_to, self), "forces of contact", is_own(response))
         self._tractions = Fused(partial(_tractions, self), "friction of contact", is_own(response))
-        self._expected = Fused(partial(_expected, self), "friction of contact", is_own(response))
+        self._expected_tractions = Fused(partial(_expected_tractions, self), "friction of contact", is_own(response))
 
     @property
     def constants(self) -> LawConstants:
@@ -125,14 +125,14 @@ class ContactLaw(nn.Module):
         given = (tensor.t() for tensor in self.constants.given())
         return self._tractions(normal.shape[1], *moving, *given).permute(2, 1, 0)
 
-    def expected(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
+    def expected_tractions(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
         """Return the tractions (B, N, 3) to expect after a `change` of the velocities, if `traction` was before it.
 
         By the derivatives that `partials` gives with that; no larger than friction can be.
         """
         tensors = (x.permute(2, 1, 0) for x in (normal, velocity, change, traction))
         given = (tensor.t() for tensor in self.constants.given())
-        return self._expected(normal.shape[1], *tensors, *given).permute(2, 1, 0)
+        return self._expected_tractions(normal.shape[1], *tensors, *given).permute(2, 1, 0)
 
     # ---- by components -----------------------------------------------------------------------------------------
 
@@ -187,7 +187,9 @@ class ContactLaw(nn.Module):
         ratio, _ = self.rubbing(sliding.length(), *constants.friction)
         return sliding.times(ratio)
 
-    def expectation(self, normal: Vec3, velocity: Vec3, change: Vec3, traction: Vec3, constants: LawConstants) -> Vec3:
+    def expected_traction(
+        self, normal: Vec3, velocity: Vec3, change: Vec3, traction: Vec3, constants: LawConstants
+    ) -> Vec3:
         """Return the traction to expect after a `change` of the velocity, if `traction` was before it."""
         assert constants.friction is not None
         sliding, changes = (_along_surface(normal, v) for v in (velocity, change))
@@ -265,11 +267,11 @@ def _tractions(law: ContactLaw, normal: Tensor, velocity: Tensor, *given: Tensor
     return law.traction(normals, velocities, LawConstants.of(*given)).components()
 
 
-def _expected(
+def _expected_tractions(
     law: ContactLaw, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor, *given: Tensor
 ) -> tuple:
     normals, velocities, changes, before = (Vec3(*x.unbind(0)) for x in (normal, velocity, change, traction))
-    return law.expectation(normals, velocities, changes, before, LawConstants.of(*given)).components()
+    return law.expected_traction(normals, velocities, changes, before, LawConstants.of(*given)).components()
 
 
 def _turn(speed: Tensor, ratio: Tensor, rise: Tensor) -> Tensor:

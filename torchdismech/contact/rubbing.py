@@ -23,8 +23,9 @@ Slide = tuple[Tensor, Tensor]  # normals and velocities (B, P, 3)
 class Rubbing:
     """The obstacles of a step with friction that is smoothed, and the pairs of a robot's own parts.
 
-    What is known of friction is a tensor (B, P, 9) for each obstacle and each table of pairs, of P points or places:
-    the traction, and the normal and the velocity that it was found with.
+    What a search knows of friction at an iterate is a tensor (B, P, 9) for each obstacle and each table of pairs, of P
+    points or places: the traction (friction over the load), and the normal and the velocity at which it was found.
+    Obstacles come first.
 
     Parameters
     ----------
@@ -42,28 +43,28 @@ class Rubbing:
         laws = [obstacle.law for obstacle in self._obstacles]
         self._laws = [law for law in laws if isinstance(law, ContactLaw)]
 
-    def begun(self, state: State) -> list[Tensor]:
-        """Return the tractions of the velocities of a state, with those and the normals, (B, P, 9) each."""
-        return self.begun_on_obstacles(state) + self.begun_on_pairs(state.q, state.velocity)
+    def first_friction(self, state: State) -> list[Tensor]:
+        """Return what a search begins with at a state: (B, P, 9) of all that rubs, the tractions of its velocities."""
+        return self.first_on_obstacles(state) + self.first_on_pairs(state.q, state.velocity)
 
-    def begun_on_obstacles(self, state: State) -> list[Tensor]:
-        """Return what `begun` does of obstacles."""
+    def first_on_obstacles(self, state: State) -> list[Tensor]:
+        """Return what `first_friction` does of obstacles."""
         slides = zip(self._laws, self._on_obstacles(state), strict=True)
         return [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in slides]
 
-    def begun_on_pairs(self, q: Tensor, velocity: Tensor) -> list[Tensor]:
-        """Return what `begun` does of the pairs of the robot's parts, at q and a velocity (B, n)."""
-        return [self._contacts[table.contact].begun(table, q, velocity) for table in self._tables]
+    def first_on_pairs(self, q: Tensor, velocity: Tensor) -> list[Tensor]:
+        """Return what `first_friction` does of the pairs of the robot's parts, at q and a velocity (B, n)."""
+        return [self._contacts[table.contact].first_friction(table, q, velocity) for table in self._tables]
 
     def expected_on_obstacles(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tractions to expect of obstacles at a state, if others were `before` it, likewise."""
+        """Return the friction (B, P, 9) to expect of obstacles at a state, from that at the iterate `before`."""
         known = zip(self._laws, before, self._on_obstacles(state), strict=True)
-        return [_expected(*of_one) for of_one in known]
+        return [_expected_friction(*of_one) for of_one in known]
 
     def expected_on_pairs(self, q: Tensor, velocity: Tensor, before: Sequence[Tensor]) -> list[Tensor]:
-        """Return those of the pairs of the robot's parts at q and a velocity (B, n); `before` is of obstacles, too."""
-        known = zip(self._tables, before[self.obstacles :], strict=True)
-        return [self._contacts[table.contact].expected(table, q, velocity, of_one) for table, of_one in known]
+        """Return that to expect of the robot's own pairs at q and a velocity (B, n); `before` is of all that rubs."""
+        known = zip(self._tables, before[self.obstacle_count :], strict=True)
+        return [self._contacts[table.contact].expected_friction(table, q, velocity, of_one) for table, of_one in known]
 
     def bearable(self, motion: Tensor) -> Tensor | None:
         """Return the part (B, 1) of motions (B, N, 3) of the nodes in which no pair moves far; None without pairs.
@@ -79,8 +80,8 @@ class Rubbing:
         return part.unsqueeze(1)
 
     @property
-    def obstacles(self) -> int:
-        """How many obstacles rub: what is known of friction begins with theirs."""
+    def obstacle_count(self) -> int:
+        """How many obstacles rub."""
         return len(self._obstacles)
 
     @property
@@ -92,7 +93,7 @@ class Rubbing:
     @contextmanager
     def held_to(self, known: Sequence[Tensor]) -> Iterator[None]:
         """Let the derivatives of forces be for these tractions meanwhile; see `ContactLaw.partials`."""
-        count = self.obstacles
+        count = self.obstacle_count
         tractions = [of_all[..., :3] for of_all in known[:count]]
         places: dict = {(o, "traction"): part for o, part in zip(self._obstacles, tractions, strict=True)}
         with Values(places).in_place():
@@ -107,8 +108,8 @@ class Rubbing:
         return [obstacle.slides(state) for obstacle in self._obstacles]
 
 
-def _expected(law: ContactLaw, before: Tensor, slide: Slide) -> Tensor:
-    """Return the tractions (B, P, 9) to expect by a law, if others were before, and how surfaces slide now."""
+def _expected_friction(law: ContactLaw, before: Tensor, slide: Slide) -> Tensor:
+    """Return the friction (B, P, 9) to expect by a law of surfaces that slide now, from that at the iterate before."""
     traction, turned, slid = before.split(3, dim=2)
     normal, velocity = slide
-    return torch.cat([law.expected(turned, slid, velocity - slid, traction), normal, velocity], dim=2)
+    return torch.cat([law.expected_tractions(turned, slid, velocity - slid, traction), normal, velocity], dim=2)

@@ -45,8 +45,8 @@ class PairLoops:
         own = is_own(law.response)
         self.slack = Fused(partial(_slack, kernel), "gaps of pairs")
         self.bearable = Fused(partial(_bearable, kernel), "motions of pairs")
-        self.begun = Fused(partial(_begun, kernel, law), "friction of pairs", own)
-        self.expected = Fused(partial(_expected, kernel, law), "friction of pairs", own)
+        self.first_friction = Fused(partial(_first_friction, kernel, law), "friction of pairs", own)
+        self.expected_friction = Fused(partial(_expected_friction, kernel, law), "friction of pairs", own)
         self.geometry = Fused(partial(_geometry, kernel, False), "closest points")
         self.differentiable_geometry = partial(_geometry, kernel, True)
         self.force = Fused(partial(_force, law), "forces of pairs", own)
@@ -136,7 +136,7 @@ def _bearable(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
     return [torch.where(farthest > free, free / torch.where(farthest > 0, farthest, 1.0), torch.ones_like(free))]
 
 
-def _begun(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+def _first_friction(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
     """Return the traction, the normal, and the velocity of the first closest point against the second, by components.
 
     Given is what `_of_nodes` is.
@@ -145,13 +145,13 @@ def _begun(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Te
     return _components(law.traction(at.normal, at.velocity, LawConstants.of(*constants)), at.normal, at.velocity)
 
 
-def _expected(
+def _expected_friction(
     kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, known: Tensor, *given: Tensor
 ) -> list:
-    """Return what `_begun` does with the traction to expect, if this (KNOWN, A) was `known` before."""
+    """Return what `_first_friction` does with the traction to expect, if this (KNOWN, A) was `known` before."""
     at, constants = _of_nodes(kernel, law, x, moving, reach, given)
     traction, turned, slid = vectors(known)
-    expected = law.expectation(turned, slid, at.velocity - slid, traction, LawConstants.of(*constants))
+    expected = law.expected_traction(turned, slid, at.velocity - slid, traction, LawConstants.of(*constants))
     return _components(expected, at.normal, at.velocity)
 
 

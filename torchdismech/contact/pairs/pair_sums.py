@@ -353,18 +353,19 @@ class PairSums:
     def _summary(self) -> int:
         return self._loop(self._loops.summary_of_nodes, self._given)
 
-    def begun(self, q: Tensor, velocity: Tensor) -> Tensor:
+    def first_friction(self, q: Tensor, velocity: Tensor) -> Tensor:
         """Return what a search knows of the pairs (B, P, KNOWN) where it begins; zeros in empty places."""
-        begun, found = self._loop(self._loops.begun, self._given), q.new_zeros(self._shape)
-        self._calls.call("pair_known", q, velocity, None, begun, found)
+        first, found = self._loop(self._loops.first_friction, self._given), q.new_zeros(self._shape)
+        self._calls.call("pair_known", q, velocity, None, first, found)
         return found
 
-    def expected(self, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
+    def expected_friction(self, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
         """Return what a search knows (B, P, KNOWN) of the pairs at its next iterate, if this was `known` before."""
         assert known.shape == self._shape
         calls, found = self._calls, q.new_zeros(self._shape)
         given = (calls.x, calls.moving, self._reach, calls.known, *self._law, *self._more)
-        calls.call("pair_known", q, velocity, known.contiguous(), self._loop(self._loops.expected, given), found)
+        expected = self._loop(self._loops.expected_friction, given)
+        calls.call("pair_known", q, velocity, known.contiguous(), expected, found)
         return found
 
     def bear(self, motion: Tensor, part: Tensor) -> None:

@@ -275,21 +275,21 @@ class SelfContact(nn.Module):
         """Whether it has friction that is smoothed."""
         return not self.constrained and self.law.friction is not None
 
-    def begun(self, table: PairTable, q: Tensor, velocity: Tensor) -> Tensor:
+    def first_friction(self, table: PairTable, q: Tensor, velocity: Tensor) -> Tensor:
         """Return what a search knows of a table's pairs (B, P, KNOWN) where it begins, at q and a velocity (B, n).
 
         That is, see `rubbing`: traction, normal, and velocity of the first closest point against the second; zeros in
         empty places. For friction that is smoothed.
         """
         if len(table) and (sums := self.sums(table, q, velocity)) is not None:
-            return sums.begun(q, velocity)
-        return self._known(table, self._loops[table.kernel].begun, q, velocity)
+            return sums.first_friction(q, velocity)
+        return self._known(table, self._loops[table.kernel].first_friction, q, velocity)
 
-    def expected(self, table: PairTable, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
-        """Return the same at the next iterate of a search with the traction to expect, if this was `known` before."""
+    def expected_friction(self, table: PairTable, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
+        """Return the same at the next iterate of a search, with the traction to expect; `known` is that before."""
         if len(table) and (sums := self.sums(table, q, velocity)) is not None:
-            return sums.expected(q, velocity, known)
-        return self._known(table, self._loops[table.kernel].expected, q, velocity, known[table.places].t())
+            return sums.expected_friction(q, velocity, known)
+        return self._known(table, self._loops[table.kernel].expected_friction, q, velocity, known[table.places].t())
 
     def bear(self, table: PairTable, motion: Tensor, part: Tensor) -> None:
         """Let `part` (B,) be no larger than what pairs of a table bear of a motion (B, n); see `pair_loops.APART`."""

@@ -91,7 +91,7 @@ class RecordedEvaluations:
         bare, rubbing, x = self._bare, self._bare.rubbing, self._here
         state = self._static.problem.state
         every = torch.ones(state.batch, dtype=torch.bool)
-        friction = rubbing.begun(state)
+        friction = rubbing.first_friction(state)
         tractions = [known[..., :3] for known in friction]
         residual, plain = self._called(bare.bare_residual, [x]), self._called(bare.bare_residual_and_matrix, [x])
         held = self._called(partial(_held_to, bare), [x, *tractions]) if tractions else None

@@ -49,12 +49,12 @@ class PairEvaluations:
         x: Tensor,
         pool: Any,
     ):
-        self._contacts, self._obstacles = bare.model.self_contacts, bare.rubbing.obstacles
+        self._contacts, self._obstacle_count = bare.model.self_contacts, bare.rubbing.obstacle_count
         self._bare_residual, self._bare = bare_residual, bare_residual_and_matrix
         self._total, self._part = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
         self._less_force = RecordedCall(partial(_less_force, bare), [x, self._total], pool)
         if bare.model.contact.rubs:
-            friction = bare.rubbing.begun(bare.start.state)
+            friction = bare.rubbing.first_friction(bare.start.state)
             self._motion = RecordedCall(partial(_motion, bare), [x], pool)
             self._bare_after_step = RecordedCall(partial(_bare_after_step, bare), [x, x, self._part, *friction], pool)
         self._rounds = PairRounds()
@@ -161,14 +161,14 @@ class PairEvaluations:
         motion, part = self._motion.replayed(step), self._part.fill_(1.0)
         for sums in self._sums.values():
             sums.bear(motion, part)
-        found = self._bare_after_step.replayed(x, step, part, *friction[: self._obstacles])
+        found = self._bare_after_step.replayed(x, step, part, *friction[: self._obstacle_count])
         there, residual, values, q, velocity, *expected = found
         # before another recording is replayed, which may work in the same memory
         there, *expected = (tensor.clone() for tensor in (there, *expected))
         known = {}
-        for table, before in zip(self._rubbing, friction[self._obstacles :], strict=True):
+        for table, before in zip(self._rubbing, friction[self._obstacle_count :], strict=True):
             none = torch.zeros_like(before)
-            known[table] = self._sums[table].expected(q, velocity, before) if table in self._sums else none
+            known[table] = self._sums[table].expected_friction(q, velocity, before) if table in self._sums else none
         residual, values = self._with_pairs(equations, residual, values, q, velocity, known)
         sliding = equations.sliding
         if sliding is not None:

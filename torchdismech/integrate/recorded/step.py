@@ -361,7 +361,7 @@ class RecordedStep:
         """Recordings of what searches call after steps that are not taken whole."""
         recordings: dict[Callable, Callable] = {tried: _RecordedTrials(self.equations, self.options, self.at)}
         if self.equations.model.contact.rubs:
-            known = self.equations.rubbing.begun(self._problem.state)
+            known = self.equations.rubbing.first_friction(self._problem.state)
             given = [self.at.x, torch.zeros_like(self.at.x), *known]
             recordings[after_step] = RecordedCall(partial(after_step, self.equations), given)
             judged = judged_step_arguments(self.at.x, self.options.weight, self._running)

@@ -66,7 +66,7 @@ def primal_dual_newton(
         ).with_rows(rows, part)
     at = begun(equations, x, options, running) if first is None else begun_at(equations, first, options, running)
     q, velocity, *friction = equations.compiled(first_friction)(equations, at.x)
-    friction += equations.rubbing.begun_on_pairs(q, velocity)
+    friction += equations.rubbing.first_on_pairs(q, velocity)
     return _PrimalDual(equations, at, options, friction, LARGEST_GROWTH * at.norm).root()
 
 
@@ -220,7 +220,9 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
     motion = equations.model.unknowns.expand(step, torch.zeros_like(equations.base))[:, :nodes].unflatten(1, (-1, 3))
     part = rubbing.bearable(motion)
     there = equations.advanced(x, step if part is None else part * step)
-    q, velocity, *expected = equations.compiled(expected_friction)(equations, there, *friction[: rubbing.obstacles])
+    q, velocity, *expected = equations.compiled(expected_friction)(
+        equations, there, *friction[: rubbing.obstacle_count]
+    )
     expected += rubbing.expected_on_pairs(q, velocity, friction)
     with rubbing.held_to(expected):
         residual, values = equations.residual_and_matrix(there)
@@ -230,7 +232,7 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
 def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
     """Return q and velocity (B, n) where forces are evaluated for x, and obstacles' friction as a search begins."""
     state = _evaluated(equations, x)
-    return [state.q, state.velocity, *equations.rubbing.begun_on_obstacles(state)]
+    return [state.q, state.velocity, *equations.rubbing.first_on_obstacles(state)]
 
 
 def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:
