@@ -64,23 +64,23 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
 
 @pytest.mark.parametrize("by", ["code", "torch"])
 @pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
-def test_matrix_held_to_tractions(kind, by, monkeypatch):
+def test_matrix_with_tractions(kind, by, monkeypatch):
     """Give each pair of each robot the traction of its own place, in compiled code as in torch."""
     if by == "torch":
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed(kind, True)
     generator = torch.Generator().manual_seed(4)
     tables = model.self_contacts.pushing(pairs.listed)
-    held = {t: 0.3 * torch.randn(*t.shape, KNOWN, generator=generator, dtype=q.dtype) for t in tables}
+    known_by_table = {t: 0.3 * torch.randn(*t.shape, KNOWN, generator=generator, dtype=q.dtype) for t in tables}
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
     plain = pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1]
-    with pairs.held_to(held):
+    with pairs.with_tractions(known_by_table):
         force, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     again = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
     assert torch.equal(again[1], plain) and not torch.allclose(values, plain)
     # forces do not depend on tractions: two loops find them, which a compiler contracts differently
     assert (again[0] - force).abs().max() <= 1e-13 * force.abs().max()
-    expected = summed_one_by_one(model, q, velocity, pairs, {t: known[..., :3] for t, known in held.items()})
+    expected = summed_one_by_one(model, q, velocity, pairs, {t: known[..., :3] for t, known in known_by_table.items()})
     found = pairs.coupling.pattern.to_dense(values)
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
     for table in tables:
@@ -95,9 +95,9 @@ def test_matrix_held_to_tractions(kind, by, monkeypatch):
         assert torch.allclose(first[table.places], known, rtol=1e-10, atol=1e-12)
         first[table.places] = 0.0
         assert float(first.abs().sum()) == 0
-        traction, turned, before = pair_loops.vectors(held[table][table.places].t())
+        traction, turned, before = pair_loops.vectors(known_by_table[table][table.places].t())
         awaited = law.expected_traction(turned, before, slid - before, traction, constants).components()
-        found = contact.expected_friction(table, q, velocity, held[table])[table.places]
+        found = contact.expected_friction(table, q, velocity, known_by_table[table])[table.places]
         assert torch.allclose(found[:, :3], torch.stack(awaited, dim=1), rtol=1e-9, atol=1e-12)
         assert torch.allclose(found[:, 3:], known[:, 3:], rtol=1e-10, atol=1e-12)
 

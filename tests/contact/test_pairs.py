@@ -159,7 +159,7 @@ def test_blocks(kernel, response, rough, speed):
 
 @pytest.mark.parametrize("response", RESPONSES)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_blocks_held_to_a_traction(kernel, response):
+def test_blocks_with_a_traction(kernel, response):
     """Differentiate friction that is linearised with a traction: against autograd of that; its own gives Newton's."""
     case = Case(kernel, response)
     found, law = case.touching(), case.law

@@ -77,7 +77,9 @@ class ContactLaw(nn.Module):
         self._forces_and_derivatives = Fused(
             partial(_forces_and_derivatives, self), "forces of contact", is_own(response)
         )
-        self._held_to = Fused(partial(_held_to, self), "forces of contact", is_own(response))
+        self._primal_dual_derivatives = Fused(
+            partial(_primal_dual_derivatives, self), "forces of contact", is_own(response)
+        )
         self._tractions = Fused(partial(_tractions, self), "friction of contact", is_own(response))
         self._expected_tractions = Fused(partial(_expected_tractions, self), "friction of contact", is_own(response))
 
@@ -114,7 +116,7 @@ class ContactLaw(nn.Module):
             rows = self._forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *given)
         else:
             expected = traction.permute(2, 1, 0)
-            rows = self._held_to(gap.shape[1], gap.t(), *moving, turning, expected, *given)
+            rows = self._primal_dual_derivatives(gap.shape[1], gap.t(), *moving, turning, expected, *given)
         force = rows[:3].permute(2, 1, 0)
         by_x, *by_velocity = (part.unflatten(0, (3, 3)).permute(3, 2, 0, 1) for part in rows[3:].split(9))
         return force, by_x, by_velocity[0] if by_velocity else None
@@ -236,7 +238,7 @@ def _forces_and_derivatives(
     return _by_components(law.partials(gap, normals, velocities, LawConstants.of(*given)), normals, curvature)
 
 
-def _held_to(
+def _primal_dual_derivatives(
     law: ContactLaw,
     gap: Tensor,
     normal: Tensor,
@@ -245,7 +247,7 @@ def _held_to(
     traction: Tensor,
     *given: Tensor,
 ) -> list:
-    """Return the same with derivatives for a traction that is expected."""
+    """Return the same with the derivatives of primal-dual steps, for a traction that is expected."""
     normals, velocities, expected = (Vec3(*x.unbind(0)) for x in (normal, velocity, traction))
     found = law.partials(gap, normals, velocities, LawConstants.of(*given), expected)
     return _by_components(found, normals, curvature)

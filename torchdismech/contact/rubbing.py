@@ -86,13 +86,18 @@ class Rubbing:
 
     @property
     def tractions(self) -> list[Tensor]:
-        """The tractions (B, P, 3) that the derivatives of obstacles' forces are for; none unless they are held."""
-        held = [obstacle.traction for obstacle in self._obstacles]
-        return [traction for traction in held if traction is not None]
+        """The tractions (B, P, 3) that the derivatives of obstacles' forces are for; none outside `with_tractions`."""
+        present = [obstacle.traction for obstacle in self._obstacles]
+        return [traction for traction in present if traction is not None]
 
     @contextmanager
-    def held_to(self, known: Sequence[Tensor]) -> Iterator[None]:
-        """Let the derivatives of forces be for these tractions meanwhile; see `ContactLaw.partials`."""
+    def with_tractions(self, known: Sequence[Tensor]) -> Iterator[None]:
+        """Meanwhile, let forces have the derivatives of primal-dual steps for tractions; see `ContactLaw.partials`.
+
+        Parameters
+        ----------
+        known : (B, P, 9) of all that rubs, as the methods before return it.
+        """
         count = self.obstacle_count
         tractions = [of_all[..., :3] for of_all in known[:count]]
         places: dict = {(o, "traction"): part for o, part in zip(self._obstacles, tractions, strict=True)}
@@ -100,7 +105,7 @@ class Rubbing:
             if self._pairs is None:
                 yield
                 return
-            with self._pairs.held_to(dict(zip(self._tables, known[count:], strict=True))):
+            with self._pairs.with_tractions(dict(zip(self._tables, known[count:], strict=True))):
                 yield
 
     def _on_obstacles(self, state: State) -> list[Slide]:

@@ -220,8 +220,13 @@ class StepPairs:
         return StepPairs(self.listed.rows(index), self._cache)
 
     @contextmanager
-    def held_to(self, known: dict[PairTable, Tensor]) -> Iterator[None]:
-        """Meanwhile, take derivatives for the tractions in what a search knows (B, P, KNOWN) of the pairs of tables."""
+    def with_tractions(self, known: dict[PairTable, Tensor]) -> Iterator[None]:
+        """Meanwhile, let `added` find the derivatives of primal-dual steps; see `Rubbing.with_tractions`.
+
+        Parameters
+        ----------
+        known : by table, what a search knows (B, P, KNOWN) of the friction of its pairs.
+        """
         before, self._known = self._known, known
         try:
             yield

@@ -52,12 +52,12 @@ class PairLoops:
         self.force = Fused(partial(_force, law), "forces of pairs", own)
         self.summary = Fused(partial(_summary, kernel, law), "reports of pairs", own)
         self.derivatives = Fused(partial(_derivatives, law), "forces of pairs", own)
-        self.held_derivatives = Fused(partial(_held_derivatives, law), "forces of pairs", own)
+        self.primal_dual_derivatives = Fused(partial(_primal_dual_derivatives, law), "forces of pairs", own)
         # the same from where the nodes are, for compiled code that calls them for some pairs at a time
         self.on_nodes = Fused(partial(_force_on_nodes, kernel, law), "forces of pairs", own)
         self.summary_of_nodes = Fused(partial(_summary_of_nodes, kernel, law), "reports of pairs", own)
         self.blocks = Fused(partial(_blocks_of_nodes, kernel, law), "forces of pairs", own)
-        self.held_blocks = Fused(partial(_held_blocks_of_nodes, kernel, law), "forces of pairs", own)
+        self.primal_dual_blocks = Fused(partial(_primal_dual_blocks_of_nodes, kernel, law), "forces of pairs", own)
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def _blocks_of_nodes(
     return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, constants), *at.weights]
 
 
-def _held_derivatives(
+def _primal_dual_derivatives(
     law: ContactLaw,
     geometry: Tensor,
     moving: Tensor,
@@ -258,7 +258,7 @@ def _held_derivatives(
     return _derivatives_at(law, at, moving, position_gain, velocity_gain, given, expected)
 
 
-def _held_blocks_of_nodes(
+def _primal_dual_blocks_of_nodes(
     kernel: Kernel,
     law: ContactLaw,
     x: Tensor,

@@ -389,7 +389,9 @@ class PairSums:
         moving = (self._calls.x, self._calls.moving, *self._gains, self._reach)
         if known is None:
             return self._calls.loop(self._loops.blocks, (*moving, *self._law, *self._more))
-        return self._calls.loop(self._loops.held_blocks, (*moving, self._calls.known[:3], *self._law, *self._more))
+        return self._calls.loop(
+            self._loops.primal_dual_blocks, (*moving, self._calls.known[:3], *self._law, *self._more)
+        )
 
     def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:
         """Return where compiled code finds a loop that is compiled, as the others are."""

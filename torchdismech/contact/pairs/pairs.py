@@ -212,7 +212,7 @@ class Touching:
             found = self.loops.derivatives.of_columns(*given, *self.constants.given())
         else:
             expected = tractions.index_select(0, self.chosen).t()
-            found = self.loops.held_derivatives.of_columns(*given, expected, *self.constants.given())
+            found = self.loops.primal_dual_derivatives.of_columns(*given, expected, *self.constants.given())
         n = (len(like) - FIXED) // 3
         force, matrix, left, right = found.split([3 * n, 9, 6 * n, 6 * n])
         left, right = left.view(2, n, 3, -1), right.view(2, n, 3, -1)

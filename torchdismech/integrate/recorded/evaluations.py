@@ -94,14 +94,14 @@ class RecordedEvaluations:
         friction = rubbing.first_friction(state)
         tractions = [known[..., :3] for known in friction]
         residual, plain = self._called(bare.bare_residual, [x]), self._called(bare.bare_residual_and_matrix, [x])
-        held = self._called(partial(_held_to, bare), [x, *tractions]) if tractions else None
+        with_tractions = self._called(partial(_evaluated_with_tractions, bare), [x, *tractions]) if tractions else None
         if len(bare.model.self_contacts):
             self._with_pairs = PairEvaluations(bare, residual, plain, x, self._static.pool)
         return {
             StepEquations.setup: self._begun,
             StepEquations.advanced: self._called(bare.advanced, [x, torch.zeros_like(x)]),
             StepEquations.bare_residual: residual,
-            StepEquations.bare_residual_and_matrix: _ByTractions(plain, held),
+            StepEquations.bare_residual_and_matrix: _ByTractions(plain, with_tractions),
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
             first_friction: self._called(partial(first_friction, bare), [x]),
             obstacles_met: self._called(partial(obstacles_met, bare), [state.q]),
@@ -123,20 +123,20 @@ class _ByTractions:
 
     Parameters
     ----------
-    plain, held : without tractions and with them; the latter is None where no obstacle rubs.
+    plain, with_tractions : without tractions and with them; the latter is None where no obstacle rubs.
     """
 
-    def __init__(self, plain: RecordedCall, held: RecordedCall | None):
-        self._plain, self._held = plain, held
+    def __init__(self, plain: RecordedCall, with_tractions: RecordedCall | None):
+        self._plain, self._with_tractions = plain, with_tractions
 
     def __call__(self, equations: StepEquations, x: Tensor) -> Any:
         """Return what `StepEquations.bare_residual_and_matrix` does."""
         tractions = equations.rubbing.tractions
-        if self._held is None or not tractions:
+        if self._with_tractions is None or not tractions:
             return self._plain(equations, x)
-        return self._held(equations, x, *tractions)
+        return self._with_tractions(equations, x, *tractions)
 
 
-def _held_to(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:
-    with equations.rubbing.held_to(tractions):
+def _evaluated_with_tractions(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:
+    with equations.rubbing.with_tractions(tractions):
         return equations.bare_residual_and_matrix(x)

@@ -215,5 +215,5 @@ def _bare_after_step(bare: StepEquations, x: Tensor, step: Tensor, part: Tensor,
     """
     there = bare.advanced(x, part * step)
     _, _, *expected = expected_friction(bare, there, *friction)
-    with bare.rubbing.held_to(expected):
+    with bare.rubbing.with_tractions(expected):
         return [there, *bare.bare_residual_and_matrix(there), *expected]

@@ -103,9 +103,9 @@ class _Easing:
     def _staged(self, factor: Tensor, first: Tensor, rows: Tensor, search: Callable[..., Root]) -> Tensor:
         """Take a stage in some rows (B,) with factors (B, 1) and return the rows (B,) that were solved."""
         factor = torch.where(rows[:, None], factor, 1.0)
-        held_to = torch.where(factor.squeeze(1) == 1, 1.0, COARSER) * self.options.tolerance
+        tolerance = torch.where(factor.squeeze(1) == 1, 1.0, COARSER) * self.options.tolerance
         with self.equations.with_slips(factor):
-            stage = search(self.equations, first, self.options.with_tolerance(held_to), rows)
+            stage = search(self.equations, first, self.options.with_tolerance(tolerance), rows)
         self.root = self.root.followed_by(stage, rows)
         found = rows & (stage.status == Status.CONVERGED)
         self.x = torch.where(found[:, None], stage.x, self.x)

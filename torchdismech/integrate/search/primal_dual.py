@@ -224,7 +224,7 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
         equations, there, *friction[: rubbing.obstacle_count]
     )
     expected += rubbing.expected_on_pairs(q, velocity, friction)
-    with rubbing.held_to(expected):
+    with rubbing.with_tractions(expected):
         residual, values = equations.residual_and_matrix(there)
     return [there, residual, values, *expected]
 
