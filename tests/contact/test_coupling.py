@@ -294,7 +294,7 @@ def without_code(monkeypatch) -> None:
 
 @pytest.mark.parametrize("by", ["code", "torch"])
 @pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
-def test_bearable_motions(kind, by, monkeypatch):
+def test_steps_are_limited(kind, by, monkeypatch):
     """Take the part of a motion in which no pair of a robot moves by more than a quarter of its reach."""
     if by == "torch":
         without_code(monkeypatch)
@@ -311,5 +311,5 @@ def test_bearable_motions(kind, by, monkeypatch):
             farthest = torch.cdist(moved[first], moved[second]).max()
             expected[robot] = torch.minimum(expected[robot], 0.25 * reach / farthest)
     # sums of squares in another order
-    assert torch.allclose(rubbing.bearable(motion)[:, 0], expected, rtol=1e-12) and float(expected.max()) < 1
-    assert torch.equal(rubbing.bearable(1e-9 * motion), torch.ones_like(expected)[:, None])
+    assert torch.allclose(rubbing.step_fraction(motion)[:, 0], expected, rtol=1e-12) and float(expected.max()) < 1
+    assert torch.equal(rubbing.step_fraction(1e-9 * motion), torch.ones_like(expected)[:, None])

@@ -66,18 +66,18 @@ class Rubbing:
         known = zip(self._tables, before[self.obstacle_count :], strict=True)
         return [self._contacts[table.contact].expected_friction(table, q, velocity, of_one) for table, of_one in known]
 
-    def bearable(self, motion: Tensor) -> Tensor | None:
-        """Return the part (B, 1) of motions (B, N, 3) of the nodes in which no pair moves far; None without pairs.
+    def step_fraction(self, motion: Tensor) -> Tensor | None:
+        """Return the fraction (B, 1) of motions (B, N, 3) of the nodes in which no pair moves far; None without pairs.
 
         A search that goes farther at once has parts on the wrong side of each other, where they push the wrong way,
         whether they rub or not.
         """
         if not self._pushing:
             return None
-        part, moved = torch.ones(len(motion), dtype=motion.dtype, device=motion.device), motion.flatten(1)
+        fraction, moved = torch.ones(len(motion), dtype=motion.dtype, device=motion.device), motion.flatten(1)
         for table in self._pushing:
-            self._contacts[table.contact].bear(table, moved, part)
-        return part.unsqueeze(1)
+            self._contacts[table.contact].limit_step(table, moved, fraction)
+        return fraction.unsqueeze(1)
 
     @property
     def obstacle_count(self) -> int:

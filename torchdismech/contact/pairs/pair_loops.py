@@ -25,7 +25,7 @@ FIXED = 17  # rows of a `Geometry` before the weights of the nodes
 KNOWN = 9  # numbers that searches know of a pair that rubs: traction, normal and velocity; see `contact.rubbing`
 # Of the sum of two radii: how far the ends of a pair may move against each other in a step of a search. With a half a
 # third more steps of a rope that coils fail, with an eighth searches take longer.
-APART = 0.25
+LARGEST_STEP = 0.25
 SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
 Kernel = Callable[..., Closest]  # of the nodes, then what else a pair has: see `PairTable.more`
 # which of a pair's nodes are those of the first primitive
@@ -44,7 +44,7 @@ class PairLoops:
     def __init__(self, kernel: Kernel, law: ContactLaw):
         own = is_own(law.response)
         self.slack = Fused(partial(_slack, kernel), "gaps of pairs")
-        self.bearable = Fused(partial(_bearable, kernel), "motions of pairs")
+        self.step_fraction = Fused(partial(_step_fraction, kernel), "motions of pairs")
         self.first_friction = Fused(partial(_first_friction, kernel, law), "friction of pairs", own)
         self.expected_friction = Fused(partial(_expected_friction, kernel, law), "friction of pairs", own)
         self.geometry = Fused(partial(_geometry, kernel, False), "closest points")
@@ -54,10 +54,12 @@ class PairLoops:
         self.derivatives = Fused(partial(_derivatives, law), "forces of pairs", own)
         self.primal_dual_derivatives = Fused(partial(_primal_dual_derivatives, law), "forces of pairs", own)
         # the same from where the nodes are, for compiled code that calls them for some pairs at a time
-        self.on_nodes = Fused(partial(_force_on_nodes, kernel, law), "forces of pairs", own)
+        self.force_of_nodes = Fused(partial(_force_of_nodes, kernel, law), "forces of pairs", own)
         self.summary_of_nodes = Fused(partial(_summary_of_nodes, kernel, law), "reports of pairs", own)
-        self.blocks = Fused(partial(_blocks_of_nodes, kernel, law), "forces of pairs", own)
-        self.primal_dual_blocks = Fused(partial(_primal_dual_blocks_of_nodes, kernel, law), "forces of pairs", own)
+        self.blocks_of_nodes = Fused(partial(_blocks_of_nodes, kernel, law), "forces of pairs", own)
+        self.primal_dual_blocks_of_nodes = Fused(
+            partial(_primal_dual_blocks_of_nodes, kernel, law), "forces of pairs", own
+        )
 
 
 @dataclass(frozen=True)
@@ -122,17 +124,17 @@ def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *more: T
     return [gap - tolerance]
 
 
-def _bearable(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
-    """Return the part, up to 1, of motions (3 n, C) of the nodes after which no pair has moved too far.
+def _step_fraction(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
+    """Return the fraction, up to 1, of motions (3 n, C) of the nodes after which no pair has moved too far.
 
-    That is where its two sides, two edges or a point and a triangle, have moved by `APART` of its reach against each
-    other.
+    That is where its two sides, two edges or a point and a triangle, have moved by `LARGEST_STEP` of its reach against
+    each other.
     """
     moved = vectors(motion)[:4]  # nodes beyond the four bend smooth lines alone
     split = sum(node < 4 for node in FIRST[kernel])
     ways = [a - b for a in moved[:split] for b in moved[split:]]
     farthest = torch.sqrt(reduce(torch.maximum, [way.dot(way) for way in ways]))
-    free = APART * reach
+    free = LARGEST_STEP * reach
     return [torch.where(farthest > free, free / torch.where(farthest > 0, farthest, 1.0), torch.ones_like(free))]
 
 
@@ -196,7 +198,7 @@ def _force_at(law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
     return _on_nodes(at.weights, force.times(at.share))
 
 
-def _force_on_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+def _force_of_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
     """Return `_force` from coordinates and velocities (3 n, A); given is what `_of_nodes` is."""
     return _force_at(law, *_of_nodes(kernel, law, x, moving, reach, given))
 

@@ -304,7 +304,7 @@ class PairSums:
     def _is_compiled(self) -> bool:
         calls = self._calls
         slack = calls.loop(self._loops.slack, self._slack_of)
-        return None not in (slack, calls.loop(self._loops.on_nodes, self._given), self._blocks(None))
+        return None not in (slack, calls.loop(self._loops.force_of_nodes, self._given), self._blocks(None))
 
     def touching(self, q: Tensor) -> Tensor:
         """Return the numbers (A,) of the pairs that touch at q (B, n), in the table's list."""
@@ -313,7 +313,7 @@ class PairSums:
 
     def add_force(self, q: Tensor, velocity: Tensor, total: Tensor) -> None:
         """Add the forces at q and a velocity (B, n) to `total` (B, n) [N]."""
-        force = self._loop(self._loops.on_nodes, self._given)
+        force = self._loop(self._loops.force_of_nodes, self._given)
         self._calls.call("pair_forces", q, velocity, None, self._slack, force, total)
 
     def add(
@@ -368,10 +368,10 @@ class PairSums:
         calls.call("pair_known", q, velocity, known.contiguous(), expected, found)
         return found
 
-    def bear(self, motion: Tensor, part: Tensor) -> None:
-        """Let `part` (B,) be no larger than what pairs bear of a motion (B, n); see `pair_loops.APART`."""
-        bound = self._loop(self._loops.bearable, (self._calls.x, self._reach))
-        self._calls.call("pair_least", motion, motion, None, bound, part)
+    def limit_step(self, motion: Tensor, fraction: Tensor) -> None:
+        """Lower `fraction` (B,) to that of a motion (B, n) in which no pair moves by more than `LARGEST_STEP`."""
+        bound = self._loop(self._loops.step_fraction, (self._calls.x, self._reach))
+        self._calls.call("pair_least", motion, motion, None, bound, fraction)
 
     @cached_property
     def _slack(self) -> int:
@@ -388,9 +388,9 @@ class PairSums:
     def _blocks(self, known: Tensor | None) -> _BoundLoop | None:
         moving = (self._calls.x, self._calls.moving, *self._gains, self._reach)
         if known is None:
-            return self._calls.loop(self._loops.blocks, (*moving, *self._law, *self._more))
+            return self._calls.loop(self._loops.blocks_of_nodes, (*moving, *self._law, *self._more))
         return self._calls.loop(
-            self._loops.primal_dual_blocks, (*moving, self._calls.known[:3], *self._law, *self._more)
+            self._loops.primal_dual_blocks_of_nodes, (*moving, self._calls.known[:3], *self._law, *self._more)
         )
 
     def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:

@@ -291,13 +291,16 @@ class SelfContact(nn.Module):
             return sums.expected_friction(q, velocity, known)
         return self._known(table, self._loops[table.kernel].expected_friction, q, velocity, known[table.places].t())
 
-    def bear(self, table: PairTable, motion: Tensor, part: Tensor) -> None:
-        """Let `part` (B,) be no larger than what pairs of a table bear of a motion (B, n); see `pair_loops.APART`."""
+    def limit_step(self, table: PairTable, motion: Tensor, fraction: Tensor) -> None:
+        """Lower `fraction` (B,) to that of a motion (B, n) in which no pair of a table moves by `LARGEST_STEP` or more.
+
+        In place; the two sides of a pair are meant, against each other. See `pair_loops`.
+        """
         if (sums := self.sums(table, motion, motion)) is not None:
-            sums.bear(motion, part)
+            sums.limit_step(motion, fraction)
         else:
-            found = self._loops[table.kernel].bearable.of_columns(table.gathered(motion), table.reaches)[0]
-            part.scatter_reduce_(0, table.robot, found, "amin")
+            found = self._loops[table.kernel].step_fraction.of_columns(table.gathered(motion), table.reaches)[0]
+            fraction.scatter_reduce_(0, table.robot, found, "amin")
 
     def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
         """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""

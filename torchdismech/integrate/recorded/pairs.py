@@ -51,12 +51,14 @@ class PairEvaluations:
     ):
         self._contacts, self._obstacle_count = bare.model.self_contacts, bare.rubbing.obstacle_count
         self._bare_residual, self._bare = bare_residual, bare_residual_and_matrix
-        self._total, self._part = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
+        self._total, self._fraction = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
         self._less_force = RecordedCall(partial(_less_force, bare), [x, self._total], pool)
         if bare.model.contact.rubs:
             friction = bare.rubbing.first_friction(bare.start.state)
             self._motion = RecordedCall(partial(_motion, bare), [x], pool)
-            self._bare_after_step = RecordedCall(partial(_bare_after_step, bare), [x, x, self._part, *friction], pool)
+            self._bare_after_step = RecordedCall(
+                partial(_bare_after_step, bare), [x, x, self._fraction, *friction], pool
+            )
         self._rounds = PairRounds()
         self._kept: dict[tuple, PairSums] = {}
         self._knows_places = False  # where the blocks of the pairs of this step go
@@ -158,10 +160,10 @@ class PairEvaluations:
 
     def after_step(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
         """Return what `primal_dual.after_step` does."""
-        motion, part = self._motion.replayed(step), self._part.fill_(1.0)
+        motion, fraction = self._motion.replayed(step), self._fraction.fill_(1.0)
         for sums in self._sums.values():
-            sums.bear(motion, part)
-        found = self._bare_after_step.replayed(x, step, part, *friction[: self._obstacle_count])
+            sums.limit_step(motion, fraction)
+        found = self._bare_after_step.replayed(x, step, fraction, *friction[: self._obstacle_count])
         there, residual, values, q, velocity, *expected = found
         # before another recording is replayed, which may work in the same memory
         there, *expected = (tensor.clone() for tensor in (there, *expected))
@@ -208,12 +210,12 @@ def _motion(bare: StepEquations, step: Tensor) -> Tensor:
     return bare.model.unknowns.expand(step, torch.zeros_like(bare.base))[:, :nodes].contiguous()
 
 
-def _bare_after_step(bare: StepEquations, x: Tensor, step: Tensor, part: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return what `primal_dual.after_step` does without pairs, for a part (B, 1) of a step.
+def _bare_after_step(bare: StepEquations, x: Tensor, step: Tensor, fraction: Tensor, *friction: Tensor) -> list[Tensor]:
+    """Return what `primal_dual.after_step` does without pairs, for a fraction (B, 1) of a step.
 
     After the values of the matrix come q and velocity, at which the pairs are evaluated.
     """
-    there = bare.advanced(x, part * step)
+    there = bare.advanced(x, fraction * step)
     _, _, *expected = expected_friction(bare, there, *friction)
     with bare.rubbing.with_tractions(expected):
         return [there, *bare.bare_residual_and_matrix(there), *expected]

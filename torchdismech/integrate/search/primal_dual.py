@@ -13,7 +13,7 @@ so that the matrix is that of Newton's method with T in the place of r v in one 
 than its slide would have is about to stick, and is stiff. At the root both are the same, and so is the order of
 convergence. T is kept below mu. Chan, Golub and Mulet, SIAM J. Sci. Comput. 20, 1999, for total variation, whose
 smoothed absolute value has the same kink. Steps are whole, but where parts of a robot would move far against each
-other (`Rubbing.bearable`); a search that fails is for other ways.
+other (`Rubbing.step_fraction`); a search that fails is for other ways.
 """
 
 from __future__ import annotations
@@ -218,8 +218,8 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
     """
     rubbing, nodes = equations.rubbing, 3 * equations.model.body.n_nodes
     motion = equations.model.unknowns.expand(step, torch.zeros_like(equations.base))[:, :nodes].unflatten(1, (-1, 3))
-    part = rubbing.bearable(motion)
-    there = equations.advanced(x, step if part is None else part * step)
+    fraction = rubbing.step_fraction(motion)
+    there = equations.advanced(x, step if fraction is None else fraction * step)
     q, velocity, *expected = equations.compiled(expected_friction)(
         equations, there, *friction[: rubbing.obstacle_count]
     )
