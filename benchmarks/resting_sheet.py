@@ -1,8 +1,8 @@
 """CPU time of a step of a sheet that lies on a rough floor or slides on it, contact being a constraint.
 
 ``python -m benchmarks.resting_sheet`` prints medians of steps at rest, down a slope, and dragged by an edge so that a
-part of it slides, for sheets of more and more nodes: with contacts that stay or slide as equations, and by Delassus'
-operator (`torchdismech/integrate/search/held.py`).
+part of it slides, for sheets of more and more nodes: by the active set (`torchdismech/integrate/search/active_set.py`),
+and by Delassus' operator.
 """
 
 import time
@@ -12,7 +12,7 @@ import torch
 
 from torchdismech import Control, ImplicitEuler, Material, Model, RobotBuilder, forces, meshes
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
-from torchdismech.integrate.search import held
+from torchdismech.integrate.search import active_set
 
 SIZES = ((0.06, 0.02), (0.12, 0.02), (0.2, 0.018), (0.4, 0.018))  # m: side and spacing
 LANDING, STEPS = 4, 10
@@ -59,11 +59,11 @@ def main() -> None:
         cells = []
         for pull, dragged in ((0.0, False), (8.0, False), (0.0, True)):
             model = sheet(side, spacing, pull, dragged)
-            few = held.FEWEST_CONTACTS
+            few = active_set.FEWEST_CONTACTS
             short = step_time(model)
-            held.FEWEST_CONTACTS = model.body.n_nodes + 1
+            active_set.FEWEST_CONTACTS = model.body.n_nodes + 1
             whole = f"{step_time(model):.3f}" if model.body.n_nodes <= DENSE else ""
-            held.FEWEST_CONTACTS = few
+            active_set.FEWEST_CONTACTS = few
             cells += [f"{short:.3f}", whole]
         print(f"| {model.body.n_nodes} | {' | '.join(cells)} |", flush=True)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.search.held import stiffened
+from torchdismech.integrate.search.active_set import stiffened
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.progress import matrix_values
 

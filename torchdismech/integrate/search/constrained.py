@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdismech.contact.constraints import REDUNDANT, ConstraintSet, places_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.held import EXACT, held_contacts, misdirected, on_cone
+from torchdismech.integrate.search.active_set import EXACT, active_set_step, misdirected, on_cone
 from torchdismech.solve.complementarity import LCP_METHODS, solve_contact, solve_lcp
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, RootSearch
@@ -94,21 +94,21 @@ class ConstrainedSearch(RootSearch):
         q = self.equations.full(at.x)
         delassus = _Delassus(self.equations, constraints, q, factor, active)
         free = factor.solve(-(at.residual + delassus.forces_of(before)))  # the residual has the present loads in it
-        held = held_contacts(
+        by_active_set = active_set_step(
             self.equations, at, delassus.contacts, delassus.arms, free, active & factor.ok, self.descends
         )
-        delassus.rows = active & ~held.rows
+        delassus.rows = active & ~by_active_set.rows
         loads, solved = delassus.loads(q, free, before)
-        loads = torch.where(held.rows[constraints.robot].unsqueeze(1), held.load, loads)
+        loads = torch.where(by_active_set.rows[constraints.robot].unsqueeze(1), by_active_set.load, loads)
         outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
         going = active & (outcome == RUNNING)
         constraints.load = torch.where(going[constraints.robot].unsqueeze(1), loads, before)
-        step = torch.where(held.rows[:, None], held.step, free + delassus.carried(loads))
+        step = torch.where(by_active_set.rows[:, None], by_active_set.step, free + delassus.carried(loads))
         step = torch.where(going[:, None], step, 0.0)
         residual = at.residual - delassus.forces_of(constraints.load - before)
         there, found = self._searched(at, step, residual, factor, going)
         outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
-        return there, delassus.violation(self.equations.full(there.x), held.rows), outcome
+        return there, delassus.violation(self.equations.full(there.x), by_active_set.rows), outcome
 
     def _factored(self, at: Iterate, active: Tensor) -> Factor:
         """Return the factor of the iterate's matrix; where that is indefinite, without the loads' geometric stiffness.
@@ -309,17 +309,17 @@ class _Delassus:
         self.compliance[self.chosen, :axes] = compliance[self.robot, self.place]
         return matrix
 
-    def violation(self, q: Tensor, held: Tensor) -> Tensor:
+    def violation(self, q: Tensor, by_active_set: Tensor) -> Tensor:
         """Return by how much (B,) [m] the worst contact of each robot breaks a law at q (B, n).
 
         Overlap; distance under load; of friction, how far the surfaces slid against what a load on the cone does. A
-        load counts as the length that it moves its own contact by. Where contacts were held (B,) that is not known, and
-        any load counts as large: those that bear one may neither be apart nor slide. Contacts of clamped nodes do not
-        count: no load keeps these out.
+        load counts as the length that it moves its own contact by. Where loads were found `by_active_set` (B,) that is
+        not known, and any load counts as large: contacts that bear one may neither be apart nor slide. Contacts of
+        clamped nodes do not count: no load keeps these out.
         """
         constraints = self.constraints
         gap = constraints.at(q, constraints.time).gap
-        stays = held[constraints.robot] & (constraints.load[:, 0] > 0)
+        stays = by_active_set[constraints.robot] & (constraints.load[:, 0] > 0)
         bearing = torch.where(stays.unsqueeze(1), torch.inf, self.compliance) * constraints.load
         worst = torch.maximum(torch.minimum(bearing[:, 0], gap).abs(), -gap).where(
             bearing[:, 0] != 0, (-gap).clamp_min(0)
@@ -336,7 +336,7 @@ class _Delassus:
 
         Parameters
         ----------
-        stays : (S,) contacts that were held and bear a load.
+        stays : (S,) contacts of active sets that were found, which bear a load.
         """
         load, mu = self.constraints.load, self.constraints.friction
         tiny = torch.finfo(load.dtype).tiny

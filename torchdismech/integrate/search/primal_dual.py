@@ -71,7 +71,7 @@ def primal_dual_newton(
 
 
 class _PrimalDual(DividingSearch):
-    """Steps of the matrix that is held to the tractions of all that rubs.
+    """Steps of the matrix for the tractions of all that rubs.
 
     Parameters
     ----------

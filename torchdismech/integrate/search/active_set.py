@@ -1,7 +1,8 @@
-"""Contacts as equations: the loads of an iterate if it is known which contacts bear one, and which of these slide.
+"""An active-set method for contact constraints: the step of an iterate if it is known which contacts bear loads.
 
-Then each of them is an equation, gap and slide zero, and no complementarity problem is left. The loads p and the step d
-that obey A d = -r + J^T p and c + J d = 0 come from the method of multipliers (Hestenes; Powell):
+Each contact of the active set is an equation, gap and (unless it slides) slide zero, and no complementarity problem is
+left. The loads p and the step d that obey A d = -r + J^T p and c + J d = 0 come from the method of multipliers
+(augmented Lagrangian; Hestenes, Powell):
 
     (A + s J^T J) d = -r + J^T (p - s c),    p <- p - s (c + J d),
 
@@ -11,11 +12,11 @@ which costs a solve for each of them and is full, is not needed.
 
 Which contacts slide, and where to, is found by Newton's method for friction (Alart and Curnier, 1991): with t the load
 along the surface, u the slide and k a stiffness, a contact sticks where |t - k u| <= mu p_n, and else its friction is
-mu p_n e with e the direction of t - k u. So of a contact that slides the gap alone is held, and as the slide turns, its
-friction turns, too: a spring across e. The load that presses it is that of the round before.
+mu p_n e with e the direction of t - k u. So of a contact that slides the gap alone is an equation, and as the slide
+turns, its friction turns, too: a spring across e. The load that presses it is that of the round before.
 
-Contacts that would pull are let go, those that would close are held. What is found counts where all laws hold; else the
-complementarity problem is solved.
+Contacts that would pull leave the active set, those that would overlap join it. What is found counts where all laws
+hold; else the complementarity problem is solved (`constrained.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.linear.shifted import LEAST_SHIFT
 from torchdismech.solve.search import Iterate
 
-__all__ = ["EXACT", "HeldContacts", "held_contacts", "misdirected", "on_cone", "stiffened"]
+__all__ = ["EXACT", "ActiveSetStep", "active_set_step", "misdirected", "on_cone", "stiffened"]
 
 FEWEST_CONTACTS = 8  # of a robot: of fewer, W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of the largest entry on A's diagonal
@@ -47,12 +48,12 @@ EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
 
 
 @dataclass(frozen=True)
-class HeldContacts:
-    """Steps and loads with contacts held.
+class ActiveSetStep:
+    """Steps and loads of robots whose active set was found.
 
     Attributes
     ----------
-    rows : (B,) robots for which this is the solution; the others have zeros.
+    rows : (B,) these robots; the others have zeros.
     step, load : (B, n_free), (S, 3).
     """
 
@@ -61,7 +62,7 @@ class HeldContacts:
     load: Tensor
 
 
-def held_contacts(
+def active_set_step(
     equations: StepEquations,
     at: Iterate,
     contacts: Contacts,
@@ -69,8 +70,8 @@ def held_contacts(
     free: Tensor,
     rows: Tensor,
     descends: bool = False,
-) -> HeldContacts:
-    """Return what an iterate's step and loads are if contacts stay as they are.
+) -> ActiveSetStep:
+    """Return an iterate's step and loads by the active set, beginning with the contacts that bear loads.
 
     Parameters
     ----------
@@ -78,14 +79,14 @@ def held_contacts(
     contacts, arms : there; see `ConstraintSet.arms`.
     free : (B, n_free) the step without loads.
     rows : (B,) robots to look at.
-    descends : whether the step is to go down the potential; matrices that are indefinite with contacts closed, too, are
+    descends : whether the step is to go down the potential; matrices that are indefinite with active contacts, too, are
         raised then.
     """
     constraints = equations.constraints
     assert constraints is not None
     if constraints.method != "interior_point" or not equations.model.unknowns.slides.none:
-        return HeldContacts(torch.zeros_like(rows), torch.zeros_like(at.x), torch.zeros_like(constraints.load))
-    search = _Holding(equations, constraints, at, contacts, arms, descends)
+        return ActiveSetStep(torch.zeros_like(rows), torch.zeros_like(at.x), torch.zeros_like(constraints.load))
+    search = _ActiveSet(equations, constraints, at, contacts, arms, descends)
     bears = constraints.load[:, 0] > 0
     # without loads all fall, also what is lifted: that is a guess only where nothing is known of loads
     closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
@@ -129,17 +130,17 @@ def misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
     )
 
 
-class _Holding:
-    """The equations of held contacts at an iterate.
+class _ActiveSet:
+    """The equations of active contacts at an iterate; here they are called closed.
 
     Attributes
     ----------
     offset : (S, 3) gaps and slides at the iterate.
     moves : (S,) contacts that the unknowns move in every direction in which they may bear a load.
-    partly : (S,) contacts that clamps hold in some directions alone: what these bear is left to W.
+    partly : (S,) contacts that clamps hold in some directions alone: what they bear needs W.
     before : (S, 3) the loads before.
     unloaded : (B, n_free) the residual without these.
-    stiffness : (S, 1) [N/m] by which contacts are held.
+    stiffness : (S, 1) [N/m] that keeps gaps and slides at zero, s in the formulas above.
     slide_stiffness : (S, 1) [N/m] by which slides count beside loads in telling what sticks, k in the formulas above.
     """
 
@@ -178,7 +179,7 @@ class _Holding:
         whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
         return self.offset + self.constraints.motions_of(self.arms, whole)
 
-    def found(self, closed: Tensor, rows: Tensor) -> HeldContacts:
+    def found(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:
         """Return the solution in the rows (B,) where there is one, beginning with some contacts closed (S,)."""
         robot, solved = self.constraints.robot, torch.zeros_like(rows)
         steps, loads = torch.zeros_like(self.at.x), torch.zeros_like(self.before)
@@ -188,14 +189,14 @@ class _Holding:
         for _ in range(NEWTON_ROUNDS):
             if not bool(rows.any()):
                 break
-            step, load, held, ok = self._solution(closed, load, slide, rows)
+            step, load, fixed, ok = self._solution(closed, load, slide, rows)
             after = self.after(step)
             slide = after[:, 1:]
             pulls = closed & (load[:, 0] < 0)
             closes = ~closed & self.moves & (after[:, 0] < -slack)
-            off = torch.where(held, after, 0.0).abs().amax(1) > slack
+            off = torch.where(fixed, after, 0.0).abs().amax(1) > slack
             wrong = off | ~torch.isfinite(load).all(1) | (self.partly & (after[:, 0] < -slack))
-            lawful = self._lawful(load, slide, held)
+            lawful = self._lawful(load, slide, fixed)
             off_law = torch.linalg.vector_norm(load - lawful, dim=1) > SETTLED * self.constraints.friction * load[:, 0]
             changes = self.constraints.any(pulls | closes | (closed & off_law))
             here = rows & ok & ~changes & ~self.constraints.any(wrong)
@@ -204,14 +205,14 @@ class _Holding:
             solved, rows = solved | here, rows & ok & changes
             closed = (closed & ~pulls) | (closes & rows[robot])
             load = torch.where(closed.unsqueeze(1), load, 0.0)
-        return HeldContacts(solved, steps, loads)
+        return ActiveSetStep(solved, steps, loads)
 
-    def _lawful(self, load: Tensor, slide: Tensor, held: Tensor) -> Tensor:
-        """Return loads (S, 3) with friction on its cone, against the slide (S, 2), or within it where that is held."""
+    def _lawful(self, load: Tensor, slide: Tensor, fixed: Tensor) -> Tensor:
+        """Return loads (S, 3) with friction on its cone, against the slide (S, 2), or within it where that is fixed."""
         most = (self.constraints.friction * load[:, 0]).clamp_min(0).unsqueeze(1)
         size = torch.linalg.vector_norm(load[:, 1:], dim=1, keepdim=True)
         within = torch.where(size > most, most * directions(load[:, 1:]), load[:, 1:])
-        friction = torch.where(held[:, 1:], within, -most * directions(slide))
+        friction = torch.where(fixed[:, 1:], within, -most * directions(slide))
         return torch.cat([load[:, :1], torch.where(self.rubs.unsqueeze(1), friction, 0.0)], dim=1)
 
     def _solution(
@@ -219,7 +220,7 @@ class _Holding:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return step (B, n_free) and loads (S, 3) with some contacts closed (S,): a round of Newton's method.
 
-        Also returned: which gaps and slides (S, 3) are held, and where (B,) the matrix was positive definite.
+        Also returned: which gaps and slides (S, 3) are fixed at zero, and where (B,) the matrix was positive definite.
 
         Parameters
         ----------
@@ -227,10 +228,10 @@ class _Holding:
         """
         slips, friction, spring, across = self._slipping(closed, load, slide)
         sticks = closed & self.rubs & ~slips
-        held = torch.stack([closed, sticks, sticks], dim=1)
-        values = stiffened(self.equations, self.at.values, self.arms, torch.where(held, self.stiffness, 0.0))
+        fixed = torch.stack([closed, sticks, sticks], dim=1)
+        values = stiffened(self.equations, self.at.values, self.arms, torch.where(fixed, self.stiffness, 0.0))
         values = stiffened(self.equations, values, across.unsqueeze(1) @ self.arms[:, 1:], spring)
-        factor, load = self._factored(values, rows), torch.where(held, load, 0.0)
+        factor, load = self._factored(values, rows), torch.where(fixed, load, 0.0)
 
         def rubbing(slide: Tensor) -> Tensor:
             """Return the friction (S, 3) of what slides so far (S, 2)."""
@@ -238,11 +239,11 @@ class _Holding:
             return torch.nn.functional.pad(turned, (1, 0))
 
         for _ in range(MULTIPLIERS):
-            pressing = torch.where(held, load - self.stiffness * self.offset, 0.0) + rubbing(self.offset[:, 1:])
+            pressing = torch.where(fixed, load - self.stiffness * self.offset, 0.0) + rubbing(self.offset[:, 1:])
             step = factor.solve(self.forces_of(pressing) - self.unloaded)
             after = self.after(step)
-            load = torch.where(held, load - self.stiffness * after, 0.0)
-        return step, load + rubbing(after[:, 1:]), held, factor.ok
+            load = torch.where(fixed, load - self.stiffness * after, 0.0)
+        return step, load + rubbing(after[:, 1:]), fixed, factor.ok
 
     def _slipping(self, closed: Tensor, load: Tensor, slide: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return which of the closed contacts (S,) slide, and the linearised friction of these, zero for others.

@@ -5,7 +5,7 @@ import torch
 
 from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, meshes, rollout, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
-from torchdismech.integrate.search import constrained, held
+from torchdismech.integrate.search import active_set, constrained
 
 FLOOR = HalfSpace, ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
 STEP = {"force_tolerance": 1e-12, "relative_tolerance": 0.0}
@@ -50,16 +50,16 @@ ROBOTS = {
 @pytest.mark.parametrize("name", ROBOTS)
 def test_steps_are_those_of_the_complementarity_problem(name, monkeypatch):
     """Fall, land and rest, in the same steps with the same loads."""
-    made, asked, held_contacts = [], [], held.held_contacts
+    made, asked, original = [], [], active_set.active_set_step
 
     def counted(*arguments):
-        found = held_contacts(*arguments)
+        found = original(*arguments)
         asked.append(found.rows.any().item())
         return found
 
-    monkeypatch.setattr(constrained, "held_contacts", counted)
-    for few in (held.FEWEST_CONTACTS, 10**9):
-        monkeypatch.setattr(held, "FEWEST_CONTACTS", few)
+    monkeypatch.setattr(constrained, "active_set_step", counted)
+    for few in (active_set.FEWEST_CONTACTS, 10**9):
+        monkeypatch.setattr(active_set, "FEWEST_CONTACTS", few)
         model = ROBOTS[name]()
         made.append(rollout(model, model.initial_state(), ImplicitEuler(2e-3, **STEP), steps=12, throw=True))
         assert any(asked) == (few < 10**9)
@@ -106,8 +106,8 @@ def test_sliding_steps_are_those_of_the_complementarity_problem(name, monkeypatc
         return delassus(*arguments, **more)
 
     monkeypatch.setattr(constrained._Delassus, "matrix", counted)
-    for few in (held.FEWEST_CONTACTS, 10**9):
-        monkeypatch.setattr(held, "FEWEST_CONTACTS", few)
+    for few in (active_set.FEWEST_CONTACTS, 10**9):
+        monkeypatch.setattr(active_set, "FEWEST_CONTACTS", few)
         model, state, schedule = SLIDING[name]()
         state = model.initial_state() if state is None else state
         asked.clear()
@@ -127,8 +127,8 @@ def test_sliding_steps_are_those_of_the_complementarity_problem(name, monkeypatc
 def test_edges_that_clamps_hold_in_the_plane(monkeypatch):
     """Drag a sheet by an edge whose nodes may rise and lie on the floor: their friction is the clamp's affair."""
     runs = []
-    for few in (held.FEWEST_CONTACTS, 10**9):
-        monkeypatch.setattr(held, "FEWEST_CONTACTS", few)
+    for few in (active_set.FEWEST_CONTACTS, 10**9):
+        monkeypatch.setattr(active_set, "FEWEST_CONTACTS", few)
         mesh = meshes.rectangle(0.08, 0.08, 0.02, "right")
         builder = RobotBuilder()
         nodes = torch.as_tensor(mesh.nodes) + torch.tensor([0, 0, 5e-4 + 1e-9]).double()
