@@ -11,8 +11,9 @@ do, are those at the start of the step, so that s is linear in q. The nodes of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.pair_loops import vectors
+from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.contact.pairs.self_contact import Pairs, SelfContacts
 from torchdismech.contact.response import of_robots
 from torchdismech.geometry.distances import Closest, inverse_gram
@@ -28,15 +30,15 @@ from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.state import State
 from torchdismech.sparse import Pattern
 
-__all__ = ["REDUNDANT", "TOUCHING", "ConstraintSet", "Contacts", "Places", "places_of"]
+__all__ = ["REDUNDANT", "TOUCHING", "ConstraintSet", "Contacts", "ConstraintCandidates", "slots_of"]
 
 TOUCHING = 2.0  # tolerances: contacts with a smaller gap may have borne a load in a step that is over
 REDUNDANT = 1e-11  # singular values below this part of the largest count as zero
 
 
 @dataclass(frozen=True)
-class Places:
-    """Which contacts a step looks at.
+class ConstraintCandidates:
+    """Which contacts a step takes for constraints that may bear loads.
 
     Attributes
     ----------
@@ -47,9 +49,15 @@ class Places:
     near: tuple[Tensor, ...]
     pairs: Pairs | None
 
-    def rows(self, index: Tensor) -> Places:
-        """Return the places of the robots that `index` selects."""
-        return Places(tuple(n[index] for n in self.near), None if self.pairs is None else self.pairs.rows(index))
+    def rows(self, index: Tensor) -> ConstraintCandidates:
+        """Return the candidates of the robots that `index` selects."""
+        pairs = None if self.pairs is None else self.pairs.rows(index)
+        return ConstraintCandidates(tuple(near[index] for near in self.near), pairs)
+
+    @property
+    def tables(self) -> tuple[PairTable, ...]:
+        """The tables of the pairs."""
+        return () if self.pairs is None else self.pairs.tables
 
 
 @dataclass(frozen=True)
@@ -77,10 +85,10 @@ class ConstraintSet:
     Parameters
     ----------
     obstacles : those whose response is `Complementarity`.
-    self_contacts : of the robot; `places` has the pairs of those that are constraints.
+    self_contacts : of the robot; `candidates` has the pairs of those that are constraints.
     state : at the start of the step.
     time : (B,) at its end [s].
-    places : which contacts to look at.
+    candidates : which contacts to look at.
     rubs : whether there is friction: at an equilibrium, which takes no time, nothing slides.
 
     Attributes
@@ -91,6 +99,7 @@ class ConstraintSet:
     load : (S, 3) normal load and tangential loads along `tangents` [N].
     tolerance : (B,) [m], by how much the laws may be broken.
     method : by which the loads are found.
+    of_obstacles, of_tables : the contacts of each obstacle, and of each table of pairs behind them.
     tangents : (S, 2, 3) unit vectors in the plane in which the surfaces slide.
     sliding_weights : (S, 4) of the nodes at the points that slide.
     search_distance : (B,) [m]; contacts nearer than this may bear a load. Zero, until the caller sets it.
@@ -102,22 +111,24 @@ class ConstraintSet:
         self_contacts: SelfContacts,
         state: State,
         time: Tensor,
-        places: Places,
+        candidates: ConstraintCandidates,
         rubs: bool = True,
     ):
-        self.obstacles, self.places = obstacles, places
+        self.obstacles, self.candidates = obstacles, candidates
         self.time = time
         self._start, self._start_time = state.q, state.time
         robots, nodes, friction = [], [], []
-        for obstacle, near in zip(obstacles, places.near, strict=True):
+        for obstacle, near in zip(obstacles, candidates.near, strict=True):
             robot, point = near.nonzero(as_tuple=True)
             robots.append(robot)
             nodes.append(torch.nn.functional.pad(obstacle.points.nodes[point], (0, 1)))
             friction.append(_coefficients(obstacle.law.friction, robot, state.q))
-        for table in () if places.pairs is None else places.pairs.tables:
+        for table in candidates.tables:
             robots.append(table.robot)
             nodes.append(table.listed_nodes)
             friction.append(_coefficients(self_contacts[table.contact].law.friction, robots[-1], state.q))
+        slices = _consecutive([len(robot) for robot in robots])
+        self.of_obstacles, self.of_tables = slices[: len(obstacles)], slices[len(obstacles) :]
         self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
         self.friction = self.friction if rubs else torch.zeros_like(self.friction)
         self.dofs = (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
@@ -134,9 +145,9 @@ class ConstraintSet:
         self._entries: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
-    def place(self) -> Tensor:
-        """Number (S,) of each contact among those of its robot."""
-        return places_of(self.robot, len(self.time))
+    def slot(self) -> Tensor:
+        """Number (S,) of each contact among those of its robot, for tensors (B, C, ..) of all contacts."""
+        return slots_of(self.robot, len(self.time))
 
     def __len__(self) -> int:
         return len(self.robot)
@@ -144,17 +155,16 @@ class ConstraintSet:
     def at(self, q: Tensor, time: Tensor, with_stiffness: bool = False) -> Contacts:
         """Return the contacts at q (B, n) and a time (B,); `with_stiffness` with the derivatives of their normals."""
         parts = []
-        for obstacle, near in zip(self.obstacles, self.places.near, strict=True):
+        for obstacle, near in zip(self.obstacles, self.candidates.near, strict=True):
             distance, normal, curvature = obstacle.shape.distance_and_derivatives(obstacle.seen(q, time))
             gap, normal, curvature = (v[near] for v in (obstacle.clearance(distance), normal, curvature))
             weights = torch.nn.functional.pad(obstacle.points.weights.expand(*near.shape, 3)[near], (0, 1))
             parts.append(Contacts(gap, normal, weights, _turning(weights, curvature) if with_stiffness else None))
-        if self.places.pairs is not None:
-            for table in self.places.pairs.tables:
-                x = table.gathered(q)
-                closest = table.closest(vectors(x))
-                closest = closest.differentiable(vectors(x)) if torch.is_grad_enabled() else closest
-                parts.append(_pair_contacts(closest, vectors(x), table.reaches, with_stiffness))
+        for table in self.candidates.tables:
+            nodes = vectors(table.gathered(q))
+            closest = table.closest(nodes)
+            closest = closest.differentiable(nodes) if torch.is_grad_enabled() else closest
+            parts.append(_pair_contacts(closest, nodes, table.reaches, with_stiffness))
         gap, normal, weights = (torch.cat([getattr(p, f) for p in parts]) for f in ("gap", "normal", "weights"))
         turned = torch.cat([p.geometric_stiffness for p in parts]) if with_stiffness else None  # type: ignore[misc]
         return Contacts(gap, normal, weights, turned)
@@ -215,8 +225,8 @@ class ConstraintSet:
         for robot in range(len(wanted)):
             chosen = (touches & (self.robot == robot)).nonzero().flatten()
             row = torch.arange(3 * len(chosen), device=q.device).view(-1, 3, 1)
-            place = (row.expand(-1, 3, 12), self.dofs[chosen].unsqueeze(1).expand(-1, 3, 12))
-            forces = q.new_zeros(row.numel(), q.shape[1]).index_put(place, arms[chosen], accumulate=True)
+            at = (row.expand(-1, 3, 12), self.dofs[chosen].unsqueeze(1).expand(-1, 3, 12))
+            forces = q.new_zeros(row.numel(), q.shape[1]).index_put(at, arms[chosen], accumulate=True)
             inverse = torch.linalg.pinv(felt(forces).mT, rtol=REDUNDANT)
             found = inverse @ felt(wanted[robot : robot + 1]).squeeze(0)
             loads = loads.index_put((chosen,), found.view(-1, 3))
@@ -235,40 +245,37 @@ class ConstraintSet:
     def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
         """Add a block (S, 12, 12) for each contact's nodes to values (nnz, B), in place."""
         if self._entries is None:
-            self._entries = self._places_in(pattern, unknown)
-        place, robot, source = self._entries
-        values.view(-1).index_put_((place * values.shape[1] + robot,), blocks.flatten()[source], accumulate=True)
+            self._entries = self._matrix_entries(pattern, unknown)
+        entry, robot, source = self._entries
+        values.view(-1).index_put_((entry * values.shape[1] + robot,), blocks.flatten()[source], accumulate=True)
 
-    def _places_in(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Return place in the values, robot and source in the flat blocks (S, 12, 12) of the entries that count."""
+    def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Return number among the values, robot and number in the flat blocks (S, 12, 12) of the entries that count."""
         device = self.nodes.device
         dofs = torch.as_tensor(unknown, device=device)[self.dofs]
         real = (self.sliding_weights != 0).detach()
-        obstacles = sum(int(near.sum()) for near in self.places.near)
-        real[obstacles:] = True
+        for own in self.of_tables:
+            real[own] = True
         real = real.repeat_interleave(3, dim=1) & (dofs >= 0)
         kept = real.unsqueeze(2) & real.unsqueeze(1)
         rows, cols = dofs.unsqueeze(2).expand(kept.shape), dofs.unsqueeze(1).expand(kept.shape)
         if pattern.symmetric:
             kept = kept & (rows >= cols)
         keys = rows[kept] * pattern.n + cols[kept]
-        place = torch.searchsorted(torch.as_tensor(pattern.keys, device=device), keys)
+        entry = torch.searchsorted(torch.as_tensor(pattern.keys, device=device), keys)
         robot = self.robot[:, None, None].expand(kept.shape)[kept]
-        return place, robot, kept.flatten().nonzero().flatten()
+        return entry, robot, kept.flatten().nonzero().flatten()
 
     def slide(self, q: Tensor) -> Tensor:
         """Return how far (S, 2) the surfaces slid along each other in the step to q (B, n) [m]."""
         arms = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]
         way = self.motions_of(arms.flatten(2), q - self._start)
-        offset, moves = 0, []
-        for obstacle, near in zip(self.obstacles, self.places.near, strict=True):
-            count = int(near.sum())
+        moves = []
+        for obstacle, own in zip(self.obstacles, self.of_obstacles, strict=True):
             moved = obstacle.displacement(self.time) - obstacle.displacement(self._start_time)
-            robot = self.robot[offset : offset + count]
-            moves.append((self.tangents[offset : offset + count] @ moved[robot].unsqueeze(2)).squeeze(2))
-            offset += count
-        moves.append(way.new_zeros(len(self) - offset, 2))
-        return way - torch.cat(moves)
+            moves.append((self.tangents[own] @ moved[self.robot[own]].unsqueeze(2)).squeeze(2))
+        of_pairs = sum(own.stop - own.start for own in self.of_tables)
+        return way - torch.cat([*moves, way.new_zeros(of_pairs, 2)])
 
 
 def _turning(weights: Tensor, curvature: Tensor) -> Tensor:
@@ -301,13 +308,18 @@ def _geometric_stiffness(closest: Closest, nodes, r: Tensor, distance: Tensor) -
     return (_turning(weights, across) - stationary.mT @ gram @ stationary) / distance[:, None, None]
 
 
-def places_of(robot: Tensor, batch: int) -> Tensor:
+def _consecutive(lengths: Sequence[int]) -> list[slice]:
+    """Return the slices of parts with these lengths, one after the other."""
+    return [slice(start, end) for start, end in pairwise(accumulate(lengths, initial=0))]
+
+
+def slots_of(robot: Tensor, batch: int) -> Tensor:
     """Return the number (S,) of each item among those of its robot, in their order."""
     count = torch.bincount(robot, minlength=batch)
     order = torch.argsort(robot, stable=True)
-    place = torch.empty_like(robot)
-    place[order] = torch.arange(len(robot), device=robot.device) - (count.cumsum(0) - count)[robot[order]]
-    return place
+    slot = torch.empty_like(robot)
+    slot[order] = torch.arange(len(robot), device=robot.device) - (count.cumsum(0) - count)[robot[order]]
+    return slot
 
 
 def _coefficients(friction, robot: Tensor, like: Tensor) -> Tensor:

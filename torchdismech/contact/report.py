@@ -201,16 +201,11 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         where = (constraints.robot[rows, None], constraints.nodes[rows])
         return torch.zeros_like(tally.outer).index_put(where, forces[rows], accumulate=True)
 
-    offset = 0
-    for obstacle, near in zip(constraints.obstacles, constraints.places.near, strict=True):
-        mine = slice(offset, offset + int(near.sum()))
-        offset = mine.stop
+    for obstacle, mine in zip(constraints.obstacles, constraints.of_obstacles, strict=True):
         size = torch.linalg.vector_norm(forces[mine].sum(1), dim=1)
         whole = tally.penetration.new_zeros(len(q)).index_put((constraints.robot[mine],), size, accumulate=True)
         tally.add_obstacle(obstacle.name, on_nodes(mine), whole)
-    for table in () if constraints.places.pairs is None else constraints.places.pairs.tables:
-        mine = slice(offset, offset + len(table))
-        offset = mine.stop
+    for table, mine in zip(constraints.candidates.tables, constraints.of_tables, strict=True):
         size = torch.linalg.vector_norm(forces[mine][:, FIRST[table.kernel]].sum(1), dim=1)
         tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], size, on_nodes(mine))
 

@@ -8,7 +8,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import TOUCHING, ConstraintSet, Places
+from torchdismech.contact.constraints import TOUCHING, ConstraintCandidates, ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
@@ -32,7 +32,7 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
     touching = contact.touching(q)
     pairs = None if touching is None else touching.listed.of_contacts(contact.self_contacts.constrained)
     rubs = problem.method.scheme.inertial
-    return ConstraintSet(contact.bounds, contact.self_contacts, state, end, Places(near, pairs), rubs)
+    return ConstraintSet(contact.bounds, contact.self_contacts, state, end, ConstraintCandidates(near, pairs), rubs)
 
 
 class ContactCandidates:
@@ -106,22 +106,22 @@ class ContactCandidates:
             return None
         own = self.contact.self_contacts
         pairs = None if self.pairs is None else self.pairs.listed.of_contacts(own.constrained)
-        places = Places(self.near, pairs)
+        candidates = ConstraintCandidates(self.near, pairs)
         end, slack = (self.end, self.slack) if robots is None else (self.end[robots], self.slack[robots])
-        places = places if robots is None else places.rows(robots)
-        found = ConstraintSet(self.contact.bounds, own, state, end, places, self.rubs)
+        candidates = candidates if robots is None else candidates.rows(robots)
+        found = ConstraintSet(self.contact.bounds, own, state, end, candidates, self.rubs)
         found.search_distance = slack
         if self.load is not None:
             load = self.load if robots is None else self.load[robots]
-            found.load = load[found.robot, found.place]
+            found.load = load[found.robot, found.slot]
         return found
 
     def keep(self, constraints: ConstraintSet | None) -> None:
         """Remember the loads that the step found."""
         if constraints is not None:
-            size = int(constraints.place.max()) + 1 if len(constraints) else 0
+            size = int(constraints.slot.max()) + 1 if len(constraints) else 0
             self.load = constraints.load.new_zeros(len(self.end), size, 3)
-            self.load[constraints.robot, constraints.place] = constraints.load
+            self.load[constraints.robot, constraints.slot] = constraints.load
 
     def missed(self, q: Tensor) -> Tensor:
         """Return the robots (B,) that got, at q (B, n), to where things may touch that were not looked at."""

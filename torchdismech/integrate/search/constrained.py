@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import REDUNDANT, ConstraintSet, places_of
+from torchdismech.contact.constraints import REDUNDANT, ConstraintSet, slots_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.active_set import EXACT, active_set_step, misdirected, on_cone
@@ -197,13 +197,13 @@ class _Delassus:
         """Look at the contacts where `which` (S,) holds from now on, of the robots that count."""
         self.chosen = (which & self.rows[self.constraints.robot]).nonzero().flatten()
         self.robot = self.constraints.robot[self.chosen]
-        self.place = places_of(self.robot, len(self.rows))
-        self.size = int(self.place.max()) + 1 if len(self.place) else 0
+        self.slot = slots_of(self.robot, len(self.rows))
+        self.size = int(self.slot.max()) + 1 if len(self.slot) else 0
 
-    def placed(self, values: Tensor) -> Tensor:
-        """Return (B, C, ..) of what the chosen contacts have (A, ..), zeros in empty places."""
+    def padded(self, values: Tensor) -> Tensor:
+        """Return (B, C, ..) of what the chosen contacts have (A, ..), zeros in empty slots."""
         shape = (len(self.rows), self.size, *values.shape[1:])
-        return values.new_zeros(shape).index_put((self.robot, self.place), values)
+        return values.new_zeros(shape).index_put((self.robot, self.slot), values)
 
     def loads(self, q: Tensor, free: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loads (S, 3) after the step that is `free` without them, and the rows (B,) where they were found.
@@ -223,19 +223,19 @@ class _Delassus:
         rubs = constraints.method not in LCP_METHODS or bool((constraints.friction > 0).any())
         axes = 3 if rubs else 1
         matrix = self.matrix(axes)
-        active = self.placed(self.compliance[self.chosen, 0] != 0)
+        active = self.padded(self.compliance[self.chosen, 0] != 0)
         # a negative answer: loads that pull their contacts in, as A is indefinite; there is nothing to be had from it
-        definite = ~self.placed(self.compliance[self.chosen].amin(1) < 0).any(1)
+        definite = ~self.padded(self.compliance[self.chosen].amin(1) < 0).any(1)
         active = active & definite.unsqueeze(1)
         symmetric = 0.5 * (matrix + matrix.mT)
-        present = self.placed(before[self.chosen, :axes]).flatten(1)
+        present = self.padded(before[self.chosen, :axes]).flatten(1)
         # what is not symmetric (drag, friction elsewhere) acts through the present loads; exact where they are right
         rest = ((matrix - symmetric) @ present.unsqueeze(2)).squeeze(2)
         motion = torch.cat([gap.unsqueeze(1), slide], dim=1)[self.chosen, :axes]
-        b = self.placed(motion).flatten(1) + rest
+        b = self.padded(motion).flatten(1) + rest
         found, solved = self._rubbing(symmetric, b, active, present) if rubs else self._pressing(symmetric, b, active)
         loads = torch.zeros_like(before)
-        loads[self.chosen, :axes] = found.unflatten(1, (-1, axes))[self.robot, self.place]
+        loads[self.chosen, :axes] = found.unflatten(1, (-1, axes))[self.robot, self.slot]
         return loads, definite & (solved | ~active.any(1))
 
     def _rubbing(self, matrix: Tensor, b: Tensor, active: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
@@ -263,7 +263,7 @@ class _Delassus:
 
     def _with_friction(self, matrix: Tensor, b: Tensor, active: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """Return loads (B, 3 C) of active contacts (B, C) with friction, and the rows (B,) where they were found."""
-        method, mu = self.constraints.method, self.placed(self.constraints.friction[self.chosen].detach())
+        method, mu = self.constraints.method, self.padded(self.constraints.friction[self.chosen].detach())
         guess = None if method == "gauss_seidel" else present
         solution = solve_contact(
             matrix, b, mu, active, method=method, tolerance=ACCURACY, enough=self.enough, guess=guess
@@ -286,7 +286,7 @@ class _Delassus:
         return EXACT * self.constraints.tolerance
 
     def matrix(self, axes: int = 3, transpose: bool = False) -> Tensor:
-        """Return W (B, axes C, axes C) over the chosen contacts at their places; with `transpose` that of A transposed.
+        """Return W (B, axes C, axes C) over the chosen contacts in their slots; with `transpose` that of A transposed.
 
         Parameters
         ----------
@@ -297,16 +297,16 @@ class _Delassus:
         matrix = like.new_zeros(len(self.rows), self.size, axes, self.size, axes)
         axis = torch.arange(axes, device=like.device).view(-1, 1)
         for k in range(self.size):
-            here = (self.place == k).nonzero().flatten()  # no more than one of each robot
+            here = (self.slot == k).nonzero().flatten()  # no more than one of each robot
             at = (axis, self.robot[here].view(-1, 1, 1), dofs[here].unsqueeze(1))
             forces = like.new_zeros(axes, *like.shape).index_put(at, arms[here], accumulate=True)
             steps = [self.factor.solve(unknowns.felt(force), transpose) for force in forces]
             moved = torch.stack([unknowns.expand(step, torch.zeros_like(like)) for step in steps])
             reached = moved[:, self.robot.unsqueeze(1), dofs].permute(1, 2, 0)  # (A, 12, axes)
-            matrix[self.robot, self.place, :, k] = arms @ reached
+            matrix[self.robot, self.slot, :, k] = arms @ reached
         matrix = matrix.flatten(3).flatten(1, 2)
         compliance = matrix.diagonal(dim1=1, dim2=2).unflatten(1, (self.size, axes))
-        self.compliance[self.chosen, :axes] = compliance[self.robot, self.place]
+        self.compliance[self.chosen, :axes] = compliance[self.robot, self.slot]
         return matrix
 
     def violation(self, q: Tensor, by_active_set: Tensor) -> Tensor:
@@ -400,18 +400,18 @@ class KKTConditions:
         if not delassus.size:
             return first, rhs.new_zeros(0, 3)
         by_motion, by_load = self._derivatives()
-        moved = delassus.placed(delassus.motions_of(first)[self.chosen])
+        moved = delassus.padded(delassus.motions_of(first)[self.chosen])
         # W of A^T times D^T, then E^T on the diagonal
-        blocks = self._matrix.unflatten(2, (-1, 3)).transpose(1, 2) @ delassus.placed(by_motion).mT  # (B, C, 3 C, 3)
+        blocks = self._matrix.unflatten(2, (-1, 3)).transpose(1, 2) @ delassus.padded(by_motion).mT  # (B, C, 3 C, 3)
         system = blocks.transpose(1, 2).flatten(2)
-        taken = delassus.placed(torch.ones_like(self.chosen, dtype=torch.bool))[..., None, None]
+        taken = delassus.padded(torch.ones_like(self.chosen, dtype=torch.bool))[..., None, None]
         unit = torch.eye(3, dtype=rhs.dtype, device=rhs.device)
-        own = torch.where(taken, delassus.placed(by_load).mT, unit)
+        own = torch.where(taken, delassus.padded(by_load).mT, unit)
         for k in range(delassus.size):
             system[:, 3 * k : 3 * k + 3, 3 * k : 3 * k + 3] += own[:, k]
         # redundant contacts share their load in many ways: the pseudo-inverse takes the smallest
         c = (torch.linalg.pinv(system, rtol=REDUNDANT) @ moved.flatten(1).unsqueeze(2)).squeeze(2)
-        own_c = c.unflatten(1, (-1, 3))[delassus.robot, delassus.place]
+        own_c = c.unflatten(1, (-1, 3))[delassus.robot, delassus.slot]
         back = torch.zeros_like(self.constraints.load)
         back[self.chosen] = (by_motion.mT @ own_c.unsqueeze(2)).squeeze(2)
         return factor.solve(rhs - delassus.forces_of(back), transpose=True), own_c
