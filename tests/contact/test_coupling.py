@@ -33,7 +33,7 @@ def summed_one_by_one(model, q, velocity, pairs: StepPairs, tractions=None) -> t
     """Return the matrices (B, n_free, n_free) of the contacts, each pair's block added by itself."""
     total = q.new_zeros(len(q), model.n_dofs, model.n_dofs)
     for found in model.self_contacts.touching(pairs.listed, q, velocity):
-        expected = None if tractions is None else tractions[found.table][found.table.places]
+        expected = None if tractions is None else tractions[found.table][found.table.slots]
         _, blocks = found.force_and_blocks(*GAINS, expected)
         for block, robot, chosen in zip(whole(blocks), found.robot, found.chosen, strict=True):
             dofs = found.table.listed.dofs[:, chosen]
@@ -92,12 +92,12 @@ def test_matrix_with_tractions(kind, by, monkeypatch):
         (normal, slid), law = pair_loops.vectors(torch.stack(geometry[1:7])), contact.law
         constants = law.constants.at(table.robot)
         known = torch.stack([*law.traction(normal, slid, constants).components(), *geometry[1:7]], dim=1)
-        assert torch.allclose(first[table.places], known, rtol=1e-10, atol=1e-12)
-        first[table.places] = 0.0
+        assert torch.allclose(first[table.slots], known, rtol=1e-10, atol=1e-12)
+        first[table.slots] = 0.0
         assert float(first.abs().sum()) == 0
-        traction, turned, before = pair_loops.vectors(known_by_table[table][table.places].t())
+        traction, turned, before = pair_loops.vectors(known_by_table[table][table.slots].t())
         awaited = law.expected_traction(turned, before, slid - before, traction, constants).components()
-        found = contact.expected_friction(table, q, velocity, known_by_table[table])[table.places]
+        found = contact.expected_friction(table, q, velocity, known_by_table[table])[table.slots]
         assert torch.allclose(found[:, :3], torch.stack(awaited, dim=1), rtol=1e-9, atol=1e-12)
         assert torch.allclose(found[:, 3:], known[:, 3:], rtol=1e-10, atol=1e-12)
 
@@ -115,11 +115,11 @@ def test_summary_of_pairs(kind, by, monkeypatch):
         contact = model.self_contacts[table.contact]
         found, summary = contact.touching(table, q, velocity), contact.summary(table, q, velocity)
         assert len(found.robot) and torch.equal(summary.robot, found.robot)
-        _, normal, slid = contact.first_friction(table, q, velocity)[table.places][found.chosen].split(3, dim=1)
+        _, normal, slid = contact.first_friction(table, q, velocity)[table.slots][found.chosen].split(3, dim=1)
         along = slid - (slid * normal).sum(1, keepdim=True) * normal
         forces = found.force().unflatten(0, (-1, 3))
         on_first, on_nodes = forces[pair_loops.FIRST[table.kernel]].sum(0), torch.zeros_like(q)
-        on_nodes.view(-1).index_add_(0, found.places.flatten(), forces.flatten())
+        on_nodes.view(-1).index_add_(0, found.flat_dofs.flatten(), forces.flatten())
         # as above, of sizes of their own
         for mine, expected in (
             (summary.gap, found.gap),
@@ -168,8 +168,8 @@ def test_pattern_is_kept_while_it_suffices():
     many = all_pairs.listed
     (first,) = many.tables
     last = int(first.robot.bincount().amin()) - 1  # those from here on are of nodes that are not clamped
-    listed = Listed(*(of[first.place >= last] for of in first.listed))
-    one = PairTable.of(first.kernel, listed, first.reaches[first.place >= last], batch=2)
+    listed = Listed(*(of[first.slot >= last] for of in first.listed))
+    one = PairTable.of(first.kernel, listed, first.reaches[first.slot >= last], batch=2)
     few = Pairs((one,), many.low, many.high)
     numbers = model.unknowns.number[: 3 * model.body.n_nodes]
     cache = CouplingCache(model.layout.pattern, numbers, None, model.body.rod_edges)

@@ -10,7 +10,7 @@ from tests.contact.pairs_alone import full_table, touching_pairs, whole
 from torchdismech.contact import Barrier, Friction, Penalty
 from torchdismech.contact.law import ContactLaw
 from torchdismech.contact.pairs.pair_loops import Geometry, vectors
-from torchdismech.contact.pairs.pairs import FEWEST_PLACES, Listed, PairTable
+from torchdismech.contact.pairs.pairs import FEWEST_SLOTS, Listed, PairTable
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.geometry.vec3 import Vec3
@@ -301,15 +301,15 @@ def test_places_count_the_pairs_of_each_robot():
     robot = torch.tensor([0, 0, 0, 2, 4, 4])
     listed = Listed(robot, torch.arange(24).view(6, 4))
     table = PairTable.of(closest_segments, listed, torch.ones(6), batch=6)
-    assert table.place.tolist() == [0, 1, 2, 0, 0, 1] and table.shape == (6, FEWEST_PLACES) and len(table) == 6
+    assert table.slot.tolist() == [0, 1, 2, 0, 0, 1] and table.shape == (6, FEWEST_SLOTS) and len(table) == 6
     none = PairTable.of(closest_segments, Listed(robot[:0], listed.nodes[:0]), torch.ones(0), batch=6)
-    assert none.shape == (6, FEWEST_PLACES) and len(none) == 0
+    assert none.shape == (6, FEWEST_SLOTS) and len(none) == 0
     many = PairTable.of(
         closest_segments, Listed(robot.repeat(20) * 0, listed.nodes.repeat(20, 1)), torch.ones(120), batch=1
     )
     assert many.shape == (1, 128)
     alone = PairTable.of(closest_segments, Listed(0 * robot, listed.nodes), torch.ones(6), batch=1)
-    assert alone.place.tolist() == list(range(6)) and alone.shape == (1, FEWEST_PLACES)
+    assert alone.slot.tolist() == list(range(6)) and alone.shape == (1, FEWEST_SLOTS)
 
 
 @pytest.mark.parametrize("index", [torch.tensor([4, 0, 4, 1]), torch.tensor([True, False, False, False, True, True])])
@@ -322,6 +322,6 @@ def test_rows_of_a_table(index):
     expected = [(k, pair) for k, number in enumerate(wanted) for pair in range(6) if robot[pair] == number]
     assert rows.robot.tolist() == [k for k, _ in expected] and rows.contact == 3
     pairs = torch.tensor([pair for _, pair in expected])
-    assert rows.shape == (len(wanted), FEWEST_PLACES) and torch.equal(rows.place, table.place[pairs])
+    assert rows.shape == (len(wanted), FEWEST_SLOTS) and torch.equal(rows.slot, table.slot[pairs])
     assert torch.equal(rows.listed_nodes, table.listed_nodes[pairs])
     assert torch.equal(rows.reaches, reach[pairs]) and torch.equal(torch.stack(rows.more), table.goes_on[:, pairs])

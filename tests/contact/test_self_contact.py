@@ -10,7 +10,7 @@ from tests import shells
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, helix, rollout, straight
 from torchdismech.contact import Penalty, SelfContact
 from torchdismech.contact.pairs.neighbours import NearNodes
-from torchdismech.contact.pairs.pairs import FEWEST_PLACES
+from torchdismech.contact.pairs.pairs import FEWEST_SLOTS
 from torchdismech.contact.pairs.self_contact import KERNELS
 from torchdismech.errors import InputError
 from torchdismech.geometry.vec3 import Vec3
@@ -273,7 +273,7 @@ def test_neighbours_as_given():
 
 
 def test_there_is_room_for_all_pairs():
-    """Have places for the pairs of the robot with most, but not many more, whatever there were before; lose none."""
+    """Have slots for the pairs of the robot with most, but not many more, whatever there were before; lose none."""
     model = tangle(tolerance=1e-4)
     still = torch.zeros(3, dtype=torch.float64)
     apart = start_of(model) * 20  # all parts far from each other: next to no pairs
@@ -281,7 +281,7 @@ def test_there_is_room_for_all_pairs():
     for positions in (apart, start_of(model), 0.3 * start_of(model), apart):
         pairs = model.self_contacts.pairs(positions, positions, still)
         counts.append(int(pairs.tables[0].robot.bincount(minlength=3).amax()))
-        assert counts[-1] <= pairs.tables[0].shape[1] <= max(FEWEST_PLACES, 2 * counts[-1])
+        assert counts[-1] <= pairs.tables[0].shape[1] <= max(FEWEST_SLOTS, 2 * counts[-1])
         assert listed(pairs.tables[0], 0) == near(model, 0, positions, 1, 1e-4)
     assert counts[0] < counts[1] < counts[2] > counts[3]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.pair_loops import FIRST, Kernel, distances, vectors
-from torchdismech.contact.pairs.pair_sums import of_pairs
+from torchdismech.contact.pairs.pair_sums import pair_values
 from torchdismech.contact.pairs.pairs import numbers_at
 from torchdismech.contact.pairs.self_contact import Pairs
 from torchdismech.fused import Fused
@@ -45,12 +45,12 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
         if not len(table):
             continue
         kernel = _KERNELS[table.kernel]
-        nearness = of_pairs(NEARNESS[table.kernel], table.listed, start, end, [table.reaches])[0]
+        nearness = pair_values(NEARNESS[table.kernel], table.listed, start, end, [table.reaches])[0]
         suspect = (nearness >= 0).nonzero().squeeze(1)
         if not len(suspect):
             continue
-        places = table.places_in(start.shape[1]).index_select(1, suspect)[:CORNERS]
-        x0, x1 = numbers_at(places, start), numbers_at(places, end)
+        flat_dofs = table.flat_dofs(start.shape[1]).index_select(1, suspect)[:CORNERS]
+        x0, x1 = numbers_at(flat_dofs, start), numbers_at(flat_dofs, end)
         motion = _relative_motion(kernel, vectors(x1 - x0))
         met = _met(kernel, x0, x1 - x0, motion, table.reaches[suspect])
         passed[table.robot[suspect][met]] = True

@@ -95,13 +95,14 @@ struct Placed {
   }
 };
 
-// Where the blocks of pairs of nodes stand. Block (i, j) of the nodes of a pair p of N is number of_pairs[N (N p + i) + j];
-// those from `limit` on are left out. Row k of the values (rows, batch) begins as row own[k] of `before`, or as zero, and
-// place slot[k] of a robot's sums is added; -1 is for none. Without `before` the sums are added to what stands there.
+// Where the blocks of pairs of nodes stand. Block (i, j) of the nodes of a pair p of N is number
+// pair_blocks[N (N p + i) + j]; those from `limit` on are left out. Row k of the values (rows, batch) begins as row
+// from_base[k] of `before`, or as zero, and number from_sums[k] of a robot's sums is added; -1 is for none. Without
+// `before` the sums are added to what stands there.
 struct Blocks {
   int64_t rows, limit;
-  const int64_t* of_pairs;
-  const int32_t *slot, *own;
+  const int64_t* pair_blocks;
+  const int32_t *from_sums, *from_base;
 };
 template <typename T>
 struct Matrix {
@@ -124,11 +125,11 @@ struct Matrix {
       if (batch > robots) fetch(k + AHEAD, first);
       T* line = values + k * batch + first;
       if (before) {
-        const T* from = blocks.own[k] < 0 ? nullptr : before + blocks.own[k] * batch + first;
+        const T* from = blocks.from_base[k] < 0 ? nullptr : before + blocks.from_base[k] * batch + first;
         for (int64_t b = 0; b < robots; ++b) line[b] = from ? from[b] : T(0);
       }
-      if (sums && blocks.slot[k] >= 0)
-        for (int64_t b = 0; b < robots; ++b) line[b] += sums[b * BLOCK * blocks.limit + blocks.slot[k]];
+      if (sums && blocks.from_sums[k] >= 0)
+        for (int64_t b = 0; b < robots; ++b) line[b] += sums[b * BLOCK * blocks.limit + blocks.from_sums[k]];
     }
   }
 
@@ -136,7 +137,7 @@ struct Matrix {
   void fetch(int64_t k, int64_t first) const {
     if (k >= blocks.rows) return;
     __builtin_prefetch(values + k * batch + first, 1);
-    if (before && blocks.own[k] >= 0) __builtin_prefetch(before + blocks.own[k] * batch + first);
+    if (before && blocks.from_base[k] >= 0) __builtin_prefetch(before + blocks.from_base[k] * batch + first);
   }
 };
 
@@ -155,7 +156,7 @@ void add_blocks(const Matrix<T>& matrix, int64_t pair, const T* found, int64_t a
   for (Four& row : r) row = three();
   for (T& number : w) number = next();
   for (int64_t i = 0; i < N; ++i) {
-    const int64_t* block = matrix.blocks.of_pairs + N * (N * pair + i);
+    const int64_t* block = matrix.blocks.pair_blocks + N * (N * pair + i);
     for (int64_t j = 0; j < N; ++j) {
       if (block[j] >= matrix.blocks.limit) continue;
       T* sum = sums + BLOCK * block[j];

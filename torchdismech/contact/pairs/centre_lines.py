@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.contact.pairs.pair_sums import of_pairs
+from torchdismech.contact.pairs.pair_sums import pair_values
 from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.contact.pairs.primitives import Met, Near, moving, slack
 from torchdismech.fused import Fused
@@ -56,7 +56,7 @@ class CentreLines(nn.Module):
             nodes = self.nodes.repeat(batch, 1)
             self._edges = Listed(robot, nodes), _as_numbers(nodes, low)
         listed, numbers = self._edges
-        return of_pairs(_BULGES, listed, low.flatten(1), high.flatten(1), numbers)[0].view(batch, count)
+        return pair_values(_BULGES, listed, low.flatten(1), high.flatten(1), numbers)[0].view(batch, count)
 
     def _is_of(self, edges: tuple[Listed, Sequence[Tensor]], low: Tensor) -> bool:
         """Return whether edges are listed for as many robots, with numbers of the same kind."""
@@ -75,7 +75,7 @@ class CentreLines(nn.Module):
         nodes = torch.cat([a[:, :2], b[:, :2], a[:, 2:], b[:, 2:]], dim=1)
         given = [found.reach, found.reach + tolerance, *_as_numbers(nodes, low)]
         listed = Listed(found.robot, nodes)
-        gap, crossing, *_ = rows = of_pairs(_CROSSING, listed, low.flatten(1), high.flatten(1), given)
+        gap, crossing, *_ = rows = pair_values(_CROSSING, listed, low.flatten(1), high.flatten(1), given)
         near, crosses = gap <= 0, crossing > 0
         straight = Near(Listed(found.robot, nodes[:, :4]), found.reach).chosen(near & ~crosses)
         return straight, Near(listed, found.reach, rows[2:]).chosen(near & crosses)

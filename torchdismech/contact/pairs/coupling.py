@@ -42,18 +42,18 @@ class NodeBlocks:
     Attributes
     ----------
     keys : (U,) increasing keys i * N + j of the pairs of nodes, i >= j.
-    places : (9, 2 U) of the blocks' entries; one past the values for what is not in the matrix: clamped dofs, and one
-        of two equal entries of a symmetric block.
+    entries : (9, 2 U) which of the values the blocks' entries are; one past the values for what is not in the matrix:
+        clamped dofs, and one of two equal entries of a symmetric block.
     nodes : N.
     summed : how many of the blocks compiled code sums: of a symmetric pattern not those the other way round.
-    slot : (nnz,) int32, where in these sums, of twelve numbers each, the values find their own; -1 is for none.
+    from_sums : (nnz,) int32, which number of these sums, of twelve numbers each, is added to a value; -1 for none.
     """
 
     keys: np.ndarray
-    places: IndexMap
+    entries: IndexMap
     nodes: int
     summed: int
-    slot: np.ndarray
+    from_sums: np.ndarray
 
     @classmethod
     def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> NodeBlocks:
@@ -64,15 +64,15 @@ class NodeBlocks:
         if pattern.symmetric:
             kept &= (rows >= cols) | (np.concatenate([i, j]) != np.concatenate([j, i]))
             rows, cols = np.maximum(rows, cols), np.minimum(rows, cols)
-        places = np.full(rows.shape, pattern.nnz)
-        places[kept] = pattern.position(rows[kept], cols[kept])
-        slot, blocks = np.full(pattern.nnz + 1, -1), np.arange(2 * len(keys))
-        entries = 4 * (np.arange(9)[:, None] // 3) + np.arange(9)[:, None] % 3
+        entries = np.full(rows.shape, pattern.nnz)
+        entries[kept] = pattern.position(rows[kept], cols[kept])
+        from_sums, blocks = np.full(pattern.nnz + 1, -1), np.arange(2 * len(keys))
+        within = 4 * (np.arange(9)[:, None] // 3) + np.arange(9)[:, None] % 3
         # those the other way round first: a node with itself is one of the others
         for half in (blocks[:0] if pattern.symmetric else blocks[len(keys) :], blocks[: len(keys)]):
-            slot[places[:, half]] = BLOCK * half + entries
+            from_sums[entries[:, half]] = BLOCK * half + within
         summed = len(keys) if pattern.symmetric else 2 * len(keys)
-        return cls(keys, IndexMap(places), len(unknown), summed, slot[:-1].astype(np.int32))
+        return cls(keys, IndexMap(entries), len(unknown), summed, from_sums[:-1].astype(np.int32))
 
     def numbers_of(self, keys: Tensor) -> Tensor:
         """Return which of the blocks have the rows of a node i and the columns of j, by keys i * N + j; -1 for none."""
@@ -99,7 +99,7 @@ class NodeBlocks:
         listed[self.keys] = np.arange(count)  # also of nodes with themselves
         return IndexMap(listed)
 
-    def of_pairs(self, nodes: Tensor) -> Tensor | None:
+    def numbers_of_pairs(self, nodes: Tensor) -> Tensor | None:
         """Return which of the blocks (C, n^2) the nodes i and j of pairs (C, n) have, row by row; None if one lacks."""
         find, (count, each) = function_of("blocks_of_pairs"), nodes.shape
         if find is None or not nodes.is_cpu:
@@ -118,10 +118,10 @@ class Coupling:
     ----------
     pattern, solvers : of the matrix with contact; solvers by device and number of robots.
     before : solvers of the pattern before this one.
-    own : places of the entries of the matrix without contact.
-    begins : (nnz,) int32, which of these the values begin as, -1 for none.
+    own : which of the values are those of the matrix without contact.
+    from_base : (nnz,) int32, the other way round: as which of these a value begins, -1 for none.
     blocks : where the blocks of pairs of nodes stand.
-    of_pairs : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
+    pair_blocks : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
     sliding : what nodes that slide make of the values; None without any.
     memory : for values.
     """
@@ -132,17 +132,17 @@ class Coupling:
         solvers: dict,
         before: dict,
         own: IndexMap,
-        begins: np.ndarray,
+        from_base: np.ndarray,
         blocks: NodeBlocks,
-        of_pairs: dict[PairTable, Tensor],
+        pair_blocks: dict[PairTable, Tensor],
         sliding: SlidingEntries | None,
         memory: Pool,
     ):
         self.pattern = pattern
         self.solvers, self.before = solvers, before
-        self.own, self.begins = own, begins
+        self.own, self.from_base = own, from_base
         self.node_blocks = blocks
-        self.of_pairs = of_pairs
+        self.pair_blocks = pair_blocks
         self.sliding = sliding
         self._memory = memory
         self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
@@ -164,7 +164,7 @@ class Coupling:
     def block_places(self, table: PairTable) -> BlockPlaces:
         """Return where the blocks of a table's pairs go, for compiled code."""
         if table not in self._block_places:
-            where = (self.of_pairs[table], self.node_blocks.slot, self.begins)
+            where = (self.pair_blocks[table], self.node_blocks.from_sums, self.from_base)
             self._block_places[table] = BlockPlaces(self.node_blocks.summed, *where)
         return self._block_places[table]
 
@@ -193,8 +193,8 @@ class Coupling:
         chosen, table = found.chosen, found.table
         if table in self._targets and torch.equal(self._targets[table][0], chosen):
             return self._targets[table][1]
-        rank = self.of_pairs[table].index_select(0, chosen).t()  # (n^2, A)
-        target = self.node_blocks.places.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
+        rank = self.pair_blocks[table].index_select(0, chosen).t()  # (n^2, A)
+        target = self.node_blocks.entries.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
         entries = self._entries(table.listed_nodes.shape[1]).on(chosen.device)
         target = target.index_select(0, entries) * batch + found.robot
         self._targets[table] = (chosen, target)
@@ -256,7 +256,7 @@ class StepPairs:
             if table not in sums:
                 known = self._known.get(table)
                 found = contacts[table.contact].touching(table, q, velocity)
-                force, blocks = found.force_and_blocks(*gains, None if known is None else known[table.places][:, :3])
+                force, blocks = found.force_and_blocks(*gains, None if known is None else known[table.slots][:, :3])
                 total = total + summed(found, force, q)
                 self.coupling.add(wide, found, blocks)
         return total, wide[:-1]
@@ -315,27 +315,27 @@ class CouplingCache:
         self.solvers: dict = {}  # of the pattern
         self._before: dict = {}  # of the pattern before
         self._memory = Pool()
-        self._own, self._begins = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
+        self._own, self._from_base = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
         self._blocks = NodeBlocks.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for these pairs."""
-        of_pairs = self._of_pairs(pairs)
+        pair_blocks = self._pair_blocks(pairs)
         self._served += 1
-        if of_pairs is None:
+        if pair_blocks is None:
             needed = np.union1d(self._distinct(pairs.tables), self._joined)
             changes_often = self._served < FEW_STEPS and len(pairs.low) <= FEW_ROBOTS
             self._extend(self._with_next(needed) if changes_often else needed)
-            of_pairs = self._of_pairs(pairs)
-            assert of_pairs is not None
-        places = (self._own, self._begins, self._blocks, of_pairs)
-        return Coupling(self.pattern, self.solvers, self._before, *places, self.sliding, self._memory)
+            pair_blocks = self._pair_blocks(pairs)
+            assert pair_blocks is not None
+        layout = (self._own, self._from_base, self._blocks, pair_blocks)
+        return Coupling(self.pattern, self.solvers, self._before, *layout, self.sliding, self._memory)
 
-    def _of_pairs(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
-        """Return what `NodeBlocks.of_pairs` does of each table; None where the pattern lacks a block."""
+    def _pair_blocks(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
+        """Return what `NodeBlocks.numbers_of_pairs` does of each table; None where the pattern lacks a block."""
         found = {}
         for table in pairs.tables:
-            blocks = self._blocks.of_pairs(table.listed_nodes)
+            blocks = self._blocks.numbers_of_pairs(table.listed_nodes)
             if blocks is None:
                 return None
             found[table] = blocks
@@ -374,8 +374,8 @@ class CouplingCache:
         self._before, self.solvers, self._memory = self.solvers or self._before, {}, Pool()
         self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
         self._blocks = NodeBlocks.of(self.pattern, joined, self.unknown)
-        self._begins = np.full(self.pattern.nnz, -1, dtype=np.int32)
-        self._begins[self._own.array] = np.arange(self.base.nnz)
+        self._from_base = np.full(self.pattern.nnz, -1, dtype=np.int32)
+        self._from_base[self._own.array] = np.arange(self.base.nnz)
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
 
     def _with_next(self, keys: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ from torchdismech.fused import Fused, Loop, compiled_code_takes
 from torchdismech.native import address, function_of, taped, taping
 from torchdismech.native.tape import NumbersRead
 
-__all__ = ["BLOCK", "BlockPlaces", "PairSums", "Structure", "of_pairs"]
+__all__ = ["BLOCK", "BlockPlaces", "PairSums", "Structure", "pair_values"]
 
 BLOCK = 12  # numbers that the sum of a block takes in compiled code: three rows of four
 PAIRS_AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
@@ -38,25 +38,30 @@ class BlockPlaces:
     Attributes
     ----------
     limit : blocks from this number on are left out.
-    of_pairs : (C, n^2) number of the block of each two nodes of a pair.
-    slot : (nnz,) int32, where in a robot's sums of blocks the values find their own, -1 for none.
-    own : (nnz,) int32, which value of the matrix without contact they begin as, -1 for none.
+    pair_blocks : (C, n^2) number of the block of each two nodes of a pair.
+    from_sums : (nnz,) int32, which number of a robot's sums of blocks is added to a value of the matrix, -1 for none.
+    from_base : (nnz,) int32, as which value of the matrix without contact it begins, -1 for none.
     """
 
     limit: int
-    of_pairs: Tensor
-    slot: np.ndarray
-    own: np.ndarray
+    pair_blocks: Tensor
+    from_sums: np.ndarray
+    from_base: np.ndarray
 
     @cached_property
     def bound(self) -> Structure:
         """The same as a structure of compiled code."""
         return Structure(*self.members)
 
+    @staticmethod
+    def unfilled() -> Structure:
+        """Return the structure before anything is known: to be filled with `members`."""
+        return Structure.unfilled(5)
+
     @property
     def members(self) -> tuple:
         """What that structure has in it."""
-        return len(self.slot), self.limit, self.of_pairs, self.slot, self.own
+        return len(self.from_sums), self.limit, self.pair_blocks, self.from_sums, self.from_base
 
 
 class Structure:
@@ -72,8 +77,13 @@ class Structure:
         self.address: int = self._numbers.ctypes.data
         self.fill(*members)
 
+    @classmethod
+    def unfilled(cls, count: int) -> Structure:
+        """Return a structure of so many members, which are filled in later."""
+        return cls(*[None] * count)
+
     def fill(self, *members: Tensor | np.ndarray | int | None) -> None:
-        """Put other members, as many, in the places of those before."""
+        """Put other members, as many, in the place of those before."""
         self._members = members
         self._numbers[:] = [address(member) or 0 for member in members]
 
@@ -95,7 +105,7 @@ class _Calls:
     listed : the pairs.
     given : what else each pair is known by, (C,), or () for all.
     dtype : of all numbers.
-    places : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
+    slots : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
 
     Attributes
     ----------
@@ -105,7 +115,7 @@ class _Calls:
     on_tapes : whether tapes may have calls for them, as they are bound to the pairs of a step before it is replayed.
     """
 
-    def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, places: Tensor | None = None):
+    def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, slots: Tensor | None = None):
         columns, coordinates = sum(tensor.dim() > 0 for tensor in given), 3 * listed.nodes.shape[1]
         with torch.inference_mode(False):  # it is written to in any mode
             self._read = torch.empty(2 * coordinates + columns + KNOWN, PAIRS_AT_ONCE, dtype=dtype)
@@ -113,13 +123,13 @@ class _Calls:
             row = iter(rows)
             self.given = [next(row) if tensor.dim() else torch.empty((), dtype=tensor.dtype) for tensor in given]
         self._dtype, self._functions = dtype, dict[str, Callable]()
-        self._columns, self._pairs = Structure(*[None] * columns), Structure(*[None] * 8)
+        self._columns, self._pairs = Structure.unfilled(columns), Structure.unfilled(8)  # by `bind`
         self._loops: dict[Fused, _BoundLoop | None] = {}
         self._held: list[Any] = []  # what compiled code knows by its address
         self.on_tapes = False
-        self.bind(listed, given, places)
+        self.bind(listed, given, slots)
 
-    def bind(self, listed: Listed, given: Sequence[Tensor], places: Tensor | None) -> None:
+    def bind(self, listed: Listed, given: Sequence[Tensor], slots: Tensor | None) -> None:
         """Take other pairs, with as many nodes, which are known by numbers of the same kinds."""
         columns = [tensor.contiguous() for tensor in given if tensor.dim()]
         for own, tensor in zip(self.given, given, strict=True):
@@ -129,7 +139,7 @@ class _Calls:
         self.count = len(robot)
         self._columns.fill(*columns)
         sizes = (nodes.shape[1], self.count, len(columns))
-        self._pairs.fill(*sizes, robot, nodes, places, self._columns.address, self._read)
+        self._pairs.fill(*sizes, robot, nodes, slots, self._columns.address, self._read)
 
     def _function(self, name: str) -> Callable:
         """Return a function of compiled code, which is there where loops are."""
@@ -173,7 +183,7 @@ class _Calls:
 
 
 class _Kept(threading.local):
-    """The loops of `of_pairs`, bound once in each thread and used again for other pairs.
+    """The loops of `pair_values`, bound once in each thread and used again for other pairs.
 
     Attributes
     ----------
@@ -187,7 +197,7 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
+def pair_values(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
     """Return the values (k, C) that a loop finds for each pair.
 
     Parameters
@@ -211,9 +221,9 @@ def of_pairs(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: 
 
 
 def _given_of(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
-    """Return what pairs of a table are known by: reaches, constants of the law, what kernels take; and their places."""
+    """Return what pairs of a table are known by: reaches, constants of the law, what kernels take; and their slots."""
     given = [table.reaches, *constants.at(table.robot).given(), *table.more]
-    return given, table.robot * table.shape[1] + table.place
+    return given, table.robot * table.shape[1] + table.slot
 
 
 class PairSums:
@@ -232,9 +242,9 @@ class PairSums:
 
     def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
         self._loops = loops
-        given, places = _given_of(table, constants)
-        self._calls = _Calls(table.listed, given, table.reaches.dtype, places)
-        self.block_places = Structure(*[None] * 5)
+        given, slots = _given_of(table, constants)
+        self._calls = _Calls(table.listed, given, table.reaches.dtype, slots)
+        self.block_places = BlockPlaces.unfilled()
         self._bind(table, constants)
         self._reach, *rest = self._calls.given
         count = len(constants.given())
@@ -280,8 +290,8 @@ class PairSums:
         if not compiled_code_takes(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
             return None
         if kept is not None and kept._can_take(loops, table, constants):
-            given, places = _given_of(table, constants)
-            kept._calls.bind(table.listed, given, places)
+            given, slots = _given_of(table, constants)
+            kept._calls.bind(table.listed, given, slots)
             kept._bind(table, constants)
         else:
             kept = cls(loops, table, constants)
@@ -354,7 +364,7 @@ class PairSums:
         return self._loop(self._loops.summary_of_nodes, self._given)
 
     def first_friction(self, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return what a search knows of the pairs (B, P, KNOWN) where it begins; zeros in empty places."""
+        """Return what a search knows of the pairs (B, P, KNOWN) where it begins; zeros in empty slots."""
         first, found = self._loop(self._loops.first_friction, self._given), q.new_zeros(self._shape)
         self._calls.call("pair_known", q, velocity, None, first, found)
         return found

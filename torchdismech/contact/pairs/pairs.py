@@ -16,9 +16,9 @@ from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["Listed", "PairBlocks", "PairTable", "Touching", "numbers_at", "touching"]
 
-# What is known of pairs has at least so many places for each robot, of many robots this one share of so many in all: as
+# What is known of pairs has at least so many slots for each robot, or its part of `OF_MANY` where robots are many: as
 # pairs come and go its shape stays, and with it what is recorded.
-FEWEST_PLACES, OF_MANY = 32, 256
+FEWEST_SLOTS, OF_MANY = 32, 256
 
 
 class Listed(NamedTuple):
@@ -33,26 +33,26 @@ class Listed(NamedTuple):
         nodes = self.nodes.t()
         return (3 * nodes.unsqueeze(1) + torch.arange(3, device=nodes.device)[:, None]).flatten(0, 1)
 
-    def places_in(self, size: int) -> Tensor:
+    def flat_dofs(self, size: int) -> Tensor:
         """Return where the coordinates (3 n, C) stand in vectors (B, size) of all robots, one after the other."""
         return self.robot * size + self.dofs
 
     def gathered(self, vector: Tensor) -> Tensor:
         """Return the nodes' coordinates (3 n, C) in a vector (B, size) of all robots."""
-        return numbers_at(self.places_in(vector.shape[1]), vector)
+        return numbers_at(self.flat_dofs(vector.shape[1]), vector)
 
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """Pairs of one kind that may touch within a step, robot by robot. What is known of them has P places a robot.
+    """Pairs of one kind that may touch within a step, robot by robot. What is known of them has P slots a robot.
 
     Attributes
     ----------
     kernel : finds closest points of the kind.
     listed : robots, and nodes in the order of the kernel, 4 or 8.
     reaches : (C,) the sum of the two radii of each pair [m].
-    place : (C,) number of each pair among those of its robot.
-    shape : number of robots, B, and of places, P.
+    slot : (C,) number of each pair among those of its robot.
+    shape : number of robots, B, and of slots, P.
     rounding : of edges, in parts of the reach; see `geometry.distances`.
     contact : number of the contact that rules them, among those of the robot's parts.
     goes_on : (4, C) where smooth lines go on, see `geometry.crossing`; None of other kinds.
@@ -62,7 +62,7 @@ class PairTable:
     kernel: Kernel
     listed: Listed
     reaches: Tensor
-    place: Tensor
+    slot: Tensor
     shape: tuple[int, int]
     rounding: float = 0.0
     contact: int = 0
@@ -83,30 +83,30 @@ class PairTable:
     ) -> PairTable:
         """Return the table of pairs of a batch of robots, which come robot by robot."""
         numbers = torch.arange(len(listed.robot), device=reaches.device)
-        place = numbers
+        slot = numbers
         if batch > 1:
             starts = torch.searchsorted(listed.robot, torch.arange(batch, device=reaches.device))
-            place = numbers - starts.index_select(0, listed.robot)
-        most = int(place.amax()) + 1 if len(place) else 0
-        # by doublings: what is recorded for so many places serves the next steps, too
-        places = max(min(FEWEST_PLACES, OF_MANY // batch), 1 << max(most - 1, 0).bit_length())
-        return cls(kernel, listed, reaches, place, (batch, places), rounding, contact, goes_on)
+            slot = numbers - starts.index_select(0, listed.robot)
+        most = int(slot.amax()) + 1 if len(slot) else 0
+        # by doublings: what is recorded for so many slots serves the next steps, too
+        slots = max(min(FEWEST_SLOTS, OF_MANY // batch), 1 << max(most - 1, 0).bit_length())
+        return cls(kernel, listed, reaches, slot, (batch, slots), rounding, contact, goes_on)
 
     def __len__(self) -> int:
         return len(self.reaches)
 
     def rows(self, index: Tensor) -> PairTable:
-        """Return the table of the robots that `index` selects; each pair keeps its place."""
-        numbers = torch.full(self.shape, -1, device=self.place.device)
-        numbers[self.places] = torch.arange(len(self), device=self.place.device)
+        """Return the table of the robots that `index` selects; each pair keeps its slot."""
+        numbers = torch.full(self.shape, -1, device=self.slot.device)
+        numbers[self.slots] = torch.arange(len(self), device=self.slot.device)
         numbers = numbers[index]
-        robot, place = (numbers >= 0).nonzero(as_tuple=True)
-        chosen = numbers[robot, place]
+        robot, slot = (numbers >= 0).nonzero(as_tuple=True)
+        chosen = numbers[robot, slot]
         listed = Listed(robot, self.listed_nodes.index_select(0, chosen))
         goes_on = None if self.goes_on is None else self.goes_on.index_select(1, chosen)
         shape = (len(numbers), self.shape[1])
         reaches = self.reaches.index_select(0, chosen)
-        return PairTable(self.kernel, listed, reaches, place, shape, self.rounding, self.contact, goes_on)
+        return PairTable(self.kernel, listed, reaches, slot, shape, self.rounding, self.contact, goes_on)
 
     @property
     def robot(self) -> Tensor:
@@ -114,9 +114,9 @@ class PairTable:
         return self.listed.robot
 
     @property
-    def places(self) -> tuple[Tensor, Tensor]:
-        """Robot and place (C,) of each pair."""
-        return self.listed.robot, self.place
+    def slots(self) -> tuple[Tensor, Tensor]:
+        """Robot and slot (C,) of each pair."""
+        return self.listed.robot, self.slot
 
     @property
     def listed_nodes(self) -> Tensor:
@@ -136,18 +136,21 @@ class PairTable:
 
     def gathered(self, vector: Tensor) -> Tensor:
         """Return the nodes' coordinates (3 n, C) in q, or velocities, of all robots."""
-        return numbers_at(self.places_in(vector.shape[1]), vector)
+        return numbers_at(self.flat_dofs(vector.shape[1]), vector)
 
-    def places_in(self, size: int) -> Tensor:
+    def flat_dofs(self, size: int) -> Tensor:
         """Return where the coordinates (3 n, C) stand in vectors (B, size) of all robots, one after the other."""
         if size not in self._flat:
-            self._flat[size] = self.listed.places_in(size)
+            self._flat[size] = self.listed.flat_dofs(size)
         return self._flat[size]
 
 
-def numbers_at(places: Tensor, vector: Tensor) -> Tensor:
-    """Return the numbers of a vector (B, n) at some places in all of it."""
-    return vector.reshape(-1).index_select(0, places.view(-1)).view(places.shape)  # three times as fast as [places]
+def numbers_at(flat_dofs: Tensor, vector: Tensor) -> Tensor:
+    """Return the numbers of a vector (B, n) at some dofs, which are numbered through all robots.
+
+    It is three times as fast as `vector.reshape(-1)[flat_dofs]`.
+    """
+    return vector.reshape(-1).index_select(0, flat_dofs.view(-1)).view(flat_dofs.shape)
 
 
 @dataclass(frozen=True)
@@ -157,8 +160,8 @@ class Touching:
     Attributes
     ----------
     table : of the pairs.
-    chosen : (A,) their places in the list of the table's pairs.
-    places : (3 n, A) of their nodes' coordinates in vectors of all robots.
+    chosen : (A,) their numbers in the list of the table's pairs.
+    flat_dofs : (3 n, A) of their nodes' coordinates in vectors of all robots.
     geometry : (17 + 3 n, A) the rows of `Geometry`.
     nodal_velocity : (3 n, A) [m/s].
     constants : of the law, each () or (A,).
@@ -167,7 +170,7 @@ class Touching:
 
     table: PairTable
     chosen: Tensor
-    places: Tensor
+    flat_dofs: Tensor
     geometry: Tensor
     nodal_velocity: Tensor
     constants: LawConstants
@@ -267,14 +270,14 @@ def touching(
         with torch.no_grad():
             given = (table.gathered(q), table.reaches, constants.at(robot).tolerance, *table.more)
             chosen = (loops.slack.of_columns(*given)[0] < 0).nonzero().squeeze(1)
-    places = table.places_in(q.shape[1]).index_select(1, chosen)
-    moving = numbers_at(places, velocity)
+    flat_dofs = table.flat_dofs(q.shape[1]).index_select(1, chosen)
+    moving = numbers_at(flat_dofs, velocity)
     of_pairs = (of_all.index_select(0, chosen) for of_all in (table.reaches, *table.more))
-    known = (numbers_at(places, q), moving, *of_pairs)
+    known = (numbers_at(flat_dofs, q), moving, *of_pairs)
     # autograd has to follow the closest points, too
     geometry = (
         torch.stack(loops.differentiable_geometry(*known))
         if torch.is_grad_enabled()
         else loops.geometry.of_columns(*known)
     )
-    return Touching(table, chosen, places, geometry, moving, constants.at(robot[chosen]), loops)
+    return Touching(table, chosen, flat_dofs, geometry, moving, constants.at(robot[chosen]), loops)

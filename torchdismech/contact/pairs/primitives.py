@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchdismech.contact.pairs.broad_phase import overlapping
 from torchdismech.contact.pairs.neighbours import Neighbours
 from torchdismech.contact.pairs.pair_loops import FIRST, Kernel, vectors
-from torchdismech.contact.pairs.pair_sums import of_pairs
+from torchdismech.contact.pairs.pair_sums import pair_values
 from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.fused import Fused
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
@@ -138,7 +138,7 @@ def near(kernel: Kernel, nodes: Tensor, found: Met, low: Tensor, high: Tensor, l
     low, high : (B, N, 3) the boxes that nodes stay in.
     """
     listed = Listed(found.robot, nodes)
-    gap = of_pairs(_SLACK[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
+    gap = pair_values(_SLACK[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
     return Near(listed, found.reach).chosen(gap <= 0)
 
 

@@ -279,7 +279,7 @@ class SelfContact(nn.Module):
         """Return what a search knows of a table's pairs (B, P, KNOWN) where it begins, at q and a velocity (B, n).
 
         That is, see `rubbing`: traction, normal, and velocity of the first closest point against the second; zeros in
-        empty places. For friction that is smoothed.
+        empty slots. For friction that is smoothed.
         """
         if len(table) and (sums := self.sums(table, q, velocity)) is not None:
             return sums.first_friction(q, velocity)
@@ -289,7 +289,7 @@ class SelfContact(nn.Module):
         """Return the same at the next iterate of a search, with the traction to expect; `known` is that before."""
         if len(table) and (sums := self.sums(table, q, velocity)) is not None:
             return sums.expected_friction(q, velocity, known)
-        return self._known(table, self._loops[table.kernel].expected_friction, q, velocity, known[table.places].t())
+        return self._known(table, self._loops[table.kernel].expected_friction, q, velocity, known[table.slots].t())
 
     def limit_step(self, table: PairTable, motion: Tensor, fraction: Tensor) -> None:
         """Lower `fraction` (B,) to that of a motion (B, n) in which no pair of a table moves by `LARGEST_STEP` or more.
@@ -309,7 +309,7 @@ class SelfContact(nn.Module):
         if len(table):
             law = self.law.constants.at(table.robot).given()
             given = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.more)
-            found[table.places] = loop.of_columns(*given).t()
+            found[table.slots] = loop.of_columns(*given).t()
         return found
 
     def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
@@ -416,5 +416,5 @@ class SelfContacts(nn.ModuleList):
 def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
     """Return the forces on the nodes of pairs, a row for each coordinate, summed at the dofs (B, n)."""
     # index_put sums in a fixed order on every device; index_add does not
-    total = q.new_zeros(q.numel()).index_put((found.places.flatten(),), force.flatten(), accumulate=True)
+    total = q.new_zeros(q.numel()).index_put((found.flat_dofs.flatten(),), force.flatten(), accumulate=True)
     return total.view(q.shape)
