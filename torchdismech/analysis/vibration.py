@@ -155,7 +155,7 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     by_mode = np.einsum("ik,ik->k", shape, damping @ shape)
     free = torch.as_tensor((motions @ shape).T.copy()).to(state.q)
     whole = model.unknowns.expand(free, state.q.new_zeros(count, model.n_dofs))
-    imbalance = torch.linalg.vector_norm(model.unknowns.felt(force) * model.unknowns.residual_weight(), dim=1)
+    imbalance = torch.linalg.vector_norm(model.unknowns.on_unknowns(force) * model.unknowns.residual_weight(), dim=1)
     return (
         torch.as_tensor(eigenvalue)[None].to(state.q),
         whole[None],

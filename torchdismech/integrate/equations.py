@@ -262,7 +262,7 @@ class StepEquations:
         self._count()
         residual = self.unconstrained_residual(x)
         if self.constraints is not None:
-            residual = residual - self.felt(self.constraints.force(self.full(x)))
+            residual = residual - self.residual_of(self.constraints.force(self.full(x)))
         return residual
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -272,7 +272,7 @@ class StepEquations:
         if self.constraints is not None:
             q, pattern = self.full(x), self.solver().pattern
             self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknowns.number)
-            residual = residual - self.felt(self.constraints.force(q))
+            residual = residual - self.residual_of(self.constraints.force(q))
         if (sliding := self.sliding) is not None:
             sliding.hold(values)
         return residual, values
@@ -283,7 +283,7 @@ class StepEquations:
         pairs = self.start.pairs
         if pairs is None:
             return residual
-        return residual - self.felt(self.mechanics.self_contacts.force(pairs.listed, position, velocity))
+        return residual - self.residual_of(self.mechanics.self_contacts.force(pairs.listed, position, velocity))
 
     def unconstrained(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) without the loads of constraints, and its derivative as values (nnz, B)."""
@@ -293,7 +293,7 @@ class StepEquations:
             return residual, values
         gains, contacts = self.gains_of_pairs, self.mechanics.self_contacts
         force, values = pairs.added(contacts, position, velocity, values, gains.position, gains.velocity)
-        return residual - self.felt(force), values
+        return residual - self.residual_of(force), values
 
     @cached_property
     def gains_of_pairs(self) -> Gains:
@@ -339,7 +339,7 @@ class StepEquations:
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
         missing = inertia - force
         if self.constraints is not None:
-            self.constraints.load = self.constraints.balancing(q, missing, self.model.unknowns.felt)
+            self.constraints.load = self.constraints.balancing(q, missing, self.model.unknowns.on_unknowns)
             missing = missing - self.constraints.force(q)
         return self.model.unknowns.with_held(torch.zeros_like(q), missing)
 
@@ -355,11 +355,11 @@ class StepEquations:
 
     def _with_inertia(self, q: Tensor, force: Tensor) -> Tensor:
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
-        return self.felt(inertia - force)
+        return self.residual_of(inertia - force)
 
-    def felt(self, force: Tensor) -> Tensor:
-        """Return what the equations (B, n_free) are for forces (B, n)."""
-        return self.model.unknowns.felt(self._weighed(force))
+    def residual_of(self, force: Tensor) -> Tensor:
+        """Return what forces (B, n) make of the residual (B, n_free), with the sign that they are given."""
+        return self.model.unknowns.on_unknowns(self._weighed(force))
 
     def _weighed(self, force: Tensor) -> Tensor:
         """Return forces (B, n) as they stand in the residual: for algebraic angles over `Scheme.position`."""
@@ -389,7 +389,7 @@ class StepEquations:
             forces = [internal, load, times(state.velocity) / self.dt]
         else:
             forces = [mechanics.elastic_force(start, state.q) - summed, load]
-        return reduce(torch.add, (weighted_norms(model.unknowns.felt(f), weight) for f in forces))
+        return reduce(torch.add, (weighted_norms(model.unknowns.on_unknowns(f), weight) for f in forces))
 
     def setup(self, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of a residual's norm (n_free,), the force scale (B,) and the first iterate (B, n_free).

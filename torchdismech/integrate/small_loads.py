@@ -18,13 +18,13 @@ def warning_of_small_loads(
     model: Model, state: State, control: Control, running: Tensor | None, tolerance: float
 ) -> str | None:
     """Return what to say of running robots whose loads are hardly above the tolerance [N]; None: there are none."""
-    mechanics, felt = model.mechanics, model.unknowns.felt
+    mechanics, on_unknowns = model.mechanics, model.unknowns.on_unknowns
     start = mechanics.start(state, control, None, None)
     constant = mechanics.constant_load(start, state.time)
-    load = felt(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
+    load = on_unknowns(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
     small = (load > 0) & (load < LEAST_LOAD * tolerance) & running_robots(state, running)
     if bool(small.any()):  # strains that drive it do not count
-        drive = felt(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
+        drive = on_unknowns(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
         small &= (load < tolerance) | (drive < LEAST_LOAD * tolerance)
     if not bool(small.any()):
         return None

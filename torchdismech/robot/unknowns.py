@@ -98,8 +98,8 @@ class Unknowns(nn.Module):
         written = whole.index_copy(1, self.prescribed, own)
         return written if self.slides.none else self.with_held(whole, written)
 
-    def felt(self, force: Tensor) -> Tensor:
-        """Return the part (B, n_free) of forces (B, n) that may move something, as the unknowns feel it."""
+    def on_unknowns(self, force: Tensor) -> Tensor:
+        """Return the generalised forces (B, n_free) on the unknowns of forces (B, n), in directions that are free."""
         along = force if self.slides.none else self.slides.joined(force, 0.0)
         return self.picked(along)
 

@@ -201,7 +201,7 @@ class PairEvaluations:
 
 
 def _less_force(bare: StepEquations, residual: Tensor, force: Tensor) -> Tensor:
-    return residual - bare.felt(force)
+    return residual - bare.residual_of(force)
 
 
 def _motion(bare: StepEquations, step: Tensor) -> Tensor:

@@ -159,9 +159,9 @@ class _ActiveSet:
         slide = constraints.slide(equations.full(at.x))
         self.offset = torch.cat([contacts.gap.unsqueeze(1), slide], dim=1)
         self.rubs = constraints.friction > 0
-        felt = (arms.square() * model.free[constraints.dofs].unsqueeze(1)).sum(2) > 0
-        self.moves = felt[:, 0] & (felt.all(1) | ~self.rubs)
-        self.partly = felt.any(1) & ~self.moves
+        movable = (arms.square() * model.free[constraints.dofs].unsqueeze(1)).sum(2) > 0  # (S, 3)
+        self.moves = movable[:, 0] & (movable.all(1) | ~self.rubs)
+        self.partly = movable.any(1) & ~self.moves
         self.before = constraints.load
         self.unloaded = at.residual + self.forces_of(self.before)
         diagonal = at.values[self.solver.diagonal(at.values.device)].abs()
@@ -172,7 +172,9 @@ class _ActiveSet:
 
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
-        return self.equations.model.unknowns.felt(self.constraints.forces_of(self.arms, load, self.equations.base))
+        return self.equations.model.unknowns.on_unknowns(
+            self.constraints.forces_of(self.arms, load, self.equations.base)
+        )
 
     def after(self, step: Tensor) -> Tensor:
         """Return gaps and slides (S, 3) after a step (B, n_free)."""

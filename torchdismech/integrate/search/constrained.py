@@ -182,7 +182,7 @@ class _Delassus:
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
         like = self.equations.base
-        return self.equations.model.unknowns.felt(self.constraints.forces_of(self.arms, load, like))
+        return self.equations.model.unknowns.on_unknowns(self.constraints.forces_of(self.arms, load, like))
 
     def motions_of(self, step: Tensor) -> Tensor:
         """Return how gaps and slides (S, 3) change with the free dofs (B, n_free)."""
@@ -300,7 +300,7 @@ class _Delassus:
             here = (self.slot == k).nonzero().flatten()  # no more than one of each robot
             at = (axis, self.robot[here].view(-1, 1, 1), dofs[here].unsqueeze(1))
             forces = like.new_zeros(axes, *like.shape).index_put(at, arms[here], accumulate=True)
-            steps = [self.factor.solve(unknowns.felt(force), transpose) for force in forces]
+            steps = [self.factor.solve(unknowns.on_unknowns(force), transpose) for force in forces]
             moved = torch.stack([unknowns.expand(step, torch.zeros_like(like)) for step in steps])
             reached = moved[:, self.robot.unsqueeze(1), dofs].permute(1, 2, 0)  # (A, 12, axes)
             matrix[self.robot, self.slot, :, k] = arms @ reached

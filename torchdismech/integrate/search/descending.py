@@ -102,7 +102,7 @@ class _Descending(ConstrainedSearch):
 
     def _pull(self, x: Tensor, residual: Tensor) -> Tensor:
         """Return the residual (B, n_free) at x without the present loads."""
-        return residual + self.equations.model.unknowns.felt(self.constraints.force(self.equations.full(x)))
+        return residual + self.equations.model.unknowns.on_unknowns(self.constraints.force(self.equations.full(x)))
 
     def _potential(self, x: Tensor) -> Tensor:
         found = self.equations.potential(x)
