@@ -238,10 +238,11 @@ class Friction(nn.Module):
         slip = None if slip_velocity is None else scalar(slip_velocity, "Friction.slip_velocity")
         if slip is not None and not bool((slip > 0).all()):
             raise InputError(f"Friction.slip_velocity: expected a number above 0, got {slip_velocity}")
-        hold, end = _fall(mu, static, release)
+        at_rest, end = _fall(mu, static, release)
         self.coefficient = nn.Parameter(mu.clone(), requires_grad=False)
         self.slip_velocity, self.static, self.release = (
-            None if value is None else nn.Parameter(value.clone(), requires_grad=False) for value in (slip, hold, end)
+            None if value is None else nn.Parameter(value.clone(), requires_grad=False)
+            for value in (slip, at_rest, end)
         )
 
     def given(self) -> tuple[Tensor, ...]:
@@ -270,13 +271,13 @@ def _fall(mu: Tensor, static, release) -> tuple[Tensor | None, Tensor | None]:
         if release is not None:
             raise InputError("Friction.release: belongs to static, the coefficient at rest, which is not given")
         return None, None
-    hold = scalar(static, "Friction.static")
-    if not bool((hold >= mu).all()):
+    at_rest = scalar(static, "Friction.static")
+    if not bool((at_rest >= mu).all()):
         raise InputError(f"Friction.static: expected the coefficient or more, got {static}")
     end = scalar(RELEASE if release is None else release, "Friction.release")
     if not bool((end > 1).all()):
         raise InputError(f"Friction.release: expected a number above 1, got {release}")
-    return hold, end
+    return at_rest, end
 
 
 def warn_of_wide_tolerance(label: str, response: Response, radius: Tensor) -> None:

@@ -134,7 +134,7 @@ class StepEquations:
             part = StepStart(state, control, constants, start.held_force[robots], pairs, load_factor)
             equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
             equations.descending = self.descending
-            equations.hold(self.load[robots])
+            equations.take_load(self.load[robots])
             yield equations
 
     def solver(self) -> Solver:
@@ -188,7 +188,7 @@ class StepEquations:
             known = self.model.unknowns.with_prescribed(known, motion.inertial - gain * change)
         return gain, known
 
-    def hold(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:
+    def take_load(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:
         """Take the external forces (B, n) that do not change within the step, instead of finding them.
 
         Parameters
@@ -274,7 +274,7 @@ class StepEquations:
             self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknowns.number)
             residual = residual - self.residual_of(self.constraints.force(q))
         if (sliding := self.sliding) is not None:
-            sliding.hold(values)
+            sliding.constrain(values)
         return residual, values
 
     def unconstrained_residual(self, x: Tensor) -> Tensor:

@@ -187,8 +187,8 @@ class SlidingEntries(nn.Module):
         """Make values (nnz, B) of K those of P K P, in place."""
         values.index_copy_(0, self._touched, self._turned(values, self._slides[0].weights()))
 
-    def hold(self, values: Tensor) -> None:
-        """Make values (nnz, B) of K those of P K P + s (I - P), in place."""
+    def constrain(self, values: Tensor) -> None:
+        """Make values (nnz, B) of K those of P K P + s (I - P), in place: s keeps nodes from leaving their lines."""
         weights = self._slides[0].weights()
         stiff = self._stiff(values.index_select(0, self._diagonal).abs(), weights)
         values.index_copy_(0, self._touched, self._turned(values, weights) + stiff)

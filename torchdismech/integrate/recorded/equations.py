@@ -41,7 +41,7 @@ class RecordedEquations(StepEquations):
     ):
         start = dataclasses.replace(recorded.start, pairs=pairs)
         super().__init__(recorded.model, recorded.scheme, start, recorded.base, recorded.dt, recorded.mechanics)
-        self.hold(recorded.load, recorded.lengths_kept)
+        self.take_load(recorded.load, recorded.lengths_kept)
         self.constraints = constraints
         self._find_recordings, self._static = find_recordings, Values() if static is None else static
         self._recordings = find_recordings(pairs)

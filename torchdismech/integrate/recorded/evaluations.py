@@ -81,7 +81,7 @@ class RecordedEvaluations:
         """Return the bare equations, what `StepEquations.setup` does, and first iterates ahead and where robots are."""
         equations = self._static.problem.equations(mechanics=self._static.mechanics)
         if self._static.load is not None:
-            equations.hold(self._static.load)
+            equations.take_load(self._static.load)
         equations.prepare()
         weight, scale, ahead = equations.setup(None, True)
         return equations, weight, scale, ahead, first_iterate(equations, False)

@@ -174,7 +174,7 @@ class PairEvaluations:
         residual, values = self._with_pairs(equations, residual, values, q, velocity, known)
         sliding = equations.sliding
         if sliding is not None:
-            sliding.hold(values)
+            sliding.constrain(values)
         return [there, residual, values, *expected, *known.values()]
 
     def _with_pairs(

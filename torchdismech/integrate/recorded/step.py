@@ -375,7 +375,7 @@ class RecordedStep:
         running = problem.running & problem.state.finite()
         equations = problem.equations(mechanics=self.mechanics)
         if self._static.load is not None:
-            equations.hold(self._static.load)
+            equations.take_load(self._static.load)
         equations.prepare()
         first = next(iter(problem.method.attempts(equations, problem.divisible)))
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, first.start is Start.AHEAD)
