@@ -11,7 +11,7 @@ from torchdismech import Circle, InputError, Material, Model, RobotBuilder, stra
 from torchdismech.contact import Complementarity, Friction, Penalty, SelfContact
 from torchdismech.contact.pairs.pair_loops import vectors
 from torchdismech.contact.pairs.pairs import PairTable, Touching
-from torchdismech.contact.pairs.primitives import Met
+from torchdismech.contact.pairs.primitives import BoxPairs
 from torchdismech.geometry.crossing import BEYOND, closest_crossing
 from torchdismech.geometry.distances import closest_segments
 
@@ -83,7 +83,7 @@ def test_lines_bulge_and_cross_as_vectors_say():
         bulges = lines.bulges(low, high)
         moved = room.norm(dim=-1)[:, lines.nodes].amax(2)
         assert torch.allclose(bulges, (bends.norm(dim=-1).amax(2) + 4 * moved) / 12, rtol=1e-12, atol=0)
-        straight_ones, crossing = lines.near(Met(robot, i, j, reach[robot]), low, high, far)
+        straight_ones, crossing = lines.near_pairs(BoxPairs(robot, i, j, reach[robot]), low, high, far)
         assert len(straight_ones.reach) + len(crossing.reach) == len(robot)
         expected = torch.cat([lines.nodes[i][:, :2], lines.nodes[j][:, :2]], 1)[crosses]
         assert torch.equal(crossing.listed.nodes[:, :4], expected)

@@ -84,7 +84,7 @@ def test_looks_as_far_as_the_thickest_parts_need(thick_first):
     model, euler = builder.finalize(), ImplicitEuler(1e-3)
     running = torch.ones(1, dtype=torch.bool)
     candidates = ContactCandidates(StepProblem(model, euler, model.initial_state(), Control(), euler.dt, running))
-    assert candidates.slack.tolist() == pytest.approx([5e-3], rel=1e-12)  # nothing moves
+    assert candidates.search_distance.tolist() == pytest.approx([5e-3], rel=1e-12)  # nothing moves
 
 
 def test_lies_on_a_ball():
@@ -364,7 +364,7 @@ def test_how_far_contacts_are_looked_for_is_each_robots_own():
         builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Complementarity()))
         model, euler = builder.finalize(), ImplicitEuler(1e-3)
         state, running = model.initial_state(len(rows)), torch.ones(len(rows), dtype=torch.bool)
-        found.append(ContactCandidates(StepProblem(model, euler, state, Control(), euler.dt, running)).slack)
+        found.append(ContactCandidates(StepProblem(model, euler, state, Control(), euler.dt, running)).search_distance)
     assert torch.equal(found[0], torch.cat(found[1:]))
     # they do not move, so it is the mean of equal radii, to rounding
     torch.testing.assert_close(found[0], radii[:, 0], rtol=1e-15, atol=0)

@@ -78,7 +78,7 @@ class ContactModel:
         return [contact.law for contact in (*self.obstacles, *self.self_contacts)]
 
     @property
-    def bounds(self) -> list[Obstacle]:
+    def constrained_obstacles(self) -> list[Obstacle]:
         """The obstacles whose contact is a constraint."""
         return [obstacle for obstacle in self.obstacles if obstacle.constrained]
 
@@ -113,15 +113,15 @@ class ContactModel:
         """Return the surfaces with friction that is smoothed, if these pairs may touch."""
         return Rubbing(self.obstacles, self.self_contacts, pairs)
 
-    def may_touch(self, start: Tensor, end: Tensor, slack: Tensor) -> StepPairs | None:
-        """Return the parts that may touch while q goes from `start` to `end` (B, n), up to `slack` (B,) [m] beside.
+    def may_touch(self, start: Tensor, end: Tensor, search_distance: Tensor) -> StepPairs | None:
+        """Return the parts that may touch while q goes from `start` to `end` (B, n); None where nothing can.
 
-        None where nothing can.
+        Nodes may be up to a search distance (B,) [m] beside their way.
         """
         if not len(self.self_contacts):
             return None
         x0, x1 = (q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) for q in (start, end))
-        return StepPairs(self.self_contacts.pairs(x0, x1, slack), self._couplings)
+        return StepPairs(self.self_contacts.pairs(x0, x1, search_distance), self._couplings)
 
     def touching(self, q: Tensor) -> StepPairs | None:
         """Return the parts that touch at q (B, n); None where nothing can."""

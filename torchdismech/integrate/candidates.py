@@ -25,14 +25,14 @@ MARGIN = 0.25  # of the largest motion that inertia leads to: how much further a
 
 def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
     """Return the constraints of a step that was solved at q (B, n), of what touches there; None without any."""
-    contact, state, end = problem.model.contact, problem.state, problem.end
+    contact, end = problem.model.contact, problem.end
     if not contact.constrained:
         return None
-    near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in contact.bounds)
-    touching = contact.touching(q)
-    pairs = None if touching is None else touching.listed.of_contacts(contact.self_contacts.constrained)
-    rubs = problem.method.scheme.inertial
-    return ConstraintSet(contact.bounds, contact.self_contacts, state, end, ConstraintCandidates(near, pairs), rubs)
+    obstacles, self_contacts, touching = contact.constrained_obstacles, contact.self_contacts, contact.touching(q)
+    near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in obstacles)
+    pairs = None if touching is None else touching.listed.of_contacts(self_contacts.constrained_numbers)
+    candidates, rubs = ConstraintCandidates(near, pairs), problem.method.scheme.inertial
+    return ConstraintSet(obstacles, self_contacts, problem.state, end, candidates, rubs)
 
 
 class ContactCandidates:
@@ -46,7 +46,10 @@ class ContactCandidates:
     Attributes
     ----------
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
+    search_distance : (1,) or (B,) [m], within which things are looked at, on the way that the step may lead.
     pairs : the parts of the robots that may touch each other.
+    near : for each obstacle that is a constraint (B, P) bool: the points that may get to it.
+    load : (B, C, 3) of the constraints by their slots, once they are solved.
     """
 
     def __init__(self, problem: StepProblem, ahead: Tensor | None = None):
@@ -55,12 +58,12 @@ class ContactCandidates:
         self.pairs: StepPairs | None = None
         self.searches = 0
         self.none = self.contact.none
-        self.load: Tensor | None = None  # of the constraints, once they are solved
+        self.load: Tensor | None = None
         self.near: tuple[Tensor, ...] = ()
         if not self.none:
             ahead = problem.ahead() if ahead is None else ahead
             way = (ahead - self.state.q)[:, : 3 * self.model.body.n_nodes].abs().amax(1)
-            self.slack = self._room() + MARGIN * way
+            self.search_distance = self._least_search_distance() + MARGIN * way
             self._look(ahead)
 
     def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
@@ -74,8 +77,8 @@ class ContactCandidates:
         del copied.state
         return copied
 
-    def _room(self) -> Tensor:
-        """Return the distance (1,) or (B,) [m] within which things are looked at, beside what their motion adds.
+    def _least_search_distance(self) -> Tensor:
+        """Return the search distance (1,) or (B,) [m] without what motion adds.
 
         Potentials need no more than their tolerance. Constraints see a contact before it bears a load: from the mean
         contact radius of its points on, robot by robot. One distance serves all of them, that of the contact whose
@@ -86,18 +89,18 @@ class ContactCandidates:
             radii = [contact.points.radius for contact in (*self.contact.obstacles, *own) if contact.constrained]
             means = [radius.reshape(-1, radius.shape[-1]).mean(1) for radius in radii if radius.numel()]
             return reduce(torch.maximum, means)
-        room = torch.zeros(1, device=self.end.device)
+        largest = torch.zeros(1, device=self.end.device)
         for contact in own:
-            room = torch.maximum(room, contact.law.response.tolerance.reshape(-1))
-        return room
+            largest = torch.maximum(largest, contact.law.response.tolerance.reshape(-1))
+        return largest
 
     def _look(self, ahead: Tensor) -> None:
         """Find what may touch on the way to `ahead` (B, n)."""
-        self.pairs = self.contact.may_touch(self.state.q, ahead, self.slack)
-        reach = self.slack.unsqueeze(1) if self.rubs else ANYWHERE
+        self.pairs = self.contact.may_touch(self.state.q, ahead, self.search_distance)
+        reach = self.search_distance.unsqueeze(1) if self.rubs else ANYWHERE
         self.near = tuple(
             torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach
-            for o in self.contact.bounds
+            for o in self.contact.constrained_obstacles
         )
 
     def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
@@ -105,14 +108,19 @@ class ContactCandidates:
         if not self.contact.constrained:
             return None
         own = self.contact.self_contacts
-        pairs = None if self.pairs is None else self.pairs.listed.of_contacts(own.constrained)
-        candidates = ConstraintCandidates(self.near, pairs)
-        end, slack = (self.end, self.slack) if robots is None else (self.end[robots], self.slack[robots])
-        candidates = candidates if robots is None else candidates.rows(robots)
-        found = ConstraintSet(self.contact.bounds, own, state, end, candidates, self.rubs)
-        found.search_distance = slack
-        if self.load is not None:
-            load = self.load if robots is None else self.load[robots]
+        pairs = None if self.pairs is None else self.pairs.listed.of_contacts(own.constrained_numbers)
+        candidates, end, distance, load = (
+            ConstraintCandidates(self.near, pairs),
+            self.end,
+            self.search_distance,
+            self.load,
+        )
+        if robots is not None:
+            candidates, end, distance = candidates.rows(robots), end[robots], distance[robots]
+            load = None if load is None else load[robots]
+        found = ConstraintSet(self.contact.constrained_obstacles, own, state, end, candidates, self.rubs)
+        found.search_distance = distance
+        if load is not None:
             found.load = load[found.robot, found.slot]
         return found
 
@@ -129,7 +137,7 @@ class ContactCandidates:
             missed = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         else:
             missed = ~self.pairs.listed.cover(q)
-        for obstacle, near in zip(self.contact.bounds, self.near, strict=True):
+        for obstacle, near in zip(self.contact.constrained_obstacles, self.near, strict=True):
             missed = missed | ((obstacle.gap(q, self.end) < 0) & ~near).any(1)
         return missed
 
@@ -138,7 +146,7 @@ class ContactCandidates:
         if self.searches == SEARCHES:
             return False
         self.searches += 1
-        self.slack = 2 * self.slack
+        self.search_distance = 2 * self.search_distance
         self._look(q)
         return True
 
@@ -147,7 +155,7 @@ class ContactCandidates:
         passed = torch.zeros_like(self.end, dtype=torch.bool)
         if self.pairs is not None:
             passed = pairs_passed(self.pairs.listed, self.state.q, after.q)
-            passed = passed | self.contact.self_contacts.met(self.pairs.listed, after.q)
+            passed = passed | self.contact.self_contacts.overlapping(self.pairs.listed, after.q)
         for obstacle in self.contact.obstacles:
             passed = passed | passed_obstacle(obstacle, self.state, after)
             if obstacle.law.response.feasible_only:  # the midpoint rule sees gaps in the middle of the step only

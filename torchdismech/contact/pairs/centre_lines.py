@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from torchdismech.contact.pairs.pair_sums import pair_values
 from torchdismech.contact.pairs.pairs import Listed
-from torchdismech.contact.pairs.primitives import Met, Near, moving, slack
+from torchdismech.contact.pairs.primitives import BoxPairs, NearPairs, moving, spare_distance
 from torchdismech.fused import Fused
 from torchdismech.geometry.distances import closest_segments
 from torchdismech.geometry.vec3 import Vec3
@@ -66,7 +66,7 @@ class CentreLines(nn.Module):
             low.device,
         )
 
-    def near(self, found: Met, low: Tensor, high: Tensor, tolerance: Tensor) -> tuple[Near, Near]:
+    def near_pairs(self, found: BoxPairs, low: Tensor, high: Tensor, tolerance: Tensor) -> tuple[NearPairs, NearPairs]:
         """Return which pairs of edges can get as close as a tolerance, () or (K,), while nodes stay in boxes (B, N, 3).
 
         Those that touch as straight edges, then those that cross as lines of which one at least is curved.
@@ -77,8 +77,8 @@ class CentreLines(nn.Module):
         listed = Listed(found.robot, nodes)
         gap, crossing, *_ = rows = pair_values(_CROSSING, listed, low.flatten(1), high.flatten(1), given)
         near, crosses = gap <= 0, crossing > 0
-        straight = Near(Listed(found.robot, nodes[:, :4]), found.reach).chosen(near & ~crosses)
-        return straight, Near(listed, found.reach, rows[2:]).chosen(near & crosses)
+        straight = NearPairs(Listed(found.robot, nodes[:, :4]), found.reach).chosen(near & ~crosses)
+        return straight, NearPairs(listed, found.reach, rows[2:]).chosen(near & crosses)
 
 
 def _as_numbers(nodes: Tensor, like: Tensor) -> Sequence[Tensor]:
@@ -150,7 +150,7 @@ def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers:
         _Line.of([middles[k] for k in own], [rooms[k] for k in own], [numbers[k] for k in own])
         for own in (first, second)
     )
-    gap = slack(closest_segments, middles[:4], rooms[:4], limit + a.bulge + b.bulge)
+    gap = spare_distance(closest_segments, middles[:4], rooms[:4], limit + a.bulge + b.bulge)
     across = a.edge.cross(b.edge)
     turned = across.dot(across) / (a.edge.dot(a.edge) * b.edge.dot(b.edge))
     bound = ROOM * reach * (a.curvature + b.curvature)

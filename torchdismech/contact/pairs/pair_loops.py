@@ -19,7 +19,7 @@ from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["FIRST", "FIXED", "KNOWN", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
+__all__ = ["FIRST", "FIXED", "KNOWN", "STRAIGHT", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
 
 FIXED = 17  # rows of a `Geometry` before the weights of the nodes
 KNOWN = 9  # numbers that searches know of a pair that rubs: traction, normal and velocity; see `contact.rubbing`
@@ -326,5 +326,5 @@ def vectors(coordinates: Tensor) -> tuple[Vec3, ...]:
     return tuple(Vec3(*x[k : k + 3]) for k in range(0, len(x), 3))
 
 
-STRAIGHT = (closest_segments, closest_on_triangle)
+STRAIGHT = (closest_segments, closest_on_triangle)  # the kernels of four nodes
 _DISTANCES = {kernel: Fused(partial(_distance, kernel), "distances of pairs") for kernel in STRAIGHT}

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 
 from torchdismech.contact.pairs.broad_phase import overlapping
 from torchdismech.contact.pairs.neighbours import Neighbours
-from torchdismech.contact.pairs.pair_loops import FIRST, Kernel, vectors
+from torchdismech.contact.pairs.pair_loops import FIRST, STRAIGHT, Kernel, vectors
 from torchdismech.contact.pairs.pair_sums import pair_values
 from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.fused import Fused
-from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["Met", "Near", "Primitives", "met", "moving", "near", "slack"]
+__all__ = ["BoxPairs", "NearPairs", "Primitives", "box_pairs", "moving", "near_pairs", "spare_distance"]
 
 
 class Primitives(nn.Module):
@@ -63,7 +62,7 @@ class Primitives(nn.Module):
         return self.radius[robot % len(self.radius), index]
 
 
-class Met(NamedTuple):
+class BoxPairs(NamedTuple):
     """Pairs of primitives whose boxes overlap, by robot: (K,) each.
 
     Attributes
@@ -79,7 +78,7 @@ class Met(NamedTuple):
     reach: Tensor
 
 
-class Near(NamedTuple):
+class NearPairs(NamedTuple):
     """Pairs that may touch in a step.
 
     Attributes
@@ -93,15 +92,15 @@ class Near(NamedTuple):
     reach: Tensor
     goes_on: Tensor | None = None
 
-    def chosen(self, which: Tensor) -> Near:
+    def chosen(self, which: Tensor) -> NearPairs:
         """Return those that `which` (K,) is true of."""
         numbers = which.nonzero().squeeze(1)  # once: several times as fast as indexing each by `which`
         robot, nodes, reach = (of.index_select(0, numbers) for of in (*self.listed, self.reach))
         goes_on = None if self.goes_on is None else self.goes_on.index_select(1, numbers)
-        return Near(Listed(robot, nodes), reach, goes_on)
+        return NearPairs(Listed(robot, nodes), reach, goes_on)
 
 
-def met(
+def box_pairs(
     first: Primitives,
     second: Primitives,
     low: Tensor,
@@ -109,7 +108,7 @@ def met(
     more: tuple[Tensor, Tensor],
     excluded: Neighbours,
     ruled: Tensor,
-) -> Met:
+) -> BoxPairs:
     """Return the pairs whose boxes overlap while the nodes stay in boxes (B, N, 3).
 
     Parameters
@@ -126,10 +125,10 @@ def met(
     if len(ruled) > 1:
         kept = ruled[first.kind[i], second.kind[j]].nonzero().squeeze(1)
         robot, i, j = (of.index_select(0, kept) for of in (robot, i, j))
-    return Met(robot, i, j, first.radii(robot, i) + second.radii(robot, j))
+    return BoxPairs(robot, i, j, first.radii(robot, i) + second.radii(robot, j))
 
 
-def near(kernel: Kernel, nodes: Tensor, found: Met, low: Tensor, high: Tensor, limit: Tensor) -> Near:
+def near_pairs(kernel: Kernel, nodes: Tensor, found: BoxPairs, low: Tensor, high: Tensor, limit: Tensor) -> NearPairs:
     """Return which pairs can get as close as a `limit` (K,): boxes say little of long edges that lie askew.
 
     Parameters
@@ -138,8 +137,8 @@ def near(kernel: Kernel, nodes: Tensor, found: Met, low: Tensor, high: Tensor, l
     low, high : (B, N, 3) the boxes that nodes stay in.
     """
     listed = Listed(found.robot, nodes)
-    gap = pair_values(_SLACK[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
-    return Near(listed, found.reach).chosen(gap <= 0)
+    gap = pair_values(_SPARE_DISTANCE[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
+    return NearPairs(listed, found.reach).chosen(gap <= 0)
 
 
 def moving(low: Tensor, high: Tensor) -> tuple[tuple[Vec3, ...], list[Tensor]]:
@@ -149,7 +148,7 @@ def moving(low: Tensor, high: Tensor) -> tuple[tuple[Vec3, ...], list[Tensor]]:
     return tuple((a + b).times(0.5) for a, b in ends), [0.5 * torch.sqrt(way.dot(way)) for way in ways]
 
 
-def slack(kernel: Kernel, middles: tuple[Vec3, ...], rooms: list[Tensor], limit: Tensor) -> Tensor:
+def spare_distance(kernel: Kernel, middles: tuple[Vec3, ...], rooms: list[Tensor], limit: Tensor) -> Tensor:
     """Return by how much pairs of four nodes stay beyond a limit while each node is as near to a middle as its room.
 
     A distance changes by no more than the nodes move, so it is enough to know it in the middle.
@@ -159,8 +158,8 @@ def slack(kernel: Kernel, middles: tuple[Vec3, ...], rooms: list[Tensor], limit:
     return distance - reduce(torch.maximum, rooms[:first]) - reduce(torch.maximum, rooms[first:]) - limit
 
 
-def _slack(kernel: Kernel, low: Tensor, high: Tensor, limit: Tensor) -> list:
-    return [slack(kernel, *moving(low, high), limit)]
+def _spare_distance(kernel: Kernel, low: Tensor, high: Tensor, limit: Tensor) -> list:
+    return [spare_distance(kernel, *moving(low, high), limit)]
 
 
-_SLACK = {k: Fused(partial(_slack, k), "distances of pairs") for k in (closest_segments, closest_on_triangle)}
+_SPARE_DISTANCE = {k: Fused(partial(_spare_distance, k), "distances of pairs") for k in STRAIGHT}

@@ -21,7 +21,7 @@ from torchdismech.contact.pairs.neighbours import NearNodes, Neighbours
 from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
 from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairTable, Touching, touching
-from torchdismech.contact.pairs.primitives import Near, Primitives, met, near
+from torchdismech.contact.pairs.primitives import NearPairs, Primitives, box_pairs, near_pairs
 from torchdismech.contact.pairs.shares import Ruled, Share, shares
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
 from torchdismech.errors import InputError, real_number, whole_number
@@ -209,38 +209,38 @@ class SelfContact(nn.Module):
 
     def tables(self, low: Tensor, high: Tensor, number: int) -> list[PairTable]:
         """Return the pairs that may touch while the nodes stay in boxes (B, N, 3); `number` is that of this contact."""
-        found: list[tuple[Kernel, Near]]
+        found: list[tuple[Kernel, NearPairs]]
         if self.lines is None:
-            found = [(closest_segments, self._near(closest_segments, low, high))]
+            found = [(closest_segments, self._near_pairs(closest_segments, low, high))]
         else:
             found = list(
                 zip((closest_segments, closest_crossing), self._near_lines(self.lines, low, high), strict=True)
             )
         if len(self.triangles.nodes):
-            found.append((closest_on_triangle, self._near(closest_on_triangle, low, high)))
+            found.append((closest_on_triangle, self._near_pairs(closest_on_triangle, low, high)))
         rounding = {closest_segments: self.rounding}
         return [
             PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding.get(kernel, 0.0), number, pairs.goes_on)
             for kernel, pairs in found
         ]
 
-    def _near(self, kernel: Kernel, low: Tensor, high: Tensor) -> Near:
+    def _near_pairs(self, kernel: Kernel, low: Tensor, high: Tensor) -> NearPairs:
         """Return the pairs of a kind that may touch while the nodes stay in boxes (B, N, 3)."""
         of_edges = kernel is closest_segments
         first, second = (self.edges, self.edges) if of_edges else (self.points, self.triangles)
         tolerance = self.law.response.tolerance
         more = 0.5 * tolerance
         excluded = self._near_edges if of_edges else self._near_triangles
-        pairs = met(first, second, low, high, (more, more), excluded, self.own)
+        pairs = box_pairs(first, second, low, high, (more, more), excluded, self.own)
         nodes = torch.cat([first.nodes.index_select(0, pairs.first), second.nodes.index_select(0, pairs.second)], dim=1)
-        return near(kernel, nodes, pairs, low, high, pairs.reach + of_robots(tolerance, pairs.robot))
+        return near_pairs(kernel, nodes, pairs, low, high, pairs.reach + of_robots(tolerance, pairs.robot))
 
-    def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor) -> tuple[Near, Near]:
+    def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor) -> tuple[NearPairs, NearPairs]:
         """Return the pairs of edges that may touch, as straight ones and as lines that cross."""
         tolerance = self.law.response.tolerance
         more = 0.5 * tolerance + lines.bulges(low, high)
-        pairs = met(self.edges, self.edges, low, high, (more, more), self._near_edges, self.own)
-        return lines.near(pairs, low, high, of_robots(tolerance, pairs.robot))
+        pairs = box_pairs(self.edges, self.edges, low, high, (more, more), self._near_edges, self.own)
+        return lines.near_pairs(pairs, low, high, of_robots(tolerance, pairs.robot))
 
     # ---- forces ------------------------------------------------------------------------------------------------
 
@@ -335,14 +335,14 @@ class SelfContacts(nn.ModuleList):
 
     Attributes
     ----------
-    constrained : the numbers of those that are constraints, and no forces.
+    constrained_numbers : of those that are constraints, and no forces.
     """
 
     def __init__(self, contacts: Sequence[SelfContact], body: Body):
         super().__init__(contacts)
         for contact, share in zip(contacts, shares(body, [contact.ruled for contact in contacts]), strict=True):
             contact.bind(body, share)
-        self.constrained = frozenset(k for k, contact in enumerate(self) if contact.constrained)
+        self.constrained_numbers = frozenset(k for k, contact in enumerate(self) if contact.constrained)
 
     def __iter__(self) -> Iterator[SelfContact]:
         return super().__iter__()  # type: ignore[return-value]
@@ -356,9 +356,9 @@ class SelfContacts(nn.ModuleList):
         return all(contact.symmetric for contact in self)
 
     @torch.no_grad()
-    def pairs(self, start: Tensor, end: Tensor, slack: Tensor) -> Pairs:
-        """Return what may touch while the nodes move from `start` to `end` (B, N, 3) and up to `slack` (B,) beside."""
-        margin = slack.view(-1, 1, 1)
+    def pairs(self, start: Tensor, end: Tensor, search_distance: Tensor) -> Pairs:
+        """Return what may touch while nodes move from `start` to `end` (B, N, 3), and so far (B,) [m] beside."""
+        margin = search_distance.view(-1, 1, 1)
         low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
         tables = [table for k, contact in enumerate(self) for table in contact.tables(low, high, k)]
         return Pairs(tuple(tables), low, high)
@@ -372,7 +372,7 @@ class SelfContacts(nn.ModuleList):
 
     def pushing(self, pairs: Pairs) -> list[PairTable]:
         """Return the tables with any pairs, but those of constraints."""
-        return [table for table in pairs.tables if len(table) and table.contact not in self.constrained]
+        return [table for table in pairs.tables if len(table) and table.contact not in self.constrained_numbers]
 
     def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the force (B, n) [N]; zero of constraints."""
@@ -386,13 +386,13 @@ class SelfContacts(nn.ModuleList):
                 total = total + summed(found, found.force(), q)
         return total
 
-    def met(self, pairs: Pairs, q: Tensor) -> Tensor:
+    def overlapping(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the robots (B,) of which parts overlap at q (B, n) that must be apart all the time."""
-        met = torch.zeros(len(q), dtype=torch.bool, device=q.device)
+        overlap = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         apart = {k for k, contact in enumerate(self) if contact.law.response.feasible_only}
         for found in self.touching(pairs.of_contacts(apart), q, torch.zeros_like(q)):
-            met[found.robot[found.gap <= 0]] = True
-        return met
+            overlap[found.robot[found.gap <= 0]] = True
+        return overlap
 
     def energies(self, pairs: Pairs, q: Tensor) -> dict[str, Tensor]:
         """Return the potentials (B,) of the normal forces of each contact, by its name [J]; zero of constraints."""

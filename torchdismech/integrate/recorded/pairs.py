@@ -72,7 +72,7 @@ class PairEvaluations:
         self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
         pushing = self._contacts.pushing(pairs.listed)
         for table in pairs.listed.tables:
-            if table.contact in self._contacts.constrained:
+            if table.contact in self._contacts.constrained_numbers:
                 continue
             kind = table.contact, table.kernel, self._contacts[table.contact].constants_of_robots
             if table not in pushing and kind not in self._kept:  # of kinds that had pairs once recordings have sums
