@@ -5,7 +5,7 @@ import torch
 
 from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, meshes, rollout, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
-from torchdismech.integrate.search import active_set, constrained
+from torchdismech.integrate.search import active_set, constrained, delassus
 
 FLOOR = HalfSpace, ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
 STEP = {"force_tolerance": 1e-12, "relative_tolerance": 0.0}
@@ -99,13 +99,13 @@ SLIDING = {
 @pytest.mark.parametrize("name", SLIDING)
 def test_sliding_steps_are_those_of_the_complementarity_problem(name, monkeypatch):
     """Slide, stick and stop, in the same steps with the same loads; W is not asked for."""
-    runs, asked, delassus = [], [], constrained._Delassus.matrix
+    runs, asked, original = [], [], delassus.Delassus.matrix
 
     def counted(*arguments, **more):
         asked.append(1)
-        return delassus(*arguments, **more)
+        return original(*arguments, **more)
 
-    monkeypatch.setattr(constrained._Delassus, "matrix", counted)
+    monkeypatch.setattr(delassus.Delassus, "matrix", counted)
     for few in (active_set.FEWEST_CONTACTS, 10**9):
         monkeypatch.setattr(active_set, "FEWEST_CONTACTS", few)
         model, state, schedule = SLIDING[name]()

@@ -109,12 +109,8 @@ class ContactCandidates:
             return None
         own = self.contact.self_contacts
         pairs = None if self.pairs is None else self.pairs.listed.of_contacts(own.constrained_numbers)
-        candidates, end, distance, load = (
-            ConstraintCandidates(self.near, pairs),
-            self.end,
-            self.search_distance,
-            self.load,
-        )
+        candidates = ConstraintCandidates(self.near, pairs)
+        end, distance, load = self.end, self.search_distance, self.load
         if robots is not None:
             candidates, end, distance = candidates.rows(robots), end[robots], distance[robots]
             load = None if load is None else load[robots]

@@ -14,9 +14,9 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.forward import SolvedPart
 from torchdismech.integrate.gradients.hooks import refuse_wrong_matrix
+from torchdismech.integrate.gradients.kkt import KKTConditions
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
-from torchdismech.integrate.search.constrained import KKTConditions
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Mechanics
 from torchdismech.model.registration import refuse_unregistered

@@ -16,7 +16,7 @@ mu p_n e with e the direction of t - k u. So of a contact that slides the gap al
 turns, its friction turns, too: a spring across e. The load that presses it is that of the round before.
 
 Contacts that would pull leave the active set, those that would overlap join it. What is found counts where all laws
-hold; else the complementarity problem is solved (`constrained.py`).
+hold; else the complementarity problem is solved (`delassus.py`).
 """
 
 from __future__ import annotations

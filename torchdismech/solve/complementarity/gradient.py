@@ -1,7 +1,7 @@
 """Impulses of a solved contact problem as a differentiable function of its matrices.
 
 Pneumatic arms (`constant_curvature`) use it. Steps of a `Model` differentiate their contact along with all else, by
-`integrate.search.constrained.KKTConditions`.
+`integrate.gradients.kkt.KKTConditions`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,108 @@
+"""The conditions that contact constraints obey at the root of a step, for backward passes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.constraints import REDUNDANT
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.search.delassus import Delassus
+from torchdismech.solve.linear import Factor
+
+__all__ = ["KKTConditions"]
+
+
+class KKTConditions:
+    """The KKT conditions that contacts of a solved step obey, as equations in metres whose derivatives are wanted.
+
+    A contact without load is left out; one that sticks has neither gap nor slide; one that slides has no gap, and its
+    friction is -mu N s / |s|. With these equations the loads are unknowns like the dofs, and for a loss whose gradient
+    by the dofs is g
+
+        A^T a + J^T D^T c = g,    E^T c = J a
+
+    give the multipliers a of the balance of forces and c of these equations; D and E are the equations' derivatives by
+    (gap, slide) and by the loads.
+
+    Parameters
+    ----------
+    equations : of the step, with the loads found.
+    x : (B, n_free) its root.
+    factor : of the matrix A there.
+    rows : (B,) robots that were solved.
+    """
+
+    def __init__(self, equations: StepEquations, x: Tensor, factor: Factor, rows: Tensor):
+        constraints = equations.constraints
+        assert constraints is not None
+        self.constraints, self.rows = constraints, rows
+        q = equations.full(x)
+        self._delassus = Delassus(equations, constraints, q, factor, rows)
+        self._delassus.choose(constraints.load[:, 0] > 0)
+        self.chosen = self._delassus.chosen
+        self._matrix = self._delassus.matrix(transpose=True)
+        self._scale = self._delassus.compliance[self.chosen, 1:].mean(1, keepdim=True)
+        slide, load, mu = constraints.slide(q)[self.chosen], constraints.load[self.chosen], self._friction()
+        wanted = torch.linalg.vector_norm(load[:, 1:] * self._scale - slide, dim=1)
+        self._slides = ((wanted > mu * load[:, 0] * self._scale.squeeze(1)) | (mu == 0)).unsqueeze(1)
+        self._slide, self._load = slide, load
+
+    def residual(self, equations: StepEquations, x: Tensor) -> Tensor:
+        """Return the conditions (A, 3) in the same step; autograd follows all but x and the loads."""
+        constraints, q = equations.constraints, equations.full(x)
+        assert constraints is not None
+        gap, slide = constraints.at(q, constraints.time).gap[self.chosen], constraints.slide(q)[self.chosen]
+        mu = constraints.friction[self.chosen]
+        friction = self._load[:, 1:] + (mu * self._load[:, 0]).unsqueeze(1) * _direction(slide)
+        return torch.cat([gap.unsqueeze(1), torch.where(self._slides, self._scale * friction, slide)], dim=1)
+
+    def multipliers(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a (B, n_free) and c (A, 3) for a gradient (B, n_free)."""
+        factor, delassus = self._delassus.factor, self._delassus
+        first = factor.solve(rhs, transpose=True)
+        if not delassus.size:
+            return first, rhs.new_zeros(0, 3)
+        by_motion, by_load = self._derivatives()
+        moved = delassus.padded(delassus.motions_of(first)[self.chosen])
+        # W of A^T times D^T, then E^T on the diagonal
+        blocks = self._matrix.unflatten(2, (-1, 3)).transpose(1, 2) @ delassus.padded(by_motion).mT  # (B, C, 3 C, 3)
+        system = blocks.transpose(1, 2).flatten(2)
+        taken = delassus.padded(torch.ones_like(self.chosen, dtype=torch.bool))[..., None, None]
+        unit = torch.eye(3, dtype=rhs.dtype, device=rhs.device)
+        own = torch.where(taken, delassus.padded(by_load).mT, unit)
+        for k in range(delassus.size):
+            system[:, 3 * k : 3 * k + 3, 3 * k : 3 * k + 3] += own[:, k]
+        # redundant contacts share their load in many ways: the pseudo-inverse takes the smallest
+        c = (torch.linalg.pinv(system, rtol=REDUNDANT) @ moved.flatten(1).unsqueeze(2)).squeeze(2)
+        own_c = c.unflatten(1, (-1, 3))[delassus.robot, delassus.slot]
+        back = torch.zeros_like(self.constraints.load)
+        back[self.chosen] = (by_motion.mT @ own_c.unsqueeze(2)).squeeze(2)
+        return factor.solve(rhs - delassus.forces_of(back), transpose=True), own_c
+
+    def _friction(self) -> Tensor:
+        return self.constraints.friction[self.chosen].detach()
+
+    def _derivatives(self) -> tuple[Tensor, Tensor]:
+        """Return the derivatives (A, 3, 3) of the equations by (gap, slide) and by the loads."""
+        count = len(self.chosen)
+        by_motion = self._slide.new_zeros(count, 3, 3)
+        by_load = torch.zeros_like(by_motion)
+        plane = torch.eye(2, dtype=by_motion.dtype, device=by_motion.device)
+        mu, scale, slides = self._friction(), self._scale.unsqueeze(2), self._slides.unsqueeze(2)
+        length = torch.linalg.vector_norm(self._slide, dim=1)[:, None, None]
+        way = _direction(self._slide)
+        across = plane - way.unsqueeze(2) * way.unsqueeze(1)
+        turning = (mu * self._load[:, 0])[:, None, None] * scale * across / torch.where(length > 0, length, 1.0)
+        by_motion[:, 0, 0] = 1
+        by_motion[:, 1:, 1:] = torch.where(slides, turning, plane)
+        by_load[:, 1:, :1] = torch.where(slides, scale * (mu.unsqueeze(1) * way).unsqueeze(2), 0.0)
+        by_load[:, 1:, 1:] = torch.where(slides, scale * plane, 0.0)
+        return by_motion, by_load
+
+
+def _direction(slide: Tensor) -> Tensor:
+    """Return unit vectors (A, 2) that autograd can follow, zero where there is no slide, too."""
+    square = (slide * slide).sum(1, keepdim=True)
+    moves = square > 0
+    return torch.where(moves, slide / torch.where(moves, square, 1.0).sqrt(), 0.0)
