@@ -183,10 +183,10 @@ class ConstraintSet:
         """Return the largest (B,) of what contacts have (S,), zero where there is no contact or all have less."""
         return values.new_zeros(len(self.time)).scatter_reduce(0, self.robot, values, "amax")
 
-    # ---- as maps between dofs and contacts ----------------------------------------------------------------------
+    # ---- between dofs and contacts ------------------------------------------------------------------------------
 
-    def arms(self, contacts: Contacts) -> Tensor:
-        """Return (S, 3, 12): how gap and slide change with the coordinates of a contact's nodes."""
+    def jacobian(self, contacts: Contacts) -> Tensor:
+        """Return J (S, 3, 12): how gap and slide change with the coordinates of a contact's own nodes."""
         normal = contacts.normal.unsqueeze(1) * contacts.weights.unsqueeze(2)  # (S, 4, 3)
         slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, 4, 3)
         return torch.cat([normal.unsqueeze(1), slide], dim=1).flatten(2)
@@ -196,13 +196,13 @@ class ConstraintSet:
         moving = (contacts.normal != 0).unsqueeze(1) & (contacts.weights != 0).unsqueeze(2)  # (S, 4, 3)
         return (moving.flatten(1) & free[self.dofs]).any(1)
 
-    def motions_of(self, arms: Tensor, vector: Tensor) -> Tensor:
-        """Return (S, k): arms (S, k, 12) times a vector (B, n)."""
-        return (arms @ vector[self.robot.unsqueeze(1), self.dofs].unsqueeze(2)).squeeze(2)
+    def motions_of(self, jacobian: Tensor, vector: Tensor) -> Tensor:
+        """Return J v (S, k) of rows of the Jacobian (S, k, 12) and a vector (B, n)."""
+        return (jacobian @ vector[self.robot.unsqueeze(1), self.dofs].unsqueeze(2)).squeeze(2)
 
-    def forces_of(self, arms: Tensor, load: Tensor, like: Tensor) -> Tensor:
-        """Return (B, n): loads (S, k) through arms (S, k, 12) on the dofs."""
-        nodal = (load.unsqueeze(1) @ arms).squeeze(1)
+    def forces_of(self, jacobian: Tensor, load: Tensor, like: Tensor) -> Tensor:
+        """Return the forces J^T p (B, n) of loads (S, k) by rows of the Jacobian (S, k, 12)."""
+        nodal = (load.unsqueeze(1) @ jacobian).squeeze(1)
         batch, n = like.shape
         index = (self.robot.unsqueeze(1) * n + self.dofs).flatten()
         return like.new_zeros(batch * n).index_put((index,), nodal.flatten(), accumulate=True).view(batch, n)
@@ -218,15 +218,15 @@ class ConstraintSet:
         """
         contacts = self.at(q, self.time)
         rubs = (self.friction > 0)[:, None, None]
-        arms = self.arms(contacts)
-        arms = torch.cat([arms[:, :1], torch.where(rubs, arms[:, 1:], 0.0)], dim=1)
+        normal, tangential = self.jacobian(contacts).split([1, 2], dim=1)
+        jacobian = torch.cat([normal, torch.where(rubs, tangential, 0.0)], dim=1)
         touches = contacts.gap <= TOUCHING * self.tolerance[self.robot]
         loads = torch.zeros_like(self.load)
         for robot in range(len(wanted)):
             chosen = (touches & (self.robot == robot)).nonzero().flatten()
             row = torch.arange(3 * len(chosen), device=q.device).view(-1, 3, 1)
             at = (row.expand(-1, 3, 12), self.dofs[chosen].unsqueeze(1).expand(-1, 3, 12))
-            forces = q.new_zeros(row.numel(), q.shape[1]).index_put(at, arms[chosen], accumulate=True)
+            forces = q.new_zeros(row.numel(), q.shape[1]).index_put(at, jacobian[chosen], accumulate=True)
             inverse = torch.linalg.pinv(on_unknowns(forces).mT, rtol=REDUNDANT)
             found = inverse @ on_unknowns(wanted[robot : robot + 1]).squeeze(0)
             loads = loads.index_put((chosen,), found.view(-1, 3))
@@ -234,7 +234,7 @@ class ConstraintSet:
 
     def force(self, q: Tensor) -> Tensor:
         """Return the force (B, n) of the present load at q (B, n)."""
-        return self.forces_of(self.arms(self.at(q, self.time)), self.load, q)
+        return self.forces_of(self.jacobian(self.at(q, self.time)), self.load, q)
 
     def add_geometric_stiffness(self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
         """Add the geometric stiffness of the present loads to values (nnz, B), in place."""
@@ -268,8 +268,8 @@ class ConstraintSet:
 
     def slide(self, q: Tensor) -> Tensor:
         """Return how far (S, 2) the surfaces slid along each other in the step to q (B, n) [m]."""
-        arms = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]
-        way = self.motions_of(arms.flatten(2), q - self._start)
+        jacobian = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]
+        way = self.motions_of(jacobian.flatten(2), q - self._start)
         moves = []
         for obstacle, own in zip(self.obstacles, self.of_obstacles, strict=True):
             moved = obstacle.displacement(self.time) - obstacle.displacement(self._start_time)

@@ -195,7 +195,7 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
     slides = friction >= FULL * constraints.friction * load[:, 0]
     rough = bool((constraints.friction > 0).any())
     tally.add(constraints.robot, found.gap, load[:, 0] > 0, slides if rough else None)
-    forces = (load.unsqueeze(1) @ constraints.arms(found)).view(-1, 4, 3)
+    forces = (load.unsqueeze(1) @ constraints.jacobian(found)).view(-1, 4, 3)
 
     def on_nodes(rows: slice) -> Tensor:
         where = (constraints.robot[rows, None], constraints.nodes[rows])

@@ -82,4 +82,4 @@ def with_contacts_closed(equations: StepEquations, x: Tensor, values: Tensor, wh
     assert constraints is not None
     diagonal = values[equations.solver().diagonal(values.device)].abs().amax(0)
     stiffness = torch.where(which, FIRM * diagonal[constraints.robot], 0.0).unsqueeze(1)
-    return stiffened(equations, values, constraints.arms(equations.contacts_at(x))[:, :1], stiffness)
+    return stiffened(equations, values, constraints.jacobian(equations.contacts_at(x))[:, :1], stiffness)

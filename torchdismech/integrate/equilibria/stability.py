@@ -105,7 +105,7 @@ def _open_ways_down(found: Linearised, saddles: Tensor, unknown: list[str]) -> t
     ways, curvatures = _ways_down(found, values, saddles, unknown)
     if constraints is None or not len(constraints):
         return ways, curvatures
-    normals, still = constraints.arms(equations.contacts_at(found.x))[:, :1], torch.zeros_like(equations.base)
+    normals, still = constraints.jacobian(equations.contacts_at(found.x))[:, :1], torch.zeros_like(equations.base)
     for _ in range(BLOCKED):
         opening = constraints.motions_of(normals, equations.model.unknowns.expand(ways, still)).squeeze(1)
         closes, opens = constraints.any(opening < -TELLING_PART), constraints.any(opening > TELLING_PART)

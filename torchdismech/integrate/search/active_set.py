@@ -66,7 +66,7 @@ def active_set_step(
     equations: StepEquations,
     at: Iterate,
     contacts: Contacts,
-    arms: Tensor,
+    jacobian: Tensor,
     free: Tensor,
     rows: Tensor,
     descends: bool = False,
@@ -76,7 +76,7 @@ def active_set_step(
     Parameters
     ----------
     at : the iterate, its residual with the present loads in it.
-    contacts, arms : there; see `ConstraintSet.arms`.
+    contacts, jacobian : there; see `ConstraintSet.jacobian`.
     free : (B, n_free) the step without loads.
     rows : (B,) robots to look at.
     descends : whether the step is to go down the potential; matrices that are indefinite with active contacts, too, are
@@ -86,7 +86,7 @@ def active_set_step(
     assert constraints is not None
     if constraints.method != "interior_point" or not equations.model.unknowns.slides.none:
         return ActiveSetStep(torch.zeros_like(rows), torch.zeros_like(at.x), torch.zeros_like(constraints.load))
-    search = _ActiveSet(equations, constraints, at, contacts, arms, descends)
+    search = _ActiveSet(equations, constraints, at, contacts, jacobian, descends)
     bears = constraints.load[:, 0] > 0
     # without loads all fall, also what is lifted: that is a guess only where nothing is known of loads
     closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
@@ -96,16 +96,16 @@ def active_set_step(
     return search.found(closed, rows & (count >= (1 if descends else FEWEST_CONTACTS)))
 
 
-def stiffened(equations: StepEquations, values: Tensor, arms: Tensor, stiffness: Tensor) -> Tensor:
+def stiffened(equations: StepEquations, values: Tensor, jacobian: Tensor, stiffness: Tensor) -> Tensor:
     """Return the values (nnz, B) of A + J^T s J for those of A.
 
     Parameters
     ----------
-    arms : (S, k, 12) of the contacts, see `ConstraintSet.arms`.
+    jacobian : (S, k, 12) rows J of the contacts, see `ConstraintSet.jacobian`.
     stiffness : (S, k) s [N/m] of gaps and slides.
     """
     assert equations.constraints is not None
-    blocks, values = arms.mT @ (stiffness.unsqueeze(2) * arms), values.clone()
+    blocks, values = jacobian.mT @ (stiffness.unsqueeze(2) * jacobian), values.clone()
     equations.constraints.add_blocks(values, blocks, equations.solver().pattern, equations.model.unknowns.number)
     return values
 
@@ -150,16 +150,16 @@ class _ActiveSet:
         constraints: ConstraintSet,
         at: Iterate,
         contacts: Contacts,
-        arms: Tensor,
+        jacobian: Tensor,
         descends: bool,
     ):
-        self.equations, self.constraints, self.at, self.arms = equations, constraints, at, arms
+        self.equations, self.constraints, self.at, self.jacobian = equations, constraints, at, jacobian
         self.descends = descends
         model, self.solver = equations.model, equations.solver()
         slide = constraints.slide(equations.full(at.x))
         self.offset = torch.cat([contacts.gap.unsqueeze(1), slide], dim=1)
         self.rubs = constraints.friction > 0
-        movable = (arms.square() * model.free[constraints.dofs].unsqueeze(1)).sum(2) > 0  # (S, 3)
+        movable = (jacobian.square() * model.free[constraints.dofs].unsqueeze(1)).sum(2) > 0  # (S, 3)
         self.moves = movable[:, 0] & (movable.all(1) | ~self.rubs)
         self.partly = movable.any(1) & ~self.moves
         self.before = constraints.load
@@ -168,18 +168,18 @@ class _ActiveSet:
         self.stiffness = STIFFNESS * diagonal.amax(0)[constraints.robot].unsqueeze(1)  # (S, 1)
         whole = model.unknowns.expand(diagonal.t(), torch.zeros_like(equations.base))
         own = whole[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
-        self.slide_stiffness = SLIDE_STIFFNESS * (arms[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
+        self.slide_stiffness = SLIDE_STIFFNESS * (jacobian[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
 
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
         return self.equations.model.unknowns.on_unknowns(
-            self.constraints.forces_of(self.arms, load, self.equations.base)
+            self.constraints.forces_of(self.jacobian, load, self.equations.base)
         )
 
     def after(self, step: Tensor) -> Tensor:
         """Return gaps and slides (S, 3) after a step (B, n_free)."""
         whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
-        return self.offset + self.constraints.motions_of(self.arms, whole)
+        return self.offset + self.constraints.motions_of(self.jacobian, whole)
 
     def found(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:
         """Return the solution in the rows (B,) where there is one, beginning with some contacts closed (S,)."""
@@ -231,8 +231,8 @@ class _ActiveSet:
         slips, friction, spring, across = self._slipping(closed, load, slide)
         sticks = closed & self.rubs & ~slips
         fixed = torch.stack([closed, sticks, sticks], dim=1)
-        values = stiffened(self.equations, self.at.values, self.arms, torch.where(fixed, self.stiffness, 0.0))
-        values = stiffened(self.equations, values, across.unsqueeze(1) @ self.arms[:, 1:], spring)
+        values = stiffened(self.equations, self.at.values, self.jacobian, torch.where(fixed, self.stiffness, 0.0))
+        values = stiffened(self.equations, values, across.unsqueeze(1) @ self.jacobian[:, 1:], spring)
         factor, load = self._factored(values, rows), torch.where(fixed, load, 0.0)
 
         def rubbing(slide: Tensor) -> Tensor:

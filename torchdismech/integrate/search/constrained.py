@@ -87,7 +87,7 @@ class ConstrainedSearch(RootSearch):
         delassus = Delassus(self.equations, constraints, q, factor, active)
         free = factor.solve(-(at.residual + delassus.forces_of(before)))  # the residual has the present loads in it
         by_active_set = active_set_step(
-            self.equations, at, delassus.contacts, delassus.arms, free, active & factor.ok, self.descends
+            self.equations, at, delassus.contacts, delassus.jacobian, free, active & factor.ok, self.descends
         )
         delassus.rows = active & ~by_active_set.rows
         loads, solved = delassus.loads(q, free, before)

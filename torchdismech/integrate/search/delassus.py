@@ -38,7 +38,7 @@ class Delassus:
     def __init__(self, equations: StepEquations, constraints: ConstraintSet, q: Tensor, factor: Factor, rows: Tensor):
         self.equations, self.constraints = equations, constraints
         self.contacts = constraints.at(q, constraints.time)
-        self.arms = constraints.arms(self.contacts)
+        self.jacobian = constraints.jacobian(self.contacts)
         self.factor, self.rows = factor, rows
         self.compliance = q.new_zeros(len(constraints), 3)
         self.choose(torch.zeros_like(constraints.robot, dtype=torch.bool))
@@ -46,12 +46,12 @@ class Delassus:
     def forces_of(self, load: Tensor) -> Tensor:
         """Return the loads' force on the free dofs (B, n_free)."""
         like = self.equations.base
-        return self.equations.model.unknowns.on_unknowns(self.constraints.forces_of(self.arms, load, like))
+        return self.equations.model.unknowns.on_unknowns(self.constraints.forces_of(self.jacobian, load, like))
 
     def motions_of(self, step: Tensor) -> Tensor:
         """Return how gaps and slides (S, 3) change with the free dofs (B, n_free)."""
         whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
-        return self.constraints.motions_of(self.arms, whole)
+        return self.constraints.motions_of(self.jacobian, whole)
 
     def carried(self, load: Tensor) -> Tensor:
         """Return A^-1 J^T load on the free dofs (B, n_free)."""
@@ -157,17 +157,17 @@ class Delassus:
         axes : 3 for gaps and slides, 1 for gaps alone.
         """
         like, unknowns = self.equations.base, self.equations.model.unknowns
-        arms, dofs = self.arms[self.chosen, :axes], self.constraints.dofs[self.chosen]
+        jacobian, dofs = self.jacobian[self.chosen, :axes], self.constraints.dofs[self.chosen]
         matrix = like.new_zeros(len(self.rows), self.size, axes, self.size, axes)
         axis = torch.arange(axes, device=like.device).view(-1, 1)
         for k in range(self.size):
             here = (self.slot == k).nonzero().flatten()  # no more than one of each robot
             at = (axis, self.robot[here].view(-1, 1, 1), dofs[here].unsqueeze(1))
-            forces = like.new_zeros(axes, *like.shape).index_put(at, arms[here], accumulate=True)
+            forces = like.new_zeros(axes, *like.shape).index_put(at, jacobian[here], accumulate=True)
             steps = [self.factor.solve(unknowns.on_unknowns(force), transpose) for force in forces]
             moved = torch.stack([unknowns.expand(step, torch.zeros_like(like)) for step in steps])
             reached = moved[:, self.robot.unsqueeze(1), dofs].permute(1, 2, 0)  # (A, 12, axes)
-            matrix[self.robot, self.slot, :, k] = arms @ reached
+            matrix[self.robot, self.slot, :, k] = jacobian @ reached
         matrix = matrix.flatten(3).flatten(1, 2)
         compliance = matrix.diagonal(dim1=1, dim2=2).unflatten(1, (self.size, axes))
         self.compliance[self.chosen, :axes] = compliance[self.robot, self.slot]
