@@ -28,7 +28,7 @@ class Primitives(nn.Module):
     ----------
     nodes : (L, k) of all that the robot has.
     radius : (L,), (1, L) or (B, L) [m].
-    kind : (L,) their kinds in the share of the contact (see `shares`).
+    kind : (L,) their kinds among the pairs that the contact rules (see `scopes`).
     chosen : (M,) those that the contact is for.
     """
 
@@ -107,7 +107,7 @@ def box_pairs(
     high: Tensor,
     more: tuple[Tensor, Tensor],
     excluded: Neighbours,
-    ruled: Tensor,
+    kind_pairs: Tensor,
 ) -> BoxPairs:
     """Return the pairs whose boxes overlap while the nodes stay in boxes (B, N, 3).
 
@@ -115,15 +115,15 @@ def box_pairs(
     ----------
     more : by how much boxes of the first and of the second set are larger than what is in them [m].
     excluded : pairs that never touch.
-    ruled : (K, K) whether pairs of two kinds of primitives count.
+    kind_pairs : (K, K) whether pairs of two kinds of primitives count.
     """
     boxes = first.boxes(low, high, more[0])
     others: tuple = (None, None) if second is first else second.boxes(low, high, more[1])
     robot, i, j = overlapping(*boxes, others[0], others[1], excluded.keys)
     if (apart := excluded.touching(robot, i * len(second.nodes) + j)) is not None:
         robot, i, j = (of[apart] for of in (robot, i, j))
-    if len(ruled) > 1:
-        kept = ruled[first.kind[i], second.kind[j]].nonzero().squeeze(1)
+    if len(kind_pairs) > 1:
+        kept = kind_pairs[first.kind[i], second.kind[j]].nonzero().squeeze(1)
         robot, i, j = (of.index_select(0, kept) for of in (robot, i, j))
     return BoxPairs(robot, i, j, first.radii(robot, i) + second.radii(robot, j))
 

@@ -22,7 +22,7 @@ from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
 from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairTable, Touching, touching
 from torchdismech.contact.pairs.primitives import NearPairs, Primitives, box_pairs, near_pairs
-from torchdismech.contact.pairs.shares import Ruled, Share, shares
+from torchdismech.contact.pairs.scopes import RuledPairs, Scope, ruled_pairs
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
 from torchdismech.errors import InputError, real_number, whole_number
 from torchdismech.fused import Fused
@@ -118,7 +118,7 @@ class SelfContact(nn.Module):
     """
 
     body: Body
-    own: Tensor
+    kind_pairs: Tensor
     _near_edges: Neighbours
     _near_triangles: Neighbours
 
@@ -148,7 +148,7 @@ class SelfContact(nn.Module):
         self.name = name if name is not None else "self_contact" if between is None else "-".join(between)
         if not isinstance(self.name, str) or not self.name or "/" in self.name:
             raise InputError(f"SelfContact.name: expected a name without '/', got {self.name!r}")
-        self.ruled = Ruled(f"SelfContact {self.name!r}", None if between is None else (*between,), themselves)  # type: ignore[arg-type]
+        self.scope = Scope(f"SelfContact {self.name!r}", None if between is None else (*between,), themselves)  # type: ignore[arg-type]
         self.law = law_of(response, friction)
         self.ring = ring
         self.centre_line = centre_line
@@ -167,22 +167,22 @@ class SelfContact(nn.Module):
         """Whether it is a constraint, and no force: the integrator finds its loads."""
         return isinstance(self.law, ConstraintLaw)
 
-    def bind(self, body: Body, share: Share) -> None:
-        """Take the robot, and what of it this contact is for; find which of its parts are neighbours."""
+    def bind(self, body: Body, ruled: RuledPairs) -> None:
+        """Take the robot, and which of its pairs this contact rules; find which of its parts are neighbours."""
         if hasattr(self, "body"):
-            raise InputError(f"{self.ruled.label}: belongs to another model already; make a new one for each model")
+            raise InputError(f"{self.scope.label}: belongs to another model already; make a new one for each model")
         self.body = body
-        self.register_buffer("own", torch.as_tensor(share.own), persistent=False)
-        rules = np.asarray(share.own.any(axis=1))
+        self.register_buffer("kind_pairs", torch.as_tensor(ruled.kind_pairs), persistent=False)
+        rules = np.asarray(ruled.kind_pairs.any(axis=1))
         of_edges, of_nodes, of_triangles = (
-            np.flatnonzero(rules[kind]) for kind in (share.edges, share.nodes, share.triangles)
+            np.flatnonzero(rules[kind]) for kind in (ruled.edges, ruled.nodes, ruled.triangles)
         )
         radius = side_by_side(body.edge_contact_radius, body.side_contact_radius())
-        self.edges = Primitives(body.links, radius, share.edges, of_edges)
+        self.edges = Primitives(body.links, radius, ruled.edges, of_edges)
         points = np.arange(body.n_nodes)[:, None]
-        self.points = Primitives(points, body.node_contact_radius(), share.nodes, of_nodes)
-        warn_of_wide_tolerance(self.ruled.label, self.law.response, self.points.radius)
-        self.triangles = Primitives(body.triangles, body.face_contact_radius, share.triangles, of_triangles)
+        self.points = Primitives(points, body.node_contact_radius(), ruled.nodes, of_nodes)
+        warn_of_wide_tolerance(self.scope.label, self.law.response, self.points.radius)
+        self.triangles = Primitives(body.triangles, body.face_contact_radius, ruled.triangles, of_triangles)
         self.lines = CentreLines(body, of_edges) if self.centre_line == "smooth" else None
         sides: tuple[np.ndarray, ...] = (points[of_nodes], body.triangles[of_triangles])
         self._near_edges, self._near_triangles = self._neighbours((body.links[of_edges],), sides)
@@ -231,7 +231,7 @@ class SelfContact(nn.Module):
         tolerance = self.law.response.tolerance
         more = 0.5 * tolerance
         excluded = self._near_edges if of_edges else self._near_triangles
-        pairs = box_pairs(first, second, low, high, (more, more), excluded, self.own)
+        pairs = box_pairs(first, second, low, high, (more, more), excluded, self.kind_pairs)
         nodes = torch.cat([first.nodes.index_select(0, pairs.first), second.nodes.index_select(0, pairs.second)], dim=1)
         return near_pairs(kernel, nodes, pairs, low, high, pairs.reach + of_robots(tolerance, pairs.robot))
 
@@ -239,7 +239,7 @@ class SelfContact(nn.Module):
         """Return the pairs of edges that may touch, as straight ones and as lines that cross."""
         tolerance = self.law.response.tolerance
         more = 0.5 * tolerance + lines.bulges(low, high)
-        pairs = box_pairs(self.edges, self.edges, low, high, (more, more), self._near_edges, self.own)
+        pairs = box_pairs(self.edges, self.edges, low, high, (more, more), self._near_edges, self.kind_pairs)
         return lines.near_pairs(pairs, low, high, of_robots(tolerance, pairs.robot))
 
     # ---- forces ------------------------------------------------------------------------------------------------
@@ -340,8 +340,8 @@ class SelfContacts(nn.ModuleList):
 
     def __init__(self, contacts: Sequence[SelfContact], body: Body):
         super().__init__(contacts)
-        for contact, share in zip(contacts, shares(body, [contact.ruled for contact in contacts]), strict=True):
-            contact.bind(body, share)
+        for contact, ruled in zip(contacts, ruled_pairs(body, [contact.scope for contact in contacts]), strict=True):
+            contact.bind(body, ruled)
         self.constrained_numbers = frozenset(k for k, contact in enumerate(self) if contact.constrained)
 
     def __iter__(self) -> Iterator[SelfContact]:

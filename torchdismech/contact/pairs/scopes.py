@@ -11,12 +11,12 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.robot.body import Body
 
-__all__ = ["Ruled", "Share", "shares"]
+__all__ = ["Scope", "RuledPairs", "ruled_pairs"]
 
 
 @dataclass(frozen=True)
-class Ruled:
-    """Which pairs of pieces a contact is meant for; a piece is what hangs together and has one name.
+class Scope:
+    """Which pairs of pieces a contact is meant for, as users say it; a piece is what hangs together and has one name.
 
     Attributes
     ----------
@@ -31,31 +31,31 @@ class Ruled:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The pairs of edges, nodes and triangles that a contact rules, by their kinds: which pieces they belong to.
+class RuledPairs:
+    """The pairs of edges, nodes and triangles that a contact rules. The kind of each says to which pieces it belongs.
 
     Attributes
     ----------
     edges, nodes, triangles : the kind of each of the body's links (L,), nodes (N,) and triangles (F,).
-    own : (U, U) bool, symmetric: the pairs of kinds.
+    kind_pairs : (U, U) bool, symmetric: the pairs of kinds.
     """
 
     edges: np.ndarray
     nodes: np.ndarray
     triangles: np.ndarray
-    own: np.ndarray
+    kind_pairs: np.ndarray
 
     @classmethod
-    def whole(cls, body: Body) -> Share:
-        """Return the share of a contact that rules everything."""
+    def whole(cls, body: Body) -> RuledPairs:
+        """Return the pairs of a contact that rules everything."""
         edges, nodes, triangles = (
             np.zeros(count, dtype=np.int64) for count in (len(body.links), body.n_nodes, len(body.triangles))
         )
         return cls(edges, nodes, triangles, np.ones((1, 1), dtype=bool))
 
 
-def shares(body: Body, contacts: Sequence[Ruled]) -> list[Share]:
-    """Return the share of each contact.
+def ruled_pairs(body: Body, scopes: Sequence[Scope]) -> list[RuledPairs]:
+    """Return the pairs that each contact rules, by what it is meant for.
 
     Those that name parts come first; what they leave goes to the one that names none. A node or a side of a triangle
     may belong to several pieces, where they are joined; its pairs go to the first contact that rules one of these.
@@ -65,34 +65,32 @@ def shares(body: Body, contacts: Sequence[Ruled]) -> list[Share]:
     InputError
         A name that no part has; two contacts rule the same parts; a contact that nothing is left for.
     """
-    if len(contacts) < 2 and all(contact.between is None and contact.themselves for contact in contacts):
-        return [Share.whole(body) for _ in contacts]
+    if len(scopes) < 2 and all(scope.between is None and scope.themselves for scope in scopes):
+        return [RuledPairs.whole(body) for _ in scopes]
     pieces = _Pieces(body)
-    named = [k for k, contact in enumerate(contacts) if contact.between is not None]
-    order = named + [k for k, contact in enumerate(contacts) if contact.between is None]
-    meant = {k: pieces.meant(contacts[k]) for k in order}
-    _refuse_twice(contacts, meant)
+    named = [k for k, scope in enumerate(scopes) if scope.between is not None]
+    order = named + [k for k, scope in enumerate(scopes) if scope.between is None]
+    meant = {k: pieces.meant(scopes[k]) for k in order}
+    _refuse_twice(scopes, meant)
     given = np.zeros((len(pieces.name), len(pieces.name)), dtype=bool)
     taken = np.zeros((len(pieces.kinds), len(pieces.kinds)), dtype=bool)
-    found: dict[int, Share] = {}
+    found: dict[int, RuledPairs] = {}
     for k in order:
         rest = meant[k] & ~given
         if not rest.any():
-            raise InputError(f"{contacts[k].label}: there is nothing that may touch by it; leave it out")
+            raise InputError(f"{scopes[k].label}: there is nothing that may touch by it; leave it out")
         own = pieces.of_kinds(rest) & ~taken
         given, taken = given | rest, taken | own
-        found[k] = Share(pieces.edges, pieces.nodes, pieces.triangles, own)
-    return [found[k] for k in range(len(contacts))]
+        found[k] = RuledPairs(pieces.edges, pieces.nodes, pieces.triangles, own)
+    return [found[k] for k in range(len(scopes))]
 
 
-def _refuse_twice(contacts: Sequence[Ruled], meant: dict[int, np.ndarray]) -> None:
+def _refuse_twice(scopes: Sequence[Scope], meant: dict[int, np.ndarray]) -> None:
     """Refuse two contacts for the same pieces, of those that name parts and of those that do not."""
-    for k, contact in enumerate(contacts):
-        for j, other in enumerate(contacts[:k]):
-            if (contact.between is None) == (other.between is None) and (meant[k] & meant[j]).any():
-                raise InputError(
-                    f"{contact.label}: {other.label} rules how these parts touch already; keep one of them"
-                )
+    for k, scope in enumerate(scopes):
+        for j, other in enumerate(scopes[:k]):
+            if (scope.between is None) == (other.between is None) and (meant[k] & meant[j]).any():
+                raise InputError(f"{scope.label}: {other.label} rules how these parts touch already; keep one of them")
 
 
 class _Pieces:
@@ -132,20 +130,20 @@ class _Pieces:
             table[elements, piece[:, None]] = True
         return table
 
-    def meant(self, contact: Ruled) -> np.ndarray:
+    def meant(self, scope: Scope) -> np.ndarray:
         """Return the pairs of pieces (P, P) bool that a contact is meant for."""
         pairs = np.ones((len(self.name), len(self.name)), dtype=bool)
-        if contact.between is not None:
-            first, second = (self.name == self._number(contact, name) for name in contact.between)
+        if scope.between is not None:
+            first, second = (self.name == self._number(scope, name) for name in scope.between)
             pairs = np.outer(first, second) | np.outer(second, first)
-        if not contact.themselves:
+        if not scope.themselves:
             np.fill_diagonal(pairs, False)
         return pairs
 
-    def _number(self, contact: Ruled, name: str) -> int:
+    def _number(self, scope: Scope, name: str) -> int:
         if name not in self.names:
             has = ", ".join(map(repr, self.names)) or "none: give add_rod, add_rods or add_shell a name"
-            raise InputError(f"{contact.label}.between: the robot has no part named {name!r}; it has {has}")
+            raise InputError(f"{scope.label}.between: the robot has no part named {name!r}; it has {has}")
         return self.names.index(name)
 
     def of_kinds(self, pieces: np.ndarray) -> np.ndarray:
