@@ -57,7 +57,7 @@ class ConeLaw:
             polygon=None if self.polygon is None else (self.polygon[0].gather(1, places), self.polygon[1]),
         )
 
-    def own(self) -> tuple[Tensor, Tensor]:
+    def diagonal(self) -> tuple[Tensor, Tensor]:
         """Return w_n and w_t (B, C), 1 where a contact does not exist or nothing can move it."""
         diagonal = self.delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))
         normal, tangential = diagonal[..., 0], diagonal[..., 1:].amax(2)
@@ -68,9 +68,9 @@ class ConeLaw:
         """Return v (B, C, 3) of the impulses (B, 3C)."""
         return ((self.delassus @ impulse[..., None])[..., 0] + self.free).unflatten(1, (-1, 3))
 
-    def map(self, impulse: Tensor) -> Tensor:
+    def natural_map(self, impulse: Tensor) -> Tensor:
         """Return F (B, C, 3), an impulse; zero where a contact does not exist."""
-        p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.own()
+        p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.diagonal()
         v = self.velocity(impulse)
         pressed = (p[..., 0] - v[..., 0] / normal).clamp(min=0.0)
         pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
@@ -83,19 +83,19 @@ class ConeLaw:
 
     def residual(self, impulse: Tensor) -> Tensor:
         """Return the largest violation (B,), a velocity: F times w_n or w_t, times `unit`."""
-        normal, tangential = self.own()
-        f = self.map(impulse)
+        normal, tangential = self.diagonal()
+        f = self.natural_map(impulse)
         parts = torch.stack([f[..., 0].abs() * normal, torch.linalg.vector_norm(f[..., 1:], dim=2) * tangential], 2)
         return (parts * self.unit).flatten(1).amax(1)
 
     def pressed(self, impulse: Tensor) -> Tensor:
         """Return the contacts (B, C) whose impulse the map takes to lie in a cone that is not a point."""
-        normal, _ = self.own()
+        normal, _ = self.diagonal()
         return self.active & (impulse[:, ::3] > self.velocity(impulse)[..., 0] / normal)
 
     def modes(self, impulse: Tensor) -> tuple[Tensor, Tensor]:
         """Return where contacts stick and where they slide, (B, C) bool each. Without friction they slide."""
-        p, v, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.velocity(impulse), self.own()
+        p, v, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.velocity(impulse), self.diagonal()
         pressed = p[..., 0] - v[..., 0] / normal
         pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
         touching = self.active & (pressed > 0)
@@ -108,7 +108,7 @@ class ConeLaw:
         Those of the identity where no contact exists.
         """
         entries = entries_of(places)
-        normal, tangential = (own.gather(1, places) for own in self.own())
+        normal, tangential = (entry.gather(1, places) for entry in self.diagonal())
         mu, active = self.mu.gather(1, places), self.active.gather(1, places)
         p, v = (x.gather(1, entries).unflatten(1, (-1, 3)) for x in (impulse, self.velocity(impulse).flatten(1)))
         along = rows_of(self.delassus, entries)
@@ -193,7 +193,7 @@ def _newton_step(law: ConeLaw, impulse: Tensor) -> Tensor:
     entries = entries_of(places)
     lost = torch.where(pressed.repeat_interleave(3, 1), 0.0, -impulse)
     rows = law.matrix(impulse, places)
-    right = -law.map(impulse).flatten(1).gather(1, entries) - (rows @ lost[..., None])[..., 0]
+    right = -law.natural_map(impulse).flatten(1).gather(1, entries) - (rows @ lost[..., None])[..., 0]
     matrix = rows.gather(2, entries.unsqueeze(1).expand(-1, entries.shape[1], -1))
     matrix.diagonal(dim1=1, dim2=2).add_(PROXIMAL)
     step = torch.linalg.solve_ex(matrix, right[..., None])[0][..., 0]
@@ -205,12 +205,12 @@ def _searched(law: ConeLaw, impulse: Tensor, step: Tensor) -> Tensor:
 
     A row where none does takes the smallest: the map is not smooth, and beyond the kink the next step may be better.
     """
-    merit = _length(law.map(impulse))
+    merit = _length(law.natural_map(impulse))
     fraction, searching = torch.ones_like(merit), torch.ones_like(merit, dtype=torch.bool)
     found = impulse
     while bool(searching.any()):
         trial = impulse + fraction[:, None] * step
-        fits = (_length(law.map(trial)) <= (1 - DECREASE * fraction) * merit) | (fraction <= SMALLEST_STEP)
+        fits = (_length(law.natural_map(trial)) <= (1 - DECREASE * fraction) * merit) | (fraction <= SMALLEST_STEP)
         found = torch.where((searching & fits)[:, None], trial, found)
         searching = searching & ~fits
         fraction = 0.5 * fraction

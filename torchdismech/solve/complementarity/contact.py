@@ -34,6 +34,7 @@ __all__ = ["CONES", "CONTACT_METHODS", "ContactSolution", "solve_contact"]
 
 CONTACT_METHODS = ("interior_point", "fischer_burmeister", "gauss_seidel")
 CONES = ("second_order", "pyramid")
+DIRECTIONS, REGULARISATION = 8, 1e-10  # of the pyramid
 MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
 POLISHING = 60  # Newton iterations on the exact cone
 VISITS = 20_000  # of contacts, in the sweeps over a row that no start solves: some seconds
@@ -186,20 +187,16 @@ def solve_contact(
     InputError
         Shapes or types that do not fit, negative mu, W not symmetric, an unknown or contradictory option.
     """
-    limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
-    check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
     if method == "gauss_seidel":
         _check_no_pyramid(cone=cone, directions=directions, angle=angle, regularisation=regularisation)
-    directions = 8 if directions is None else directions
-    regularisation = 1e-10 if regularisation is None else regularisation
-    _check_conditioning(cone, directions, regularisation, rank_tolerance)
+    options = _Options.with_defaults(method, cone, directions, regularisation, tolerance, max_iterations)
+    _check_rank_tolerance(rank_tolerance)
     _check_shapes(free, mu, angle, guess, cone, method)
     delassus, free, mu, active, finite = admitted(delassus, free, mu, active)
     kept = active if rank_tolerance is None else independent_contacts(delassus, active, rank_tolerance)
     angle = _angle(free) if angle is None else angle
-    pyramid = (angle, directions) if cone == "pyramid" else None
+    pyramid = (angle, options.directions) if cone == "pyramid" else None
     law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), pyramid)
-    options = _Options(method, cone, directions, regularisation, tolerance, limit)
     goal = tolerance * free.abs().amax(1)
     enough = goal if enough is None else torch.maximum(goal, enough)
     places = first_places(kept)  # what is not there is no unknown
@@ -274,14 +271,8 @@ def _check_shapes(free: Tensor, mu: Tensor, angle: Tensor | None, guess: Tensor 
         raise InputError(f"solve_contact: expected angle of shape {tuple(mu.shape)}, got {tuple(angle.shape)}")
 
 
-def _check_conditioning(cone: str, directions: int, regularisation: float, rank_tolerance: float | None) -> None:
-    """Refuse values of the options that make no sense."""
-    if cone not in CONES:
-        raise InputError(f"solve_contact: cone must be one of {', '.join(CONES)}, got {cone!r}")
-    if directions < 4 or directions % 2:
-        raise InputError(f"solve_contact: directions must be even and at least 4, got {directions}")
-    if not regularisation >= 0:
-        raise InputError(f"solve_contact: regularisation must not be negative, got {regularisation}")
+def _check_rank_tolerance(rank_tolerance: float | None) -> None:
+    """Refuse what is not a part between 0 and 1."""
     if rank_tolerance is not None and not 0 < rank_tolerance < 1:
         raise InputError(f"solve_contact: rank_tolerance must lie between 0 and 1, got {rank_tolerance}")
 
@@ -296,6 +287,29 @@ class _Options:
     regularisation: float
     tolerance: float
     limit: int  # of iterations from each start
+
+    @classmethod
+    def with_defaults(
+        cls,
+        method: str,
+        cone: str,
+        directions: int | None,
+        regularisation: float | None,
+        tolerance: float,
+        max_iterations: int | None,
+    ) -> _Options:
+        """Return the options with the defaults of what is None; refuse values that make no sense."""
+        limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
+        check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
+        if cone not in CONES:
+            raise InputError(f"solve_contact: cone must be one of {', '.join(CONES)}, got {cone!r}")
+        directions = DIRECTIONS if directions is None else directions
+        if directions < 4 or directions % 2:
+            raise InputError(f"solve_contact: directions must be even and at least 4, got {directions}")
+        regularisation = REGULARISATION if regularisation is None else regularisation
+        if not regularisation >= 0:
+            raise InputError(f"solve_contact: regularisation must not be negative, got {regularisation}")
+        return cls(method, cone, directions, regularisation, tolerance, limit)
 
     def attempts(self, contacts: int) -> list[tuple[_Options, _Start]]:
         """Return the options and starts of the attempts, one after the other, on problems of so many contacts.
@@ -315,7 +329,7 @@ class _Options:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One try at the scaled problem."""
+    """One try at the scaled problem, from one start."""
 
     problem: ScaledContacts
     options: _Options
@@ -365,7 +379,7 @@ class _Attempt:
         softened = PyramidSystem(regularised, problem.free, problem.mu, directions)
         tolerance = 0.1 * options.tolerance
         if options.method == "interior_point":
-            z, w = self._first(rubs, count)
+            z, w = self._interior_start(rubs, count)
             z, iterations = interior_point(softened, z, w, present, tolerance, options.limit)
         else:
             z = torch.zeros_like(system.q)
@@ -373,8 +387,8 @@ class _Attempt:
         z = crossed_over(system, torch.where(present, z.clamp(min=0.0), 0.0), present)
         return system.impulse(z).flatten(1), iterations
 
-    def _first(self, rubs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return z and w inside the pyramids."""
+    def _interior_start(self, rubs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return z and w inside the pyramids of so many edges, by the numbers of the start."""
         impulse, ratio = self.start.impulse, self.start.ratio
         one = torch.ones_like(self.problem.mu)
         mu = torch.where(rubs, self.problem.mu, 1.0)

@@ -45,7 +45,7 @@ def gauss_seidel(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iteration
 
 def _sweep(law: ConeLaw, p: Tensor, velocity: Tensor) -> None:
     """Improve the impulses p (B, 3C) contact by contact, in place, and the velocities (B, 3C) that follow from them."""
-    normal, _ = law.own()
+    normal, _ = law.diagonal()
     # the tangential step must not exceed the largest eigenvalue of the contact's own 2 x 2 block: at most its trace
     trace = law.delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))[..., 1:].sum(2)
     tangential = torch.where(law.active & (trace > 0), trace, 1.0)
