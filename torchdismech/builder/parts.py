@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdismech.contact import Obstacle
 from torchdismech.contact.pairs.broad_phase import overlapping
 from torchdismech.contact.pairs.pair_loops import Kernel, vectors
-from torchdismech.contact.passing import told_width
+from torchdismech.contact.passing import noticed_width
 from torchdismech.errors import warn
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.robot.body import Body
@@ -65,14 +65,14 @@ def warn_of_thin_obstacles(obstacles: Sequence[Obstacle]) -> None:
     for obstacle in obstacles:
         radius = float(obstacle.points.radius.min())
         width = float(obstacle.shape.width.min()) + 2 * radius
-        if not obstacle.shape.endless and obstacle.points.apart > told_width(obstacle, radius):
+        if not obstacle.shape.endless and obstacle.points.largest_spacing > noticed_width(obstacle, radius):
             round_to = float(obstacle.shape.sharpest.min())
             # on an edge it dips by spacing^2 / (8 (R + radius)), in a triangle by a third more (docs/contact.md)
             spacing = min(width / DIVISIONS, math.sqrt(6 * DIP * radius * (round_to + radius)))
             stiff = "" if obstacle.constrained else "; the stiffness of what touches at once adds up over points"
             warn(
                 f"obstacle {obstacle.name!r} is {width:.2g} m wide, the robot's surface included, and the points that "
-                f"touch it are up to {obstacle.points.apart:.2g} m apart: it passes between two. Give "
+                f"touch it are up to {obstacle.points.largest_spacing:.2g} m apart: it passes between two. Give "
                 f"Obstacle(spacing=...), such as {spacing:.2g}, by which it dips in between points by a tenth of their "
                 f"radius at most{stiff}. Or take shorter edges (docs/contact.md)"
             )

@@ -156,7 +156,7 @@ class ConstraintSet:
         """Return the contacts at q (B, n) and a time (B,); `with_stiffness` with the derivatives of their normals."""
         parts = []
         for obstacle, near in zip(self.obstacles, self.candidates.near, strict=True):
-            distance, normal, curvature = obstacle.shape.distance_and_derivatives(obstacle.seen(q, time))
+            distance, normal, curvature = obstacle.shape.distance_and_derivatives(obstacle.relative_points(q, time))
             gap, normal, curvature = (v[near] for v in (obstacle.clearance(distance), normal, curvature))
             weights = torch.nn.functional.pad(obstacle.points.weights.expand(*near.shape, 3)[near], (0, 1))
             parts.append(Contacts(gap, normal, weights, _turning(weights, curvature) if with_stiffness else None))

@@ -138,7 +138,9 @@ class ContactModel:
             for constant in _constants_of(contact.law):
                 found = found | constant.detach().isnan().reshape(-1)  # one number, or one of each robot
         for obstacle in self.obstacles:
-            distance = obstacle.shape.distance(obstacle.seen(state.q, state.time)[:, :1]) - obstacle.points.radius
+            distance = (
+                obstacle.shape.distance(obstacle.relative_points(state.q, state.time)[:, :1]) - obstacle.points.radius
+            )
             found = found | distance.detach().isnan().any(1)
         return found
 

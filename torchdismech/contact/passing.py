@@ -20,7 +20,7 @@ from torchdismech.geometry.distances import closest_on_triangle, closest_segment
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.state import State
 
-__all__ = ["NEARNESS", "obstacles_suspected", "pairs_passed", "passed_obstacle", "told_width"]
+__all__ = ["NEARNESS", "obstacles_suspected", "pairs_passed", "passed_obstacle", "noticed_width"]
 
 CORNERS = 12  # coordinates of a pair's edges, or point and triangle; those of smooth lines have more
 TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count as having met
@@ -140,10 +140,11 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
     return (passed | ahead).any(1)
 
 
-def told_width(obstacle: Obstacle, radius: float) -> float:
-    """Return how wide [m] an obstacle is for points of a contact radius that get past it fast: these are told.
+def noticed_width(obstacle: Obstacle, radius: float) -> float:
+    """Return how far [m] points of a contact radius may be apart so that one at least is noticed as it passes through.
 
-    Beside its middle they get less deep than `GRAZE` says. Thin walls are looked at otherwise.
+    Points that pass far beside the obstacle's middle get less deep than `GRAZE` asks for, so that is less than its
+    width. Thin walls are looked at otherwise.
     """
     least = 0.0 if obstacle.shape.walled else 2 * GRAZE * float(obstacle.shape.depth.min())
     return float(obstacle.shape.width.min()) + 2 * radius - least

@@ -171,7 +171,7 @@ class StepEquations:
             if pushing:
                 with torch.no_grad():
                     q, time = self.start.state.q, self.start.state.time
-                    apart = reduce(torch.logical_and, (obstacle.apart(q, time) for obstacle in pushing))
+                    apart = reduce(torch.logical_and, (obstacle.out_of_reach(q, time) for obstacle in pushing))
                     self._lengths_kept = apart.to(q.dtype)
 
     def _acceleration_by_change(self) -> tuple[Tensor, Tensor | float]:

@@ -42,7 +42,7 @@ class Obstacle(Force):
     response, friction : the law between the surfaces.
     path : how it moves; at rest by default. A place that is set from step to step otherwise, such as by
         `Control(values={"floor.point": ...})`, is a jump: friction does not feel it, and what it leaps over is not
-        told.
+        noticed.
     name : what reports call it.
     nodes : indices of the nodes that touch it, or a bool mask (N,); None: all. The others pass through it, as do edges
         and triangles that have one of them.
@@ -149,15 +149,15 @@ class Obstacle(Force):
         return ~self._passing
 
     def relative(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return positions and velocities (B, P, 3) of the points as the moving obstacle sees them."""
+        """Return positions and velocities (B, P, 3) of the points in the frame of the moving obstacle."""
         points, velocities = self.points.of(state.positions), self.points.of(state.node_velocities)
         if self.path is None:
             return points, velocities
         displacement, velocity = self.path.at(state.time)
         return points - displacement.unsqueeze(1), velocities - velocity.unsqueeze(1)
 
-    def seen(self, q: Tensor, time: Tensor) -> Tensor:
-        """Return the points (B, P, 3) at q (B, n) and the times (B,) as the obstacle sees them."""
+    def relative_points(self, q: Tensor, time: Tensor) -> Tensor:
+        """Return the points (B, P, 3) at q (B, n) and the times (B,) in the frame of the moving obstacle."""
         nodes = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3))
         return self.points.of(nodes) - self.displacement(time).unsqueeze(1)
 
@@ -167,10 +167,10 @@ class Obstacle(Force):
 
     def gap(self, q: Tensor, time: Tensor) -> Tensor:
         """Return the gaps (B, P) between the points and the obstacle at q (B, n) and the times (B,) [m]."""
-        return self.clearance(self.shape.distance(self.seen(q, time)))
+        return self.clearance(self.shape.distance(self.relative_points(q, time)))
 
-    def apart(self, q: Tensor, time: Tensor) -> Tensor:
-        """Return the robots (B,) that do not touch it at q (B, n) and the times (B,): gaps are above the tolerance."""
+    def out_of_reach(self, q: Tensor, time: Tensor) -> Tensor:
+        """Return the robots (B,) that it does not push at q (B, n) and the times (B,): gaps are above the tolerance."""
         return (self.gap(q, time) > self.law.response.tolerance).all(1)
 
     def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
@@ -183,8 +183,8 @@ class Obstacle(Force):
         nodes = q[:, :count].unflatten(1, (-1, 3))
         moved = self.displacement(time) - self.displacement(before.time)
         carried = before.positions + moved.unsqueeze(1)
-        for last in [False] * CARRYING_ROUNDS + [True] if self.points.parts else [False]:
-            overlaps = self.points.meets(self.gap(q, time) <= 0)
+        for last in [False] * CARRYING_ROUNDS + [True] if self.points.between else [False]:
+            overlaps = self.points.nodes_of(self.gap(q, time) <= 0)
             overlaps = overlaps.any(1, keepdim=True) if last else overlaps
             nodes = torch.where(overlaps.unsqueeze(2), carried, nodes)
             q = torch.cat([nodes.flatten(1), q[:, count:]], dim=1)

@@ -35,7 +35,7 @@ class TouchPoints(nn.Module):
     radius : (..., P) of the ball about each point: the contact radius of its edge or triangle, of a node the largest of
         what meets there [m].
     nodes, weights : (P, 3) of each point; nodes without weight are 0.
-    apart : how far points on an edge are apart at most [m].
+    largest_spacing : how far points on an edge are apart at most [m].
     """
 
     per_robot = ("radius",)
@@ -47,9 +47,9 @@ class TouchPoints(nn.Module):
         super().__init__()
         self.n_nodes = body.n_nodes
         radii, elements, weights = [body.node_contact_radius()], [], []
-        self.apart = longest_side(body, body.links[touches[body.links].all(axis=1)])
+        self.largest_spacing = longest_side(body, body.links[touches[body.links].all(axis=1)])
         if spacing is not None:
-            self.apart = min(self.apart, spacing)
+            self.largest_spacing = min(self.largest_spacing, spacing)
             links, of_links = _alike(body.links, side_by_side(body.edge_contact_radius, body.side_contact_radius()))
             kinds = (links, of_links, _on_edges), (body.triangles, body.face_contact_radius, _in_triangles)
             for corners, radius, divided in kinds:
@@ -63,11 +63,11 @@ class TouchPoints(nn.Module):
         self.register_buffer("radius", side_by_side(*radii), persistent=False)
         whole = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(body.n_nodes, 3)
         own = torch.nn.functional.pad(torch.arange(body.n_nodes)[:, None], (0, 2))
-        self.register_buffer("nodes", torch.cat([own, *(part.nodes() for part in self.parts)]), persistent=False)
-        self.register_buffer("weights", torch.cat([whole, *(part.shares() for part in self.parts)]), persistent=False)
+        self.register_buffer("nodes", torch.cat([own, *(part.nodes() for part in self.between)]), persistent=False)
+        self.register_buffer("weights", torch.cat([whole, *(part.shares() for part in self.between)]), persistent=False)
 
     @property
-    def parts(self) -> list[_Between]:
+    def between(self) -> list[_Between]:
         """The points between nodes: those on edges, those in triangles."""
         return list(self._between)  # type: ignore[arg-type]
 
@@ -78,17 +78,17 @@ class TouchPoints(nn.Module):
 
     def of(self, x: Tensor) -> Tensor:
         """Return positions, or velocities, (B, P, 3) of the points, from those of the nodes (B, N, 3)."""
-        return torch.cat([x, *(part.of(x) for part in self.parts)], dim=1) if self.parts else x
+        return torch.cat([x, *(part.of(x) for part in self.between)], dim=1) if self.between else x
 
     def onto_nodes(self, force: Tensor) -> Tensor:
         """Return what nodes (B, N, 3) feel of forces (B, P, 3) on the points."""
-        total, *between = force.split([self.n_nodes, *(part.count for part in self.parts)], dim=1)
-        for part, own in zip(self.parts, between, strict=True):
+        total, *between = force.split([self.n_nodes, *(part.count for part in self.between)], dim=1)
+        for part, own in zip(self.between, between, strict=True):
             total = total.index_add(1, part.elements.flatten(), part.onto_corners(own).flatten(1, 2))
         return total
 
-    def meets(self, chosen: Tensor) -> Tensor:
-        """Return which nodes (B, N) some of the points that are `chosen` (B, P) lie at, or between."""
+    def nodes_of(self, chosen: Tensor) -> Tensor:
+        """Return the nodes (B, N) of the points that are `chosen` (B, P): which these lie at, or between."""
         share = chosen[:, :, None].to(self.weights.dtype) * self.weights
         on = share.new_zeros(len(chosen), self.n_nodes).index_add(1, self.nodes.flatten(), share.flatten(1))
         return on > 0
@@ -101,12 +101,12 @@ class TouchPoints(nn.Module):
     def blocks(self) -> list[Block]:
         """Return where derivatives by position stand: each node's coordinates, then those of edges and triangles."""
         own = 3 * np.arange(self.n_nodes)[:, None] + np.arange(3)
-        return [Block(own, own), *(part.block() for part in self.parts)]
+        return [Block(own, own), *(part.block() for part in self.between)]
 
     def derivatives(self, of_points: Tensor) -> list[Tensor]:
         """Return derivatives (B, S, 3 k, 3 k) for each of `blocks`, from those of the points (B, P, 3, 3)."""
-        own, *between = of_points.split([self.n_nodes, *(part.count for part in self.parts)], dim=1)
-        return [own, *(part.derivatives(values) for part, values in zip(self.parts, between, strict=True))]
+        own, *between = of_points.split([self.n_nodes, *(part.count for part in self.between)], dim=1)
+        return [own, *(part.derivatives(values) for part, values in zip(self.between, between, strict=True))]
 
 
 class _Between(nn.Module):

@@ -180,7 +180,9 @@ def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, 
     Points between nodes count as kept where their nodes do not move at all.
     """
     body, points = model.body, obstacle.points
-    distance, normal, _ = obstacle.shape.distance_and_derivatives(obstacle.seen(body.q_of(x), x.new_zeros(len(x))))
+    distance, normal, _ = obstacle.shape.distance_and_derivatives(
+        obstacle.relative_points(body.q_of(x), x.new_zeros(len(x)))
+    )
 
     def kept(along: Tensor) -> Tensor:
         moves = model.unknowns.with_held(body.on_nodes(along.expand_as(x)), 0.0)[:, : 3 * body.n_nodes]
