@@ -247,7 +247,7 @@ def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
     nodes = [q[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3)) for q in (state.q, run.ahead)]
     broad = timed(lambda: contact.pairs(nodes[0], nodes[1], slack))
     own = values.new_zeros(model.layout.pattern.nnz, batch)
-    forces_time = timed(lambda: pairs.added(contact, state.q, state.velocity, own, 1.0, 1 / DT))
+    forces_time = timed(lambda: pairs.force_and_values(contact, state.q, state.velocity, own, 1.0, 1 / DT))
     return broad, forces_time, factor, solver.describe()
 
 

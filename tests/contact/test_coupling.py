@@ -56,7 +56,7 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     crossing = [table for table in pairs.listed.tables if table.kernel is closest_crossing]
     assert all(set(table.robot.tolist()) == {0, 1} for table in crossing) and bool(crossing) == (kind == "lines")
     own = torch.randn(model.layout.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
-    _, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
+    _, values = pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)
     found = pairs.coupling.pattern.to_dense(values) - model.layout.pattern.to_dense(own)
     # 1e-12 of the largest entry: sums in another order
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12
@@ -65,7 +65,7 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
 @pytest.mark.parametrize("by", ["code", "torch"])
 @pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
 def test_matrix_with_tractions(kind, by, monkeypatch):
-    """Give each pair of each robot the traction of its own place, in compiled code as in torch."""
+    """Give each pair of each robot the traction of its own slot, in compiled code as in torch."""
     if by == "torch":
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed(kind, True)
@@ -73,10 +73,10 @@ def test_matrix_with_tractions(kind, by, monkeypatch):
     tables = model.self_contacts.pushing(pairs.listed)
     known_by_table = {t: 0.3 * torch.randn(*t.shape, KNOWN, generator=generator, dtype=q.dtype) for t in tables}
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
-    plain = pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1]
+    plain = pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)[1]
     with pairs.with_tractions(known_by_table):
-        force, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
-    again = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
+        force, values = pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)
+    again = pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)
     assert torch.equal(again[1], plain) and not torch.allclose(values, plain)
     # forces do not depend on tractions: two loops find them, which a compiler contracts differently
     assert (again[0] - force).abs().max() <= 1e-13 * force.abs().max()
@@ -137,12 +137,12 @@ def test_other_pairs_in_the_next_iteration(by, monkeypatch):
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed("shell", True)
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
-    pairs.added(model.self_contacts, q, velocity, own, *GAINS)
+    pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)
     before = sum(len(f.chosen) for f in model.self_contacts.touching(pairs.listed, q, velocity))
     moved = q.clone()
     moved[0, : 3 * model.body.n_nodes] *= 1.3
     assert sum(len(f.chosen) for f in model.self_contacts.touching(pairs.listed, moved, velocity)) != before
-    _, values = pairs.added(model.self_contacts, moved, velocity, own, *GAINS)
+    _, values = pairs.force_and_values(model.self_contacts, moved, velocity, own, *GAINS)
     expected = summed_one_by_one(model, moved, velocity, pairs)
     found = pairs.coupling.pattern.to_dense(values)
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
@@ -153,12 +153,12 @@ def test_rows_are_those_of_robots_alone(kind):
     """Give a robot the same matrix in a batch as alone."""
     model, q, velocity, pairs = pressed(kind, True)
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
-    both = pairs.coupling.pattern.to_dense(pairs.added(model.self_contacts, q, velocity, own, *GAINS)[1])
+    both = pairs.coupling.pattern.to_dense(pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)[1])
     for row in range(2):
         alone = ROBOTS[kind]("penalty", True, slice(row, row + 1))
         x, v = q[row : row + 1], velocity[row : row + 1]
         single = alone.contact.may_touch(x, x, torch.zeros(1, dtype=q.dtype))
-        values = single.added(alone.self_contacts, x, v, own[:, :1], *GAINS)[1]
+        values = single.force_and_values(alone.self_contacts, x, v, own[:, :1], *GAINS)[1]
         assert torch.equal(both[row], single.coupling.pattern.to_dense(values)[0])
 
 
@@ -257,7 +257,12 @@ def test_compiled_sums_are_torchs(kind, rough, dtype, monkeypatch):
     for by in ("code", "torch"):
         if by == "torch":
             without_code(monkeypatch)
-        found.append((*pairs.added(model.self_contacts, q, velocity, own, *GAINS), force_of(model, pairs, q, velocity)))
+        found.append(
+            (
+                *pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS),
+                force_of(model, pairs, q, velocity),
+            )
+        )
     for by_code, by_torch in zip(*found, strict=True):
         # sums of a few numbers in other orders, of products that compilers contract otherwise; gaps lose digits
         size = float(by_torch.abs().max())
@@ -268,14 +273,14 @@ def test_sums_by_both():
     """Add tables that torch has to find to those that compiled code finds, in either order."""
     model, q, velocity, pairs = pressed("lines", True)
     own = torch.randn(model.layout.pattern.nnz, 2, dtype=q.dtype, generator=torch.Generator().manual_seed(0))
-    force, values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
+    force, values = pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)
     contact = model.self_contacts[0]
     kinds = {table.kernel for table in pairs.listed.tables}
     assert len(kinds) == 2
     sums = contact.sums
     for by_torch in kinds:
         contact.sums = lambda table, *at, by_torch=by_torch: None if table.kernel is by_torch else sums(table, *at)
-        mixed, mixed_values = pairs.added(model.self_contacts, q, velocity, own, *GAINS)
+        mixed, mixed_values = pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)
         # 1e-12 of the largest: sums in another order
         torch.testing.assert_close(mixed, force, rtol=0, atol=1e-12 * float(force.abs().max()))
         torch.testing.assert_close(mixed_values, values, rtol=0, atol=1e-12 * float(values.abs().max()))

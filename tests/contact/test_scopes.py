@@ -118,7 +118,7 @@ def test_forces_of_several_contacts_add_up():
         velocity = 0.1 * torch.randn(state.q.shape, generator=generator, dtype=state.q.dtype)
         pairs = model.contact.touching(state.q)
         own = torch.zeros(model.layout.pattern.nnz, 1, dtype=state.q.dtype)
-        force, values = pairs.added(model.self_contacts, state.q, velocity, own, 0.7, 30.0)
+        force, values = pairs.force_and_values(model.self_contacts, state.q, velocity, own, 0.7, 30.0)
         # 1e-12 of the largest: loops with and without derivatives contract products and sums otherwise
         alone = model.self_contacts.force(pairs.listed, state.q, velocity)
         assert float((force - alone).abs().max() / force.abs().max()) < 1e-12

@@ -292,7 +292,7 @@ class StepEquations:
         if pairs is None:
             return residual, values
         gains, contacts = self.gains_of_pairs, self.mechanics.self_contacts
-        force, values = pairs.added(contacts, position, velocity, values, gains.position, gains.velocity)
+        force, values = pairs.force_and_values(contacts, position, velocity, values, gains.position, gains.velocity)
         return residual - self.residual_of(force), values
 
     @cached_property

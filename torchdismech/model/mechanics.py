@@ -241,7 +241,9 @@ class Mechanics:
             force = force + loads
         if start.pairs is None:
             return force, values
-        touching, values = start.pairs.added(self.self_contacts, q, velocity, values, gains.position, gains.velocity)
+        touching, values = start.pairs.force_and_values(
+            self.self_contacts, q, velocity, values, gains.position, gains.velocity
+        )
         return force + touching, values
 
     def _subtract_load_derivatives(

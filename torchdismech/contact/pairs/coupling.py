@@ -221,7 +221,7 @@ class StepPairs:
 
     @contextmanager
     def with_tractions(self, known: dict[PairTable, Tensor]) -> Iterator[None]:
-        """Meanwhile, let `added` find the derivatives of primal-dual steps; see `Rubbing.with_tractions`.
+        """Meanwhile, let `force_and_values` find the derivatives of primal-dual steps; see `Rubbing.with_tractions`.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class StepPairs:
         """The matrix's layout; found when it is first needed."""
         return self._cache.coupling(self.listed)
 
-    def added(
+    def force_and_values(
         self,
         contacts: SelfContacts,
         q: Tensor,
@@ -251,7 +251,7 @@ class StepPairs:
         total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.pushing(self.listed)
         all_sums = {table: contacts[table.contact].sums(table, q, velocity) for table in tables}
         sums = {table: found for table, found in all_sums.items() if found is not None and compiled_code_takes(values)}
-        wide = self.widened(sums, q, velocity, total, values, gains, self._known)
+        wide = self.values_with_sums(sums, q, velocity, total, values, gains, self._known)
         for table in tables:
             if table not in sums:
                 known = self._known.get(table)
@@ -261,7 +261,7 @@ class StepPairs:
                 self.coupling.add(wide, found, blocks)
         return total, wide[:-1]
 
-    def widened(
+    def values_with_sums(
         self,
         sums: dict[PairTable, PairSums],
         q: Tensor,
@@ -272,7 +272,9 @@ class StepPairs:
         known: dict[PairTable, Tensor],
         at: dict[PairTable, Structure] | None = None,
     ) -> Tensor:
-        """Return what `Coupling.widened` does, with the derivatives of some tables' forces, which go to `total` (B, n).
+        """Return what `Coupling.widened` does with derivatives of the pairs of some tables, summed by compiled code.
+
+        It adds their forces to `total` (B, n).
 
         Parameters
         ----------

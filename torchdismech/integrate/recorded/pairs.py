@@ -196,7 +196,9 @@ class PairEvaluations:
         total, at, gains = self._total.zero_(), None, equations.gains_of_pairs
         if taping():  # which reads, in each step, its length for the gains, and the places where they stay
             gains, at = equations.gains, {table: sums.block_places for table, sums in self._sums.items()}
-        wide = self._pairs.widened(self._sums, q, velocity, total, values, (gains.position, gains.velocity), known, at)
+        wide = self._pairs.values_with_sums(
+            self._sums, q, velocity, total, values, (gains.position, gains.velocity), known, at
+        )
         return self._less_force.replayed(residual, total).clone(), wide[:-1]
 
 
