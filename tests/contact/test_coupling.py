@@ -316,5 +316,8 @@ def test_steps_are_limited(kind, by, monkeypatch):
             farthest = torch.cdist(moved[first], moved[second]).max()
             expected[robot] = torch.minimum(expected[robot], 0.25 * reach / farthest)
     # sums of squares in another order
-    assert torch.allclose(rubbing.step_fraction(motion)[:, 0], expected, rtol=1e-12) and float(expected.max()) < 1
-    assert torch.equal(rubbing.step_fraction(1e-9 * motion), torch.ones_like(expected)[:, None])
+    assert (
+        torch.allclose(rubbing.step_fraction(motion.flatten(1))[:, 0], expected, rtol=1e-12)
+        and float(expected.max()) < 1
+    )
+    assert torch.equal(rubbing.step_fraction(1e-9 * motion.flatten(1)), torch.ones_like(expected)[:, None])

@@ -259,8 +259,8 @@ def test_steps_converge_fast_and_move_parts_a_little_at_a_time(monkeypatch):
     near = torch.full((1,), 5e-3, dtype=torch.float64)
     pairs = model.contact.may_touch(state.q[:1], state.q[:1], near)
     rubbing, motion = model.contact.rubbing(pairs), torch.zeros(1, model.body.n_nodes, 3, dtype=torch.float64)
-    assert float(rubbing.step_fraction(motion + 1.0)) == 1.0  # all together
+    assert float(rubbing.step_fraction(motion.flatten(1) + 1.0)) == 1.0  # all together
     motion[:, -9:, 2] = -0.05
     # reach 8 mm, of which 2 mm of 50
-    assert float(rubbing.step_fraction(motion)) == pytest.approx(2e-3 / 0.05, rel=1e-12)
-    assert model.contact.rubbing(None).step_fraction(motion) is None
+    assert float(rubbing.step_fraction(motion.flatten(1))) == pytest.approx(2e-3 / 0.05, rel=1e-12)
+    assert model.contact.rubbing(None).step_fraction(motion.flatten(1)) is None

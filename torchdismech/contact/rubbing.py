@@ -67,16 +67,17 @@ class Rubbing:
         return [self._contacts[table.contact].expected_friction(table, q, velocity, of_one) for table, of_one in known]
 
     def step_fraction(self, motion: Tensor) -> Tensor | None:
-        """Return the fraction (B, 1) of motions (B, N, 3) of the nodes in which no pair moves far; None without pairs.
+        """Return the fraction (B, 1) of motions (B, 3 N) of the nodes in which no pair moves far; None without pairs.
 
         A search that goes farther at once has parts on the wrong side of each other, where they push the wrong way,
         whether they rub or not.
         """
         if not self._pushing:
             return None
-        fraction, moved = torch.ones(len(motion), dtype=motion.dtype, device=motion.device), motion.flatten(1)
+        fraction = torch.ones(len(motion), dtype=motion.dtype, device=motion.device)
+        motion = motion.contiguous()  # once for all tables
         for table in self._pushing:
-            self._contacts[table.contact].limit_step(table, moved, fraction)
+            self._contacts[table.contact].limit_step(table, motion, fraction)
         return fraction.unsqueeze(1)
 
     @property

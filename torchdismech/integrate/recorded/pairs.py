@@ -1,8 +1,9 @@
-"""PairEvaluations: what steps evaluate whose robots' parts may touch, of tapes and of calls for the pairs.
+"""PairEvaluations: residuals and matrices of steps in which parts of a robot may touch, by tapes and compiled code.
 
-A tape knows memory by its address, and where the pairs of a step are is found anew before each. So tapes hold what is
-bare of pairs, and compiled code adds what these do to what a tape has left in its memory. Once a pattern of the matrix
-has served some rounds of a search, tapes for it hold whole rounds, with the calls for pairs (`pair_rounds.py`).
+A tape knows memory by its address, and the pairs of a step stand elsewhere in each. So tapes evaluate the equations
+without pairs, here called bare, and compiled code adds what pairs do to what a tape has left in its memory. Once a
+pattern of the matrix has served some rounds of a search, tapes for it have whole rounds in them, with the calls for
+pairs (`pair_rounds.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.recorded.pair_rounds import PairRounds
 from torchdismech.integrate.recorded.static_problem import RecordedCall
-from torchdismech.integrate.search.primal_dual import after_step, expected_friction, next_iterates
+from torchdismech.integrate.search.primal_dual import after_step, expected_friction, next_iterates, nodal_motion
 from torchdismech.native.taping import taping
 from torchdismech.solve.newton import plain_round
 from torchdismech.solve.progress import Progress, first_measures
@@ -50,9 +51,9 @@ class PairEvaluations:
         pool: Any,
     ):
         self._contacts, self._obstacle_count = bare.model.self_contacts, bare.rubbing.obstacle_count
-        self._bare_residual, self._bare = bare_residual, bare_residual_and_matrix
-        self._total, self._fraction = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
-        self._less_force = RecordedCall(partial(_less_force, bare), [x, self._total], pool)
+        self._bare_residual, self._bare_residual_and_matrix = bare_residual, bare_residual_and_matrix
+        self._force, self._fraction = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
+        self._less_force = RecordedCall(partial(_less_force, bare), [x, self._force], pool)
         if bare.model.contact.rubs:
             friction = bare.rubbing.first_friction(bare.start.state)
             self._motion = RecordedCall(partial(_motion, bare), [x], pool)
@@ -60,22 +61,22 @@ class PairEvaluations:
                 partial(_bare_after_step, bare), [x, x, self._fraction, *friction], pool
             )
         self._rounds = PairRounds()
-        self._kept: dict[tuple, PairSums] = {}
-        self._knows_places = False  # where the blocks of the pairs of this step go
+        self._kept: dict[tuple, PairSums] = {}  # of all steps so far, by kind: recordings know them by their addresses
+        self._block_places_filled = False  # whether the sums know where the blocks of this step's pairs go
         self._sums: dict[PairTable, PairSums] = {}
         self._rubbing: list[PairTable] = []
         self._pairs: StepPairs | None = None
 
     def bound(self, pairs: StepPairs) -> bool:
         """Take the pairs of a step, and the laws as they are; return whether compiled code can evaluate them all."""
-        self._pairs, self._sums, self._knows_places = pairs, {}, False
+        self._pairs, self._sums, self._block_places_filled = pairs, {}, False
         self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
         pushing = self._contacts.pushing(pairs.listed)
         for table in pairs.listed.tables:
             if table.contact in self._contacts.constrained_numbers:
                 continue
             kind = table.contact, table.kernel, self._contacts[table.contact].constants_of_robots
-            if table not in pushing and kind not in self._kept:  # of kinds that had pairs once recordings have sums
+            if table not in pushing and kind not in self._kept:  # what was kept is bound, too: recordings call it
                 continue
             sums = self._contacts[table.contact].bound_sums(table, self._kept.get(kind))
             if sums is None:
@@ -100,14 +101,14 @@ class PairEvaluations:
     def residual(self, _: StepEquations, x: Tensor) -> Tensor:
         """Return what `StepEquations.unconstrained_residual` does."""
         residual, q, velocity = self._bare_residual.replayed(x)
-        total = self._total.zero_()
+        force = self._force.zero_()
         for sums in self._sums.values():
-            sums.add_force(q, velocity, total)
-        return self._less_force.replayed(residual, total).clone()
+            sums.add_force(q, velocity, force)
+        return self._less_force.replayed(residual, force).clone()
 
     def residual_and_matrix(self, equations: StepEquations, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `StepEquations.unconstrained` does."""
-        residual, values, q, velocity = self._bare.replayed(x)
+        residual, values, q, velocity = self._bare_residual_and_matrix.replayed(x)
         return self._with_pairs(equations, residual, values, q, velocity, {})
 
     def next_iterates(
@@ -152,10 +153,10 @@ class PairEvaluations:
         coupling = self._pairs.coupling
         if coupling.sliding is not None:
             return function(*given)
-        if not self._knows_places:
+        if not self._block_places_filled:
             for table, sums in self._sums.items():
                 sums.block_places.fill(*coupling.block_places(table).members)
-            self._knows_places = True
+            self._block_places_filled = True
         return self._rounds.called(function, kind, (solver, *self._sums.values()), given)
 
     def after_step(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
@@ -193,23 +194,22 @@ class PairEvaluations:
         known : what a search knows of the pairs of tables.
         """
         assert self._pairs is not None
-        total, at, gains = self._total.zero_(), None, equations.gains_of_pairs
+        force, at, gains = self._force.zero_(), None, equations.gains_of_pairs
         if taping():  # which reads, in each step, its length for the gains, and the places where they stay
             gains, at = equations.gains, {table: sums.block_places for table, sums in self._sums.items()}
         wide = self._pairs.values_with_sums(
-            self._sums, q, velocity, total, values, (gains.position, gains.velocity), known, at
+            self._sums, q, velocity, force, values, (gains.position, gains.velocity), known, at
         )
-        return self._less_force.replayed(residual, total).clone(), wide[:-1]
+        return self._less_force.replayed(residual, force).clone(), wide[:-1]
 
 
 def _less_force(bare: StepEquations, residual: Tensor, force: Tensor) -> Tensor:
+    """Return a residual (B, n_free) with a force (B, n) that was not in it."""
     return residual - bare.residual_of(force)
 
 
 def _motion(bare: StepEquations, step: Tensor) -> Tensor:
-    """Return how a step (B, n_free) moves the nodes' coordinates (B, 3 N)."""
-    nodes = 3 * bare.model.body.n_nodes
-    return bare.model.unknowns.expand(step, torch.zeros_like(bare.base))[:, :nodes].contiguous()
+    return nodal_motion(bare, step).contiguous()  # what compiled code reads
 
 
 def _bare_after_step(bare: StepEquations, x: Tensor, step: Tensor, fraction: Tensor, *friction: Tensor) -> list[Tensor]:

@@ -36,6 +36,7 @@ __all__ = [
     "first_friction",
     "judged_step",
     "judged_step_arguments",
+    "nodal_motion",
     "primal_dual_newton",
 ]
 
@@ -216,9 +217,8 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
     step : (B, n_free), of which a part is taken where the whole would move a pair of the robot's parts too far.
     friction : (B, P, 9) at x, of all that rubs; see `Rubbing`.
     """
-    rubbing, nodes = equations.rubbing, 3 * equations.model.body.n_nodes
-    motion = equations.model.unknowns.expand(step, torch.zeros_like(equations.base))[:, :nodes].unflatten(1, (-1, 3))
-    fraction = rubbing.step_fraction(motion)
+    rubbing = equations.rubbing
+    fraction = rubbing.step_fraction(nodal_motion(equations, step))
     there = equations.advanced(x, step if fraction is None else fraction * step)
     q, velocity, *expected = equations.compiled(expected_friction)(
         equations, there, *friction[: rubbing.obstacle_count]
@@ -227,6 +227,12 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
     with rubbing.with_tractions(expected):
         residual, values = equations.residual_and_matrix(there)
     return [there, residual, values, *expected]
+
+
+def nodal_motion(equations: StepEquations, step: Tensor) -> Tensor:
+    """Return how a step (B, n_free) moves the nodes' coordinates (B, 3 N)."""
+    nodes = 3 * equations.model.body.n_nodes
+    return equations.model.unknowns.expand(step, torch.zeros_like(equations.base))[:, :nodes]
 
 
 def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
