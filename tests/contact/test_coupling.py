@@ -11,8 +11,7 @@ from torchdismech.contact import Penalty, SelfContact
 from torchdismech.contact.pairs import coupling, pair_loops, pair_sums
 from torchdismech.contact.pairs.coupling import CHUNK, CouplingCache, StepPairs
 from torchdismech.contact.pairs.pair_loops import KNOWN
-from torchdismech.contact.pairs.pairs import Listed, PairBlocks, PairTable
-from torchdismech.contact.pairs.self_contact import Pairs
+from torchdismech.contact.pairs.pairs import Listed, PairBlocks, Pairs, PairTable
 from torchdismech.geometry.crossing import closest_crossing
 
 GAINS = (0.7, 30.0)  # of position and velocity

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.pair_loops import vectors
-from torchdismech.contact.pairs.pairs import PairTable
-from torchdismech.contact.pairs.self_contact import Pairs, SelfContacts
+from torchdismech.contact.pairs.pairs import Pairs, PairTable
+from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.response import of_robots
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit

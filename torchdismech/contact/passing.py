@@ -12,8 +12,7 @@ from torch import Tensor
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.pair_loops import FIRST, Kernel, distances, vectors
 from torchdismech.contact.pairs.pair_sums import pair_values
-from torchdismech.contact.pairs.pairs import numbers_at
-from torchdismech.contact.pairs.self_contact import Pairs
+from torchdismech.contact.pairs.pairs import Pairs, numbers_at
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments

@@ -11,7 +11,8 @@ from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.pair_loops import FIRST
-from torchdismech.contact.pairs.self_contact import Pairs, SelfContacts
+from torchdismech.contact.pairs.pairs import Pairs
+from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.response import of_robots
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import State

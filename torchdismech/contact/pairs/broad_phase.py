@@ -24,7 +24,7 @@ __all__ = ["adjacent", "overlapping"]
 
 ROOM = 8  # pairs a box for which there is room at first
 
-Pairs = tuple[Tensor, Tensor, Tensor]
+Overlaps = tuple[Tensor, Tensor, Tensor]  # numbers (K,) of robots, and of the two boxes of each pair
 
 
 @torch.no_grad()
@@ -34,7 +34,7 @@ def overlapping(
     other_low: Tensor | None = None,
     other_high: Tensor | None = None,
     excluded: Tensor | None = None,
-) -> Pairs:
+) -> Overlaps:
     """Return all pairs of boxes of the same robot that overlap; boxes that just touch count.
 
     A robot with a coordinate that is not finite has no pairs.
@@ -68,7 +68,7 @@ def overlapping(
     return _by_torch(boxes, own, others, excluded) if found is None else found
 
 
-def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Pairs | None:
+def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Overlaps | None:
     """Return the pairs by compiled code; None where torch has to find them, or to say what is wrong with the boxes."""
     given = boxes if excluded is None else [*boxes, excluded]
     function = function_of("overlapping_boxes") if compiled_code_takes(*given) and not watched() else None
@@ -93,7 +93,7 @@ def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | Non
     return robot, first, second
 
 
-def _by_torch(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Pairs:
+def _by_torch(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Overlaps:
     """Return the pairs by operations of torch; refuse boxes and keys that are wrong."""
     if excluded is not None:
         _check_excluded(excluded, own * others)

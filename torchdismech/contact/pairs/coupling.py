@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.pairs.pair_sums import BLOCK, BlockPlaces, PairSums, Structure
-from torchdismech.contact.pairs.pairs import PairBlocks, PairTable, Touching
-from torchdismech.contact.pairs.self_contact import Pairs, SelfContacts, summed
+from torchdismech.contact.pairs.pairs import PairBlocks, Pairs, PairTable, Touching
+from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.fused import compiled_code_takes
 from torchdismech.geometry.graphs import neighbours
 from torchdismech.native import Pool, address, function_of
@@ -257,7 +257,7 @@ class StepPairs:
                 known = self._known.get(table)
                 found = contacts[table.contact].touching(table, q, velocity)
                 force, blocks = found.force_and_blocks(*gains, None if known is None else known[table.slots][:, :3])
-                total = total + summed(found, force, q)
+                total = total + found.summed(force, q)
                 self.coupling.add(wide, found, blocks)
         return total, wide[:-1]
 

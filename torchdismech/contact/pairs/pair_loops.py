@@ -19,9 +19,22 @@ from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["FIRST", "FIXED", "KNOWN", "STRAIGHT", "Geometry", "Kernel", "PairLoops", "distances", "vectors"]
+__all__ = [
+    "FIRST",
+    "FIXED",
+    "KNOWN",
+    "ROW_OF_GAP",
+    "ROW_OF_SHARE",
+    "STRAIGHT",
+    "Geometry",
+    "Kernel",
+    "PairLoops",
+    "distances",
+    "vectors",
+]
 
 FIXED = 17  # rows of a `Geometry` before the weights of the nodes
+ROW_OF_GAP, ROW_OF_SHARE = 0, 8  # of a `Geometry`
 KNOWN = 9  # numbers that searches know of a pair that rubs: traction, normal and velocity; see `contact.rubbing`
 # Of the sum of two radii: how far the ends of a pair may move against each other in a step of a search. With a half a
 # third more steps of a rope that coils fail, with an eighth searches take longer.
@@ -95,7 +108,9 @@ class Geometry:
         normal, velocity, first, second = (Vec3(*c[k : k + 3]) for k in (1, 4, 9, 12))
         n = (len(c) - FIXED) // 3
         weights, *slides = (c[k : k + n] for k in (FIXED, FIXED + n, FIXED + 2 * n))
-        return cls(c[0], normal, velocity, c[7], c[8], (first, second), c[15:FIXED], weights, (slides[0], slides[1]))
+        gap, distance, share, stiffening = c[ROW_OF_GAP], c[7], c[ROW_OF_SHARE], c[15:FIXED]
+        along, both_slides = (first, second), (slides[0], slides[1])
+        return cls(gap, normal, velocity, distance, share, along, stiffening, weights, both_slides)
 
     def rows(self) -> list:
         """Return its components, one after the other."""

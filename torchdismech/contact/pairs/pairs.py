@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,11 +11,11 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
-from torchdismech.contact.pairs.pair_loops import FIXED, Kernel, PairLoops
+from torchdismech.contact.pairs.pair_loops import FIXED, ROW_OF_GAP, ROW_OF_SHARE, Kernel, PairLoops
 from torchdismech.geometry.distances import Closest
 from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["Listed", "PairBlocks", "PairTable", "Touching", "numbers_at", "touching"]
+__all__ = ["Listed", "PairBlocks", "PairTable", "Pairs", "Touching", "numbers_at", "touching"]
 
 # What is known of pairs has at least so many slots for each robot, or its part of `OF_MANY` where robots are many: as
 # pairs come and go its shape stays, and with it what is recorded.
@@ -145,6 +146,35 @@ class PairTable:
         return self._flat[size]
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """What may touch in a step: edges with edges, points with triangles.
+
+    Attributes
+    ----------
+    tables : one of each kind of pairs that the robot has, contact by contact.
+    low, high : (B, N, 3) the boxes that the nodes may move in without another pair coming close [m].
+    """
+
+    tables: tuple[PairTable, ...]
+    low: Tensor
+    high: Tensor
+
+    def rows(self, index: Tensor) -> Pairs:
+        """Return the pairs of the robots that `index` selects."""
+        return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
+
+    def of_contacts(self, numbers: Collection[int]) -> Pairs:
+        """Return the pairs of the contacts with these numbers alone."""
+        return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
+
+    def cover(self, q: Tensor) -> Tensor:
+        """Return the robots (B,) whose nodes are, at q (B, n), where the pairs are complete."""
+        low, high = self.low.flatten(1), self.high.flatten(1)
+        positions = q[:, : low.shape[1]]
+        return ((positions >= low) & (positions <= high)).all(1)
+
+
 def numbers_at(flat_dofs: Tensor, vector: Tensor) -> Tensor:
     """Return the numbers of a vector (B, n) at some dofs, which are numbered through all robots.
 
@@ -179,17 +209,23 @@ class Touching:
     @property
     def gap(self) -> Tensor:
         """The gaps (A,) [m]."""
-        return self.geometry[0]
+        return self.geometry[ROW_OF_GAP]
 
     @property
     def share(self) -> Tensor:
         """How far (A,) the closest points are the pair's own, 0 to 1."""
-        return self.geometry[8]
+        return self.geometry[ROW_OF_SHARE]
 
     @property
     def robot(self) -> Tensor:
         """Number (A,) of the robot that each pair belongs to."""
         return self.table.robot[self.chosen]
+
+    def summed(self, force: Tensor, q: Tensor) -> Tensor:
+        """Return forces (3 n, A) on the nodes of the pairs, summed at the dofs (B, n) of q."""
+        # index_put sums in a fixed order on every device; index_add does not
+        total = q.new_zeros(q.numel()).index_put((self.flat_dofs.flatten(),), force.flatten(), accumulate=True)
+        return total.view(q.shape)
 
     def summary(self) -> Tensor:
         """Return gaps [m], sizes of the forces between two surfaces [N], and how fast they slide [m/s]: (3, A)."""

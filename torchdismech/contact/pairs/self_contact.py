@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from torchdismech.contact.pairs.centre_lines import CentreLines
 from torchdismech.contact.pairs.neighbours import NearNodes, Neighbours
 from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
 from torchdismech.contact.pairs.pair_sums import PairSums
-from torchdismech.contact.pairs.pairs import PairTable, Touching, touching
+from torchdismech.contact.pairs.pairs import Pairs, PairTable, Touching, touching
 from torchdismech.contact.pairs.primitives import NearPairs, Primitives, box_pairs, near_pairs
 from torchdismech.contact.pairs.scopes import RuledPairs, Scope, ruled_pairs
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
@@ -31,41 +30,12 @@ from torchdismech.geometry.distances import closest_on_triangle, closest_segment
 from torchdismech.robot.body import Body, side_by_side
 from torchdismech.solve.linear.base import IndexMap
 
-__all__ = ["Pairs", "SelfContact", "SelfContacts", "summed"]
+__all__ = ["SelfContact", "SelfContacts"]
 
 ROUNDING = 0.02  # closest points of parallel edges are told apart well, and distances are 1e-4 of the reach too large
 # edges with edges, points with triangles, smooth lines with each other
 KERNELS: tuple[Kernel, ...] = (closest_segments, closest_on_triangle, closest_crossing)
 CENTRE_LINES = ("straight", "smooth")
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """What may touch in a step: edges with edges, points with triangles.
-
-    Attributes
-    ----------
-    tables : one of each kind of pairs that the robot has, contact by contact.
-    low, high : (B, N, 3) the boxes that the nodes may move in without another pair coming close [m].
-    """
-
-    tables: tuple[PairTable, ...]
-    low: Tensor
-    high: Tensor
-
-    def rows(self, index: Tensor) -> Pairs:
-        """Return the pairs of the robots that `index` selects."""
-        return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
-
-    def of_contacts(self, numbers: Collection[int]) -> Pairs:
-        """Return the pairs of the contacts with these numbers alone."""
-        return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
-
-    def cover(self, q: Tensor) -> Tensor:
-        """Return the robots (B,) whose nodes are, at q (B, n), where the pairs are complete."""
-        low, high = self.low.flatten(1), self.high.flatten(1)
-        positions = q[:, : low.shape[1]]
-        return ((positions >= low) & (positions <= high)).all(1)
 
 
 class Summary(NamedTuple):
@@ -213,16 +183,15 @@ class SelfContact(nn.Module):
         if self.lines is None:
             found = [(closest_segments, self._near_pairs(closest_segments, low, high))]
         else:
-            found = list(
-                zip((closest_segments, closest_crossing), self._near_lines(self.lines, low, high), strict=True)
-            )
+            straight, crossing = self._near_lines(self.lines, low, high)
+            found = [(closest_segments, straight), (closest_crossing, crossing)]
         if len(self.triangles.nodes):
             found.append((closest_on_triangle, self._near_pairs(closest_on_triangle, low, high)))
-        rounding = {closest_segments: self.rounding}
-        return [
-            PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding.get(kernel, 0.0), number, pairs.goes_on)
-            for kernel, pairs in found
-        ]
+        tables = []
+        for kernel, pairs in found:
+            rounding = self.rounding if kernel is closest_segments else 0.0
+            tables.append(PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding, number, pairs.goes_on))
+        return tables
 
     def _near_pairs(self, kernel: Kernel, low: Tensor, high: Tensor) -> NearPairs:
         """Return the pairs of a kind that may touch while the nodes stay in boxes (B, N, 3)."""
@@ -320,7 +289,7 @@ class SelfContact(nn.Module):
             robot, (of_pairs, on_dofs) = table.robot.index_select(0, chosen), sums.summary(q, velocity, chosen)
         else:
             found = self.touching(table, q, velocity)
-            of_pairs, robot, on_dofs = found.summary(), found.robot, summed(found, found.force(), q)
+            of_pairs, robot, on_dofs = found.summary(), found.robot, found.summed(found.force(), q)
         gap, load, speed = of_pairs.unbind()
         return Summary(robot, gap, load, speed, on_dofs)
 
@@ -383,7 +352,7 @@ class SelfContacts(nn.ModuleList):
                 sums.add_force(q, velocity, total)
             else:
                 found = contact.touching(table, q, velocity)
-                total = total + summed(found, found.force(), q)
+                total = total + found.summed(found.force(), q)
         return total
 
     def overlapping(self, pairs: Pairs, q: Tensor) -> Tensor:
@@ -411,10 +380,3 @@ class SelfContacts(nn.ModuleList):
     def energy(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the sum (B,) of `energies` [J]."""
         return sum(self.energies(pairs, q).values(), q.new_zeros(q.shape[0]))
-
-
-def summed(found: Touching, force: Tensor, q: Tensor) -> Tensor:
-    """Return the forces on the nodes of pairs, a row for each coordinate, summed at the dofs (B, n)."""
-    # index_put sums in a fixed order on every device; index_add does not
-    total = q.new_zeros(q.numel()).index_put((found.flat_dofs.flatten(),), force.flatten(), accumulate=True)
-    return total.view(q.shape)
