@@ -1,6 +1,6 @@
 """Steps of large batches, some robots at a time.
 
-The robots of a batch do not know each other, so a step of all of them is the steps of its parts. Each part takes less
+The robots of a batch do not know each other, so a step of all of them is the steps of its chunks. Each chunk takes less
 memory, and on a CPU what it needs stays near the processor.
 """
 
@@ -23,7 +23,7 @@ from torchdismech.robot.state import State
 from torchdismech.system.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.values import split
 
-__all__ = ["Part", "Whole", "check_chunk", "chunk_size", "in_chunks", "of_parts", "parts_of"]
+__all__ = ["Chunk", "Whole", "check_chunk", "chunk_size", "in_chunks", "split_by_chunks", "chunks_of"]
 
 
 SHARE = 0.5  # of the free memory that a step may take; the rest is for what its backward pass needs and for the others
@@ -78,14 +78,14 @@ def _fitting_size(model: Model, batch: int, recorded: bool) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
+class Chunk:
     """Robots of a batch that are stepped together: `size` of them from `start` on.
 
     Attributes
     ----------
-    number : among the parts of the batch.
-    repeated : how many robots, the first of this part, are in the part before, too. They come along so that all parts
-        have one size; what is found of them here is left out.
+    number : among the chunks of the batch.
+    repeated : how many robots, the first of this chunk, are in the chunk before, too. They come along so that all
+        chunks have one size; what is found of them here is left out.
     whole : whether these are all robots of the batch.
     """
 
@@ -100,11 +100,11 @@ class Part:
         return tensor if self.whole or axis is None else tensor.narrow(axis, self.start, self.size)
 
     def without_repeated(self, tensor: Tensor, axis: int = 0) -> Tensor:
-        """Return a tensor of this part's robots without those that are in the part before."""
+        """Return a tensor of this chunk's robots without those that are in the chunk before."""
         return tensor.narrow(axis, self.repeated, self.size - self.repeated) if self.repeated else tensor
 
     def zero_where_repeated(self, tensor: Tensor, axis: int = 0) -> Tensor:
-        """Return these robots of a tensor of all, zero for those that are in the part before."""
+        """Return these robots of a tensor of all, zero for those that are in the chunk before."""
         own = self.of(tensor, axis)
         if self.repeated:
             own = own.clone()
@@ -112,35 +112,35 @@ class Part:
         return own
 
 
-def parts_of(batch: int, size: int) -> list[Part]:
-    """Return the parts of a batch, of one size if that is less than the batch: one compiled kernel serves all."""
+def chunks_of(batch: int, size: int) -> list[Chunk]:
+    """Return the chunks of a batch, of one size if that is less than the batch: one compiled kernel serves all."""
     if size >= batch:
-        return [Part(0, 0, batch, 0, True)]
+        return [Chunk(0, 0, batch, 0, True)]
     starts = [min(start, batch - size) for start in range(0, batch, size)]
-    return [Part(k, start, size, k * size - start, False) for k, start in enumerate(starts)]
+    return [Chunk(k, start, size, k * size - start, False) for k, start in enumerate(starts)]
 
 
-def of_parts(
-    tensors: Sequence[Tensor], axes: Sequence[int | None], parts: Sequence[Part], zeroed: Sequence[Tensor]
+def split_by_chunks(
+    tensors: Sequence[Tensor], axes: Sequence[int | None], chunks: Sequence[Chunk], zeroed: Sequence[Tensor]
 ) -> list[Sequence[Tensor | None]]:
-    """Return for each part what `Part.of` gives of each tensor, of some `zero_where_repeated`; at once, to save time.
+    """Return for each chunk what `Chunk.of` gives of each tensor, of some `zero_where_repeated`; at once, to save time.
 
-    A tensor that is the same for all parts stands in the first alone; in the others None stands for it.
+    A tensor that is the same for all chunks stands in the first alone; in the others None stands for it.
 
     Parameters
     ----------
     axes : the dimension of the robots in each tensor; None where it is for all.
-    zeroed : those of the tensors, (B, ..), that are to be zero for robots that are in the part before.
+    zeroed : those of the tensors, (B, ..), that are to be zero for robots that are in the chunk before.
     """
     found: list[list[Tensor | None]] = []
     for tensor, axis in zip(tensors, axes, strict=True):
         if axis is None:
-            found.append([tensor, *[None] * (len(parts) - 1)])
+            found.append([tensor, *[None] * (len(chunks) - 1)])
             continue
-        own = [*tensor.split(parts[0].size, axis)]
-        if parts[-1].repeated:
+        own = [*tensor.split(chunks[0].size, axis)]
+        if chunks[-1].repeated:
             is_zeroed = any(tensor is other for other in zeroed)
-            own[-1] = parts[-1].zero_where_repeated(tensor) if is_zeroed else parts[-1].of(tensor, axis)
+            own[-1] = chunks[-1].zero_where_repeated(tensor) if is_zeroed else chunks[-1].of(tensor, axis)
         found.append(own)
     return [*zip(*found, strict=True)]
 
@@ -155,38 +155,38 @@ class Whole:
 
     def __init__(self, batch: int):
         self._batch = batch
-        self._places: list[Sequence[Tensor]] = []  # of each tensor, by parts
+        self._places: list[Sequence[Tensor]] = []  # of each tensor, by chunks
         self.tensors: list[Tensor] = []
 
-    def write(self, part: Part, tensors: list[Tensor]) -> None:
-        """Write what was found of a part, tensors with its robots first."""
-        if part.whole:
+    def write(self, chunk: Chunk, tensors: list[Tensor]) -> None:
+        """Write what was found of a chunk, tensors with its robots first."""
+        if chunk.whole:
             self.tensors = [tensor.clone() for tensor in tensors]
             return
         if not self.tensors:
             self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
-            self._places = [tensor.split(part.size) for tensor in self.tensors]
-        own = [places[part.number] for places in self._places]
-        torch._foreach_copy_(own, [part.without_repeated(tensor) for tensor in tensors] if part.repeated else tensors)
+            self._places = [tensor.split(chunk.size) for tensor in self.tensors]
+        own = [places[chunk.number] for places in self._places]
+        torch._foreach_copy_(own, [chunk.without_repeated(tensor) for tensor in tensors] if chunk.repeated else tensors)
 
 
 def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
     """Return the states after a step and how it went, taken by `take` for `size` robots at a time.
 
-    Every part has that size, so that one compiled kernel serves all: where the last has fewer robots, some of the part
-    before come along, are not moved, and are left out of the result. To autograd each part is a step of its own. So
-    tensors are split at once: each view like those of `Part.of` would add its gradient to one of all robots.
+    Every chunk has that size, so that one compiled kernel serves all: where the last has fewer robots, some of the
+    chunk before come along, are not moved, and are left out of the result. To autograd each chunk is a step of its own.
+    So tensors are split at once: each view like those of `Chunk.of` would add its gradient to one of all robots.
     """
     batch = problem.state.batch
     if size >= batch:
         return take(problem)
-    repeated = -batch % size  # robots of the last part that are in the part before
+    repeated = -batch % size  # robots of the last chunk that are in the chunk before
     moving = split(problem.running, size)
     moving[-1] = moving[-1] & (torch.arange(size, device=problem.running.device) >= repeated)
-    parts = problem.model.parts(problem.state, problem.control, size)
-    later = {id(control): control.split(size, len(parts)) for control in problem.following}
+    chunks = problem.model.parts(problem.state, problem.control, size)
+    later = {id(control): control.split(size, len(chunks)) for control in problem.following}
     results = []
-    for k, (values, state, control) in enumerate(parts):
+    for k, (values, state, control) in enumerate(chunks):
         following = [control if c is problem.control else later[id(c)][k] for c in problem.following]
         own = problem.replace(state=state, control=control, running=moving[k], following=following)
         values = problem.values | values

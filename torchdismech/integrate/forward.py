@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.chunks import Part, Whole, of_parts
+from torchdismech.integrate.chunks import Chunk, Whole, split_by_chunks
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
@@ -27,12 +27,12 @@ from torchdismech.integrate.step import solved_step
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values, per_robot
 
-__all__ = ["SolvedPart", "StateStore", "held_values", "of_part", "solved_in_parts"]
+__all__ = ["SolvedChunk", "StateStore", "held_values", "of_chunk", "solved_in_chunks"]
 
 
 @dataclass(frozen=True)
-class SolvedPart:
-    """How the robots of a part of a batch were solved.
+class SolvedChunk:
+    """How the robots of a chunk of a batch were solved.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class SolvedPart:
     candidates : what was looked at for contact; None where nothing can touch, and of recorded steps.
     """
 
-    part: Part
+    chunk: Chunk
     recorded_as: StepKind | None
     candidates: ContactCandidates | None
 
@@ -50,109 +50,109 @@ class StateStore(Protocol):
 
     @property
     def common_steps(self) -> int:
-        """How many steps all parts so far have taken: no other part needs to take more. Before the first: all steps."""
+        """How many steps all chunks so far have taken: no other one needs to take more. Before the first: all steps."""
         ...
 
-    def of_part(self, part: Part) -> StepKeeper:
+    def of_chunk(self, chunk: Chunk) -> StepKeeper:
         """Return what takes those of some robots."""
         ...
 
 
-def held_values(problem: StepProblem, parametrized: Values, parts: Sequence[Part]) -> Values:
-    """Return what the model holds in a step in place of its own tensors; of several parts, also what each robot has."""
+def held_values(problem: StepProblem, parametrized: Values, chunks: Sequence[Chunk]) -> Values:
+    """Return what the model holds in a step in place of its own tensors; of some chunks, also what each robot has."""
     held = problem.values | parametrized
-    return held | per_robot(problem.model) if len(parts) > 1 and problem.model.batch is not None else held
+    return held | per_robot(problem.model) if len(chunks) > 1 and problem.model.batch is not None else held
 
 
-def solved_in_parts(
-    problem: StepProblem, parts: Sequence[Part], kept: StateStore | None = None
-) -> tuple[State, StepInfo, list[SolvedPart]]:
-    """Return the states after a step, how it went, and how each part of the batch was solved.
+def solved_in_chunks(
+    problem: StepProblem, chunks: Sequence[Chunk], kept: StateStore | None = None
+) -> tuple[State, StepInfo, list[SolvedChunk]]:
+    """Return the states after a step, how it went, and how each chunk of the batch was solved.
 
-    Of several steps, where a recording takes them, each part takes all before the next one begins: what it works on is
+    Of several steps, where a recording takes them, each chunk takes all before the next one begins: what it works on is
     near the processor.
 
     Parameters
     ----------
-    kept : takes the states after each of several steps, up to one that some robot fails. No part takes more of them
+    kept : takes the states after each of several steps, up to one that some robot fails. No chunk takes more of them
         than those before it did.
     """
-    whole, solved, in_turn = Whole(problem.state.batch), [], _PartsInTurn(problem, parts)
+    whole, solved, in_turn = Whole(problem.state.batch), [], _ChunksInTurn(problem, chunks)
     together = bool(problem.following) or kept is not None  # whether the steps that follow are taken, too
-    for part in parts:
+    for chunk in chunks:
         if kept is not None and not kept.common_steps:
             break
-        after, info, how = in_turn.solved(part)
+        after, info, how = in_turn.solved(chunk)
         kind = how.recorded_as
-        # if the first part was not recorded, every part takes one step only, so that all end at the same time
+        # if the first chunk was not recorded, every chunk takes one step only, so that all end at the same time
         together = together and kind is not None and kind.all_forces
         if together:
             assert kind is not None
-            after, info = _followed(kind, problem, part, after, info, kept)
+            after, info = _followed(kind, problem, chunk, after, info, kept)
         solved.append(how)
-        if kept is None and (kind is not None or not part.whole):
+        if kept is None and (kind is not None or not chunk.whole):
             # copy now: the next step overwrites the recording's memory
-            whole.write(part, [*after.fields(), *info.tensors()])
+            whole.write(chunk, [*after.fields(), *info.tensors()])
     if whole.tensors:
         count = len(after.fields())
         after, info = after.with_fields(whole.tensors[:count]), info.with_tensors(whole.tensors[count:])
     return after, info, solved
 
 
-class _PartsInTurn:
-    """Solves a step part by part.
+class _ChunksInTurn:
+    """Solves a step chunk by chunk.
 
-    What the first part finds out of the model holds for all of them: nothing changes it between two parts but loads
-    that users write. So a recording that took one part is given the others at once.
+    What the first chunk finds out of the model holds for all of them: nothing changes it between two chunks but loads
+    that users write. So a recording that took one chunk is given the others at once.
     """
 
-    def __init__(self, problem: StepProblem, parts: Sequence[Part]):
-        self._problem, self._parts = problem, parts
+    def __init__(self, problem: StepProblem, chunks: Sequence[Chunk]):
+        self._problem, self._chunks = problem, chunks
         self._kind: StepKind | None = None
-        self._given: list[Sequence[Tensor | None]] = []  # what its recording is given of each part
+        self._given: list[Sequence[Tensor | None]] = []  # what its recording is given of each chunk
 
-    def solved(self, part: Part) -> tuple[State, StepInfo, SolvedPart]:
-        """Return the states of a part after the step, how it went, and how it was solved."""
+    def solved(self, chunk: Chunk) -> tuple[State, StepInfo, SolvedChunk]:
+        """Return the states of a chunk after the step, how it went, and how it was solved."""
         if self._given and self._kind is not None:
             recording = self._kind.recording
-            recording.start(self._given[part.number], self._problem.dt)
-            return *recording.taken(self._problem.divisible), SolvedPart(part, self._kind, None)
-        own = self._problem if part.whole else of_part(self._problem, part)
-        with nullcontext() if part.whole else own.values.in_place():
+            recording.start(self._given[chunk.number], self._problem.dt)
+            return *recording.taken(self._problem.divisible), SolvedChunk(chunk, self._kind, None)
+        own = self._problem if chunk.whole else of_chunk(self._problem, chunk)
+        with nullcontext() if chunk.whole else own.values.in_place():
             kind = kind_of(own)
             after, info, candidates, recorded = _solved(own, kind)
-        if recorded and kind is not None and kind.all_forces and not part.whole:
+        if recorded and kind is not None and kind.all_forces and not chunk.whole:
             inputs = kind.inputs(self._problem)
             self._kind = kind
-            self._given = of_parts(inputs, kind.axes(inputs), self._parts, [self._problem.running])
-        return after, info, SolvedPart(part, kind if recorded else None, candidates)
+            self._given = split_by_chunks(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
+        return after, info, SolvedChunk(chunk, kind if recorded else None, candidates)
 
 
 def _followed(
-    kind: StepKind, problem: StepProblem, part: Part, after: State, info: StepInfo, kept: StateStore | None
+    kind: StepKind, problem: StepProblem, chunk: Chunk, after: State, info: StepInfo, kept: StateStore | None
 ) -> tuple[State, StepInfo]:
-    """Return the states of a part after the steps that follow the first, which a recording took, and how all went."""
+    """Return the states of a chunk after the steps that follow the first, which a recording took, and how all went."""
     worth = [problem.control, *problem.following][: None if kept is None else kept.common_steps]
-    keep = None if kept is None else kept.of_part(part)
-    return kind.recording.take_more(after, info, _of_controls(worth, part), problem.divisible, keep)
+    keep = None if kept is None else kept.of_chunk(chunk)
+    return kind.recording.take_more(after, info, _of_controls(worth, chunk), problem.divisible, keep)
 
 
-def _of_controls(controls: Sequence[Control], part: Part) -> Sequence[Control]:
+def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:
     """Return what controls set for some robots; those that are the same for all robots stay the same."""
-    if part.whole:
+    if chunk.whole:
         return controls
     own = {id(control): control for control in controls}
-    own = {k: Control.of({n: part.of(tensor) for n, tensor in c.tensors().items()}) for k, c in own.items()}
+    own = {k: Control.of({n: chunk.of(tensor) for n, tensor in c.tensors().items()}) for k, c in own.items()}
     return [own[id(control)] for control in controls]
 
 
-def of_part(problem: StepProblem, part: Part) -> StepProblem:
-    """Return the step of some robots; those that are in the part before are not moved."""
+def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
+    """Return the step of some robots; those that are in the chunk before are not moved."""
     return problem.replace(
-        state=problem.state.with_fields([part.of(tensor) for tensor in problem.state.fields()]),
-        control=_of_controls([problem.control], part)[0],
-        running=part.zero_where_repeated(problem.running),
-        values=problem.values.rows(part.start, part.size),
+        state=problem.state.with_fields([chunk.of(tensor) for tensor in problem.state.fields()]),
+        control=_of_controls([problem.control], chunk)[0],
+        running=chunk.zero_where_repeated(problem.running),
+        values=problem.values.rows(chunk.start, chunk.size),
     )
 
 

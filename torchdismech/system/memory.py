@@ -120,7 +120,7 @@ def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
     best = threads * max(FEWEST, at_a_time / evaluation_bytes(model))
     if round(batch / best) <= 1:
         return batch
-    # in parts of whole vectors, as few robots twice as possible (see `chunks.parts_of`)
+    # in chunks of whole vectors, as few robots twice as possible (see `chunks.chunks_of`)
     sizes = range(VECTOR * round(best / WITHIN / VECTOR), int(best * WITHIN) + 1, VECTOR)
     return min(sizes, key=lambda size: (-(-batch // size) * size, abs(size - best)))
 

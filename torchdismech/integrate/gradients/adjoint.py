@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.forward import SolvedPart
+from torchdismech.integrate.forward import SolvedChunk
 from torchdismech.integrate.gradients.hooks import refuse_wrong_matrix
 from torchdismech.integrate.gradients.kkt import KKTConditions
 from torchdismech.integrate.problem import Method, StepProblem
@@ -43,8 +43,8 @@ class StepRecipe:
     controls : names of the control's tensors.
     places : of the model's tensors.
     axes_of_values : the dimension of the robots in each of them; None where it is for all.
-    parts : of the batch, as they were solved.
-    candidates, recorded_as : of the one part that this is of; see `SolvedPart`.
+    chunks : of the batch, as they were solved.
+    candidates, recorded_as : of the one chunk that this is of; see `SolvedChunk`.
     fitting : the kind of steps that the model is known to fit still.
     snapshot, versions : the model when the step was taken, and its constants then; see `Snapshot.versions`.
     taken_again : whether a checkpoint takes the step again before it is differentiated, from what the model holds then.
@@ -66,7 +66,7 @@ class StepRecipe:
     axes_of_values: list[int | None]
     candidates: ContactCandidates | None = None
     recorded_as: StepKind | None = None
-    parts: Sequence[SolvedPart] = ()
+    chunks: Sequence[SolvedChunk] = ()
     fitting: StepKind | None = None
     snapshot: Snapshot | None = None
     versions: list[int] = field(default_factory=list)
@@ -103,11 +103,11 @@ class StepRecipe:
         """Return the dimension of the robots in each tensor that the step depends on; None where it is for all."""
         return [0] * self.n_own + self.axes_of_values
 
-    def of_part(self, solved: SolvedPart, fitting: StepKind | None) -> StepRecipe:
-        """Return the recipe of the step of one part, of which it is known which kind the model fits."""
+    def of_chunk(self, solved: SolvedChunk, fitting: StepKind | None) -> StepRecipe:
+        """Return the recipe of the step of one chunk, of which it is known which kind the model fits."""
         return dataclasses.replace(
             self,
-            running=solved.part.zero_where_repeated(self.running),
+            running=solved.chunk.zero_where_repeated(self.running),
             candidates=solved.candidates,
             recorded_as=solved.recorded_as,
             fitting=fitting,

@@ -1,6 +1,6 @@
 """Several steps as one node of autograd, where recordings take them all.
 
-Each part of a batch takes all its steps before the next part begins, and goes back through all of them, too: what a
+Each chunk of a batch takes all its steps before the next chunk begins, and goes back through all of them, too: what a
 step led to, and the gradients by it, go from recording to recording, and autograd sees one function. The states after
 all steps are kept, as autograd keeps them where each step is a node.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.chunks import Part, parts_of
-from torchdismech.integrate.forward import SolvedPart, held_values, of_part, solved_in_parts
+from torchdismech.integrate.chunks import Chunk, chunks_of
+from torchdismech.integrate.forward import SolvedChunk, held_values, of_chunk, solved_in_chunks
 from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.gradient import solved_gradients, taken_apart
@@ -75,11 +75,11 @@ def goes_on(problem: StepProblem, size: int) -> bool:
     """
     if not bool(problem.running.all()) or any(tensor.requires_grad for tensor in problem.control.tensors().values()):
         return False
-    parts, parametrized = parts_of(problem.state.batch, size), problem.parametrized()
+    chunks, parametrized = chunks_of(problem.state.batch, size), problem.parametrized()
     with parametrized.in_place():
-        held = held_values(problem, parametrized, parts)
+        held = held_values(problem, parametrized, chunks)
         given = problem.replace(values=held.detached()) if held else problem
-        own = given if parts[0].whole else of_part(given, parts[0])
+        own = given if chunks[0].whole else of_chunk(given, chunks[0])
         with own.values.in_place():
             kind = kind_of(own)
     return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
@@ -95,14 +95,14 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     ----------
     size : how many robots are stepped at a time.
     """
-    parts = parts_of(problem.state.batch, size)
+    chunks = chunks_of(problem.state.batch, size)
     controls = [problem.control, *problem.following]
     parametrized = problem.parametrized()  # for all steps
     with parametrized.in_place():
-        recipe, tensors, given = taken_apart(problem, parametrized, parts)
+        recipe, tensors, given = taken_apart(problem, parametrized, chunks)
         given, kept = given.replace(following=problem.following), _CourseStates(given.state, len(controls))
         with torch.no_grad(), apart_from_checkpoints():
-            _, _, solved = solved_in_parts(given, parts, kept)
+            _, _, solved = solved_in_chunks(given, chunks, kept)
     count = kept.common_steps
     if not count:
         return None
@@ -110,7 +110,7 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     q, velocity = (fields[kept.names.index(name)][1:] for name in ("q", "velocity"))
     last = [field[-1].clone() for field in fields]
     if recipe is not None:
-        recipe.parts = solved
+        recipe.chunks = solved
         depends = [*tensors[: recipe.n_state], *tensors[recipe.n_own :]]
         q, velocity, *last = _Course.apply(recipe, fields, controls[:count], *depends)
     assert kept.infos is not None
@@ -134,7 +134,7 @@ class _CourseStates:
 
     def __init__(self, state: State, steps: int):
         self.names = tensor_fields(state)
-        self.counts: dict[int, int] = {}  # of steps, by the numbers of parts
+        self.counts: dict[int, int] = {}  # of steps, by the numbers of chunks
         self.fields = [field.new_empty(steps + 1, *field.shape) for field in state.fields()]
         self.infos: StepInfo | None = None
         self._steps, self._batch = steps, state.batch
@@ -142,13 +142,13 @@ class _CourseStates:
 
     @property
     def common_steps(self) -> int:
-        """How many steps all parts so far have taken; before the first has begun, all steps."""
+        """How many steps all chunks so far have taken; before the first has begun, all steps."""
         return min(self.counts.values(), default=self._steps)
 
-    def of_part(self, part: Part) -> _PartStates:
+    def of_chunk(self, chunk: Chunk) -> _ChunkStates:
         """Return what keeps the states of some robots."""
-        self.counts[part.number] = 0
-        return _PartStates(self, part)
+        self.counts[chunk.number] = 0
+        return _ChunkStates(self, chunk)
 
     def infos_like(self, info: StepInfo) -> StepInfo:
         """Return the infos, made for what the first step of some robots says."""
@@ -158,11 +158,11 @@ class _CourseStates:
         return self.infos
 
 
-class _PartStates:
+class _ChunkStates:
     """Keeps the states of some robots of a course, and how their steps went."""
 
-    def __init__(self, states: _CourseStates, part: Part):
-        self._states, self._part = states, part
+    def __init__(self, states: _CourseStates, chunk: Chunk):
+        self._states, self._chunk = states, chunk
         self._fields = [self._steps(field)[1:] for field in states.fields]
 
     def keep(self, number: int, after: State, info: StepInfo) -> None:
@@ -174,16 +174,16 @@ class _PartStates:
     def destinations(self, after: State, info: StepInfo) -> list[tuple[Tensor, Tensor]]:
         """Return pairs of a tensor of a step, and the tensor (T, ...) that keeps it for each step."""
         infos = [self._steps(tensor) for tensor in self._states.infos_like(info).tensors()]
-        found = [self._part.without_repeated(tensor) for tensor in (*after.fields(), *info.tensors())]
+        found = [self._chunk.without_repeated(tensor) for tensor in (*after.fields(), *info.tensors())]
         return list(zip(found, [*self._fields, *infos], strict=True))
 
     def count(self, steps: int) -> None:
         """Learn how many steps are kept."""
-        self._states.counts[self._part.number] = steps
+        self._states.counts[self._chunk.number] = steps
 
     def _steps(self, tensor: Tensor) -> Tensor:
         """Return what counts of these robots, of a tensor (T, B, ...) of all."""
-        return self._part.without_repeated(self._part.of(tensor, 1), 1)
+        return self._chunk.without_repeated(self._chunk.of(tensor, 1), 1)
 
 
 class _Course(torch.autograd.Function):
@@ -217,23 +217,23 @@ class _Course(torch.autograd.Function):
         axes = [*[0] * count, *recipe.axes_of_values]
         by_q, by_velocity, *by_last = gradients
         sums, fitting = Sums(needed, axes), None
-        for solved in recipe.parts:
-            part = solved.part
-            steps = _StepsOfPart(recipe, solved, fitting, kept, controls, needed[count:])
+        for solved in recipe.chunks:
+            chunk = solved.chunk
+            steps = _StepsOfChunk(recipe, solved, fitting, kept, controls, needed[count:])
             by_steps = {
-                name: part.zero_where_repeated(gradient, axis=1)
+                name: chunk.zero_where_repeated(gradient, axis=1)
                 for name, gradient in (("q", by_q), ("velocity", by_velocity))
                 if gradient is not None
             }
-            last = [None if gradient is None else part.zero_where_repeated(gradient) for gradient in by_last]
+            last = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in by_last]
             by_state, by_values = steps.pulled_back(by_steps, last)
             found = [g for g, (_, need) in zip(by_state, needed, strict=False) if need]
-            sums.add(part, [*found, *by_values])
+            sums.add(chunk, [*found, *by_values])
             fitting = steps.fitting
         return sums.found()
 
 
-class _StepsOfPart:
+class _StepsOfChunk:
     """The steps of some robots, to be differentiated from the last to the first.
 
     Parameters
@@ -249,19 +249,19 @@ class _StepsOfPart:
     def __init__(
         self,
         recipe: StepRecipe,
-        solved: SolvedPart,
+        solved: SolvedChunk,
         fitting: StepKind | None,
         kept: Sequence[Tensor],
         controls: Sequence[Tensor],
         values: Needed,
     ):
-        part, each = solved.part, len(recipe.controls)
-        self._form = recipe.of_part(solved, fitting)
-        self._fields = [part.of(field, 1) for field in kept]
-        own = [part.of(tensor) for tensor in controls]
+        chunk, each = solved.chunk, len(recipe.controls)
+        self._form = recipe.of_chunk(solved, fitting)
+        self._fields = [chunk.of(field, 1) for field in kept]
+        own = [chunk.of(tensor) for tensor in controls]
         self._controls = [own[each * k : each * (k + 1)] for k in range(len(kept[0]) - 1)]
         self._values: Needed = [
-            (part.of(t, axis), need) for (t, need), axis in zip(values, recipe.axes_of_values, strict=True)
+            (chunk.of(t, axis), need) for (t, need), axis in zip(values, recipe.axes_of_values, strict=True)
         ]
         self._recorded: RecordedSteps | None = None
 

@@ -9,7 +9,7 @@ state before, the control, the model's constants and the weights of its modules.
 That is one evaluation, one factorisation and one transposed solve a step, however many iterations Newton's method
 took. A is evaluated anew at the accepted root: the last factor of Newton's method belongs to the iterate before, and
 may have been shifted. A step keeps the state before it, q after it, the control, and what it used of the model: its
-tensors that require gradients, in parts of a batch those that are given per robot, and the contact candidates.
+tensors that require gradients, in chunks of a batch those that are given per robot, and the contact candidates.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.fused import differentiated
-from torchdismech.integrate.chunks import Part, parts_of
-from torchdismech.integrate.forward import held_values, solved_in_parts
+from torchdismech.integrate.chunks import Chunk, chunks_of
+from torchdismech.integrate.forward import held_values, solved_in_chunks
 from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, gradients_at_root, with_zeros
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints, within_checkpoint
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.gradients import RecordedParts, recorded_gradients
+from torchdismech.integrate.recorded.gradients import RecordedChunks, recorded_gradients
 from torchdismech.robot.state import State
 from torchdismech.values import Values, where_rows
 
@@ -48,20 +48,20 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     ----------
     size : how many robots are stepped at a time, and differentiated; None: all. To autograd they are one step.
     """
-    parts = parts_of(problem.state.batch, problem.state.batch if size is None else size)
-    parametrized = problem.parametrized()  # for all parts
+    chunks = chunks_of(problem.state.batch, problem.state.batch if size is None else size)
+    parametrized = problem.parametrized()  # for all chunks
     with parametrized.in_place():
-        recipe, tensors, given = taken_apart(problem, parametrized, parts)
+        recipe, tensors, given = taken_apart(problem, parametrized, chunks)
         with torch.no_grad(), apart_from_checkpoints():
-            after, info, solved = solved_in_parts(given, parts)
+            after, info, solved = solved_in_chunks(given, chunks)
     if recipe is not None:
-        recipe.parts = solved
+        recipe.chunks = solved
         after = after.with_fields(_Gradient.apply(recipe, after.fields(), given.running & info.converged, *tensors))
     return after, info
 
 
 def taken_apart(
-    problem: StepProblem, parametrized: Values, parts: Sequence[Part]
+    problem: StepProblem, parametrized: Values, chunks: Sequence[Chunk]
 ) -> tuple[StepRecipe | None, list[Tensor], StepProblem]:
     """Return what autograd must remember of a step, all tensors that it depends on, and the step without gradients.
 
@@ -71,7 +71,7 @@ def taken_apart(
     ----------
     parametrized : what parametrizations make, which stands in the model.
     """
-    recording, held = torch.is_grad_enabled(), held_values(problem, parametrized, parts)
+    recording, held = torch.is_grad_enabled(), held_values(problem, parametrized, chunks)
     values = problem.trained() | held if recording else held
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
     recipe, given = None, problem
@@ -125,20 +125,22 @@ class _Gradient(torch.autograd.Function):
         on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         every = on_cpu and bool(accepted.all())
         sums, fitting, recorded = Sums(needed, recipe.axes()), None, None
-        for solved in recipe.parts:
-            part = solved.part
-            all_here = every or (on_cpu and bool(part.of(accepted).all()))
-            found = recorded.of_part(solved) if recorded is not None and all_here else None
-            if found is None and (all_here or not on_cpu or bool(part.of(accepted).any())):
-                own = recipe.of_part(solved, fitting)
-                own_needed: Needed = [(part.of(t, k), need) for (t, need), k in zip(needed, recipe.axes(), strict=True)]
-                by_state = [None if gradient is None else part.zero_where_repeated(gradient) for gradient in gradients]
-                given = part.of(q), part.zero_where_repeated(accepted), all_here, by_state
+        for solved in recipe.chunks:
+            chunk = solved.chunk
+            all_here = every or (on_cpu and bool(chunk.of(accepted).all()))
+            found = recorded.of_chunk(solved) if recorded is not None and all_here else None
+            if found is None and (all_here or not on_cpu or bool(chunk.of(accepted).any())):
+                own = recipe.of_chunk(solved, fitting)
+                own_needed: Needed = [
+                    (chunk.of(t, k), need) for (t, need), k in zip(needed, recipe.axes(), strict=True)
+                ]
+                by_state = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in gradients]
+                given = chunk.of(q), chunk.zero_where_repeated(accepted), all_here, by_state
                 found = solved_gradients(own, own_needed, *given)
                 fitting = own.fitting
-                if not part.whole:
-                    recorded = RecordedParts.of(recipe, fitting, needed, q, with_zeros(gradients, tensors))
-            sums.add(part, found)
+                if not chunk.whole:
+                    recorded = RecordedChunks.of(recipe, fitting, needed, q, with_zeros(gradients, tensors))
+            sums.add(chunk, found)
         by_tensors = sums.found()
         if not every:  # rows that were not solved are the state before
             for k, gradient in enumerate(gradients):

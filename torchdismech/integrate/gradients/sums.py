@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.chunks import Part
+from torchdismech.integrate.chunks import Chunk
 
 __all__ = ["Needed", "Sums"]
 
@@ -27,11 +27,11 @@ class Sums:
         self._needed = needed
         self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
         self._totals: list[Tensor | None] = [None] * len(needed)
-        self._places: dict[int, Sequence[Tensor]] = {}  # by input, for each part the place of its gradient in the total
+        self._places: dict[int, Sequence[Tensor]] = {}  # by input, for each chunk its part of the total
 
-    def add(self, part: Part, gradients: Sequence[Tensor | None] | None) -> None:
-        """Take the gradients of a part by the inputs that need one; None is zero. They are copied."""
-        if part.whole:
+    def add(self, chunk: Chunk, gradients: Sequence[Tensor | None] | None) -> None:
+        """Take the gradients of a chunk by the inputs that need one; None is zero. They are copied."""
+        if chunk.whole:
             for (k, _), gradient in zip(self._wanted, gradients or [], strict=gradients is not None):
                 if gradient is not None:
                     self._totals[k] = gradient.clone(memory_format=torch.contiguous_format)
@@ -44,14 +44,14 @@ class Sums:
                     self._totals[k] = gradient.clone() if total is None else total.add_(gradient)
                 continue
             if total is None and gradient is not None:
-                make = torch.zeros_like if part.number else torch.empty_like  # those before have none
+                make = torch.zeros_like if chunk.number else torch.empty_like  # those before have none
                 self._totals[k] = total = make(self._needed[k][0], memory_format=torch.contiguous_format)
-                self._places[k] = total.split(part.size, axis)
+                self._places[k] = total.split(chunk.size, axis)
             if gradient is not None:
-                places.append(self._places[k][part.number])
-                pieces.append(part.without_repeated(gradient, axis))
+                places.append(self._places[k][chunk.number])
+                pieces.append(chunk.without_repeated(gradient, axis))
             elif total is not None:
-                self._places[k][part.number].zero_()
+                self._places[k][chunk.number].zero_()
         if places:
             torch._foreach_copy_(places, pieces)
 

@@ -10,8 +10,8 @@ do not change within a step, and the model's tensors that may be others in the n
 these on, autograd goes as ever to the tensors that they are made of: weights of learned loads, and what
 `trainable.scaled` and other parametrizations hold.
 
-Steps are differentiated one by one (`recorded_gradients`), part by part of a batch (`RecordedParts`), or one after the
-other from the last to the first (`RecordedSteps`).
+Steps are differentiated one by one (`recorded_gradients`), chunk by chunk of a batch (`RecordedChunks`), or one after
+the other from the last to the first (`RecordedSteps`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import watched
-from torchdismech.integrate.chunks import of_parts
-from torchdismech.integrate.forward import SolvedPart
+from torchdismech.integrate.chunks import split_by_chunks
+from torchdismech.integrate.forward import SolvedChunk
 from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, with_zeros
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.kinds import BackwardPasses, StepKind
@@ -32,7 +32,7 @@ from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.graphs import Unrecordable
 from torchdismech.native.steps import EachStep, StepsInTurn
 
-__all__ = ["RecordedParts", "RecordedSteps", "recorded_gradients"]
+__all__ = ["RecordedChunks", "RecordedSteps", "recorded_gradients"]
 
 # Steps of a kind that are differentiated before it is recorded: on a CPU that takes about as long as these; on a GPU
 # what users wrote is held against autograd in these, and without users' code there is nothing to wait for.
@@ -84,14 +84,14 @@ def recorded_gradients(
     return None if found is None else _passed_on(inputs, found, wanted)
 
 
-class RecordedParts:
-    """The gradients of parts of a step that recordings of one kind take: the model is known to fit.
+class RecordedChunks:
+    """The gradients of chunks of a step that recordings of one kind take: the model is known to fit.
 
     Parameters
     ----------
-    kind : of the parts.
+    kind : of the chunks.
     step : differentiates one.
-    given : what it is given of each part, the first of which it was given already.
+    given : what it is given of each chunk, the first of which it was given already.
     places : for each tensor that needs a gradient its place among the step's inputs; None where it is none of them.
     """
 
@@ -113,7 +113,7 @@ class RecordedParts:
         needed: Sequence[tuple[Tensor, bool]],
         q: Tensor,
         gradients: Sequence[Tensor],
-    ) -> RecordedParts | None:
+    ) -> RecordedChunks | None:
         """Return those of a step whose model is known to fit a kind; None where no recording is there for it.
 
         Parameters
@@ -128,18 +128,18 @@ class RecordedParts:
         inputs = _inputs(recipe, kind, needed)
         axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], step.reads
         axes = [axis if k in read else None for k, axis in enumerate(axes)]  # the others are not divided
-        parts = [solved.part for solved in recipe.parts]
-        given = of_parts([*inputs, q, *gradients], axes, parts, [recipe.running, *gradients])
+        chunks = [solved.chunk for solved in recipe.chunks]
+        given = split_by_chunks([*inputs, q, *gradients], axes, chunks, [recipe.running, *gradients])
         return cls(kind, step, recipe.dt, given, places)
 
-    def of_part(self, solved: SolvedPart) -> Gradients | None:
-        """Return the gradients of a part by what needs one; None where it was solved otherwise, or has to be again.
+    def of_chunk(self, solved: SolvedChunk) -> Gradients | None:
+        """Return the gradients of a chunk by what needs one; None where it was solved otherwise, or has to be again.
 
         They stand where the next step of the kind writes.
         """
         if solved.recorded_as is not self._kind:
             return None
-        found = self._step.replayed(self._dt, self._given[solved.part.number])
+        found = self._step.replayed(self._dt, self._given[solved.chunk.number])
         return None if found is None else tuple(None if place is None else found[place] for place in self._places)
 
 
@@ -151,7 +151,7 @@ class RecordedSteps:
     step : differentiates one.
     running : (B,) the robots that were stepped.
     moved : the model's tensors among what it is given.
-    places : as of `RecordedParts`.
+    places : as of `RecordedChunks`.
     """
 
     def __init__(
