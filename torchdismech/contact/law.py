@@ -143,8 +143,8 @@ class ContactLaw(nn.Module):
         slope, _ = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         if constants.friction is None:
             return normal.times(-slope)
-        sliding = velocity - normal.times(velocity.dot(normal))
-        ratio, _ = self.rubbing(sliding.length(), *constants.friction)
+        sliding = _along_surface(normal, velocity)
+        ratio, _ = self.friction_ratio(sliding.length(), *constants.friction)
         return (normal - sliding.times(ratio)).times(-slope)
 
     def partials(
@@ -165,7 +165,7 @@ class ContactLaw(nn.Module):
         along = velocity.dot(normal)
         sliding = velocity - normal.times(along)
         speed = sliding.length()
-        ratio, rise = self.rubbing(speed, *constants.friction)
+        ratio, rise = self.friction_ratio(speed, *constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
         pull = normal - sliding.times(ratio)  # F over the load
         # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding; the first d is that of the traction
@@ -174,7 +174,7 @@ class ContactLaw(nn.Module):
         if traction is None:
             along_traction = direction.times(ahead)
         else:
-            along_traction = traction.times(-load * _turn(speed, ratio, rise))
+            along_traction = traction.times(-load * _log_slope(speed, ratio, rise))
         by_sliding = Mat3.diagonal(across) + Mat3.outer(along_traction, direction)
         # v_t changes by -(along 1 + n v^T) dn and by (1 - n n^T) dv; "normals" of rounded edges are shorter than one
         by_along = by_sliding.applied(normal)
@@ -186,7 +186,7 @@ class ContactLaw(nn.Module):
         """Return the traction at a velocity: what friction takes off the load, over the load."""
         assert constants.friction is not None
         sliding = _along_surface(normal, velocity)
-        ratio, _ = self.rubbing(sliding.length(), *constants.friction)
+        ratio, _ = self.friction_ratio(sliding.length(), *constants.friction)
         return sliding.times(ratio)
 
     def expected_traction(
@@ -196,14 +196,17 @@ class ContactLaw(nn.Module):
         assert constants.friction is not None
         sliding, changes = (_along_surface(normal, v) for v in (velocity, change))
         speed, (mu, *rest) = sliding.length(), constants.friction
-        ratio, rise = self.rubbing(speed, mu, *rest)
+        ratio, rise = self.friction_ratio(speed, mu, *rest)
         ahead = sliding.dot(changes) / torch.where(speed > 0, speed, 1.0)
-        found = (sliding + changes).times(ratio) + traction.times(_turn(speed, ratio, rise) * ahead)
+        found = (sliding + changes).times(ratio) + traction.times(_log_slope(speed, ratio, rise) * ahead)
         largest, size = rest[1] if len(rest) > 1 else mu, found.length()
         return found.times(torch.where(size > largest, largest / torch.where(size > 0, size, 1.0), 1.0))
 
-    def rubbing(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mu gamma / v and d(mu gamma)/dv; `fall` are the static coefficient and the release, if any."""
+    def friction_ratio(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mu gamma / v, which times the sliding velocity is the traction, and d(mu gamma)/dv.
+
+        `fall` are the static coefficient and the release, if any.
+        """
         ratio, rise = self.response.slipping(speed, slip_velocity)
         if not fall:
             return mu * ratio, mu * rise
@@ -276,13 +279,14 @@ def _expected_tractions(
     return law.expected_traction(normals, velocities, changes, before, LawConstants.of(*given)).components()
 
 
-def _turn(speed: Tensor, ratio: Tensor, rise: Tensor) -> Tensor:
-    """Return the slope of ln(ratio) by the speed: what turns and shortens a traction as the speed grows."""
+def _log_slope(speed: Tensor, ratio: Tensor, rise: Tensor) -> Tensor:
+    """Return the derivative of ln(ratio) by the speed: how a traction shortens as the speed grows."""
     size = speed * ratio
     return torch.where(size > 0, (rise - ratio) / torch.where(size > 0, size, 1.0), 0.0)
 
 
 def _along_surface(normal: Vec3, velocity: Vec3) -> Vec3:
+    """Return the part of a velocity with which surfaces slide."""
     return velocity - normal.times(velocity.dot(normal))
 
 

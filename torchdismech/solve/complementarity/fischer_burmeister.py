@@ -9,6 +9,7 @@ __all__ = ["fischer_burmeister"]
 
 DAMPING = 1e-3  # first multiple of the identity in the normal equations
 SMALLEST_DAMPING, LARGEST_DAMPING = 1e-14, 1e8
+TINY = 1e-300  # so that what is not taken is no division by zero
 EASED, STIFFENED = 0.2, 4.0  # factors of the damping after a step that reduced the merit, and after one that did not
 
 
@@ -74,7 +75,8 @@ class _Function:
         w = (self.matrix @ z[..., None])[..., 0] + self.q
         length = torch.hypot(z, w)
         total = z + w
-        phi = torch.where(total > 0, 2 * z * w / (total + length).clamp(min=1e-300), total - length)
+        positive = 2 * z * w / (total + length).clamp(min=TINY)
+        phi = torch.where(total > 0, positive, total - length)
         return torch.where(self.present, phi, 0.0)
 
     def jacobian(self, z: Tensor) -> Tensor:

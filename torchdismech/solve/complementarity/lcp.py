@@ -64,15 +64,7 @@ def solve_lcp(
     InputError
         Shapes or types that do not fit; an unknown method; a tolerance or number of iterations that is not positive.
     """
-    if q.ndim != 2 or matrix.shape != (*q.shape, q.shape[1]):
-        raise InputError(
-            f"solve_lcp: expected A of shape (B, m, m) and q of shape (B, m), got {tuple(matrix.shape)} and "
-            f"{tuple(q.shape)}"
-        )
-    if not matrix.dtype == q.dtype == torch.float64:
-        raise InputError(
-            f"solve_lcp: A and q must be float64, got {matrix.dtype} and {q.dtype}; convert with .double()"
-        )
+    _check_problem(matrix, q)
     matrix, q = matrix.detach(), q.detach()
     check_options("solve_lcp", method, LCP_METHODS, tolerance, max_iterations)
     finite = torch.isfinite(matrix).flatten(1).all(1) & torch.isfinite(q).all(1)
@@ -94,7 +86,21 @@ def solve_lcp(
         better = error < residual[rows]  # False where it is NaN
         z[rows] = torch.where(better[:, None], found, z[rows])
         residual[rows] = torch.where(better, error, residual[rows])
-    return LcpSolution(z, status_of(finite, residual, goal), iterations, _unless(finite, residual))
+    status, residual = status_of(finite, residual, goal), torch.where(finite, residual, torch.nan)
+    return LcpSolution(z, status, iterations, residual)
+
+
+def _check_problem(matrix: Tensor, q: Tensor) -> None:
+    """Refuse matrices and vectors of wrong shapes or types."""
+    if q.ndim != 2 or matrix.shape != (*q.shape, q.shape[1]):
+        raise InputError(
+            f"solve_lcp: expected A of shape (B, m, m) and q of shape (B, m), got {tuple(matrix.shape)} and "
+            f"{tuple(q.shape)}"
+        )
+    if not matrix.dtype == q.dtype == torch.float64:
+        raise InputError(
+            f"solve_lcp: A and q must be float64, got {matrix.dtype} and {q.dtype}; convert with .double()"
+        )
 
 
 def check_options(who: str, method: str, methods: tuple[str, ...], tolerance: float, max_iterations: int) -> None:
@@ -112,11 +118,8 @@ def status_of(finite: Tensor, residual: Tensor, tolerance: Tensor) -> Tensor:
     return torch.where(finite, status, int(Status.NOT_FINITE))
 
 
-def _unless(finite: Tensor, residual: Tensor) -> Tensor:
-    return torch.where(finite, residual, torch.nan)
-
-
 def _residual(matrix: Tensor, q: Tensor, z: Tensor) -> Tensor:
+    """Return the residual (B,) of `LcpSolution`."""
     w = (matrix @ z[..., None])[..., 0] + q
     return torch.minimum(matrix.abs().amax(2) * z, w).abs().amax(1)
 
