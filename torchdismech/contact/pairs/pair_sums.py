@@ -1,7 +1,8 @@
-"""What pairs in contact add up to, by compiled code that takes some pairs at a time (`native/pairs.cpp`).
+"""Sums over pairs in contact, by compiled code that takes some pairs at a time (`native/pairs.cpp`).
 
-Nothing that is found for a single pair is kept, so all of it stays in a processor's nearest cache. Where compiled code
-cannot be had, and for derivatives by autograd, `pairs.Touching` has the same pair by pair.
+It gathers the coordinates of `PAIRS_AT_ONCE` pairs, calls a compiled loop for them (`pair_loops`) and adds what that
+finds to the sums: nothing is kept of a single pair, so all of it stays in a processor's nearest cache. Where compiled
+code cannot be had, and for derivatives by autograd, `pairs.Touching` has the same pair by pair.
 """
 
 from __future__ import annotations
@@ -96,20 +97,20 @@ class _BoundLoop(NamedTuple):
 
 
 class _Calls:
-    """Pairs, for compiled code: where they are comes with each call.
+    """Calls of compiled code for pairs. The vectors in which their coordinates stand come with each call.
 
-    Loops are given views of the memory that it is gathered in.
+    Compiled code gathers what it needs of some pairs in memory that stays; loops are bound to views of that.
 
     Parameters
     ----------
     listed : the pairs.
-    given : what else each pair is known by, (C,), or () for all.
+    given : what else loops read of each pair, (C,), or () for all.
     dtype : of all numbers.
     slots : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
 
     Attributes
     ----------
-    x, moving : (3 n, PAIRS_AT_ONCE) the coordinates of some pairs in the two vectors.
+    x, moving : (3 n, PAIRS_AT_ONCE) the coordinates of some pairs in the two vectors of a call.
     given : of these pairs; what is the same for all is a copy.
     known : (KNOWN, PAIRS_AT_ONCE) what searches know of them.
     on_tapes : whether tapes may have calls for them, as they are bound to the pairs of a step before it is replayed.
@@ -130,7 +131,7 @@ class _Calls:
         self.bind(listed, given, slots)
 
     def bind(self, listed: Listed, given: Sequence[Tensor], slots: Tensor | None) -> None:
-        """Take other pairs, with as many nodes, which are known by numbers of the same kinds."""
+        """Take other pairs, with as many nodes, of which loops read numbers of the same kinds."""
         columns = [tensor.contiguous() for tensor in given if tensor.dim()]
         for own, tensor in zip(self.given, given, strict=True):
             if not tensor.dim():
@@ -187,7 +188,7 @@ class _Kept(threading.local):
 
     Attributes
     ----------
-    calls : by loop, nodes of a pair, what else it is known by, and dtype.
+    calls : by loop, nodes of a pair, how much else loops read of it, and dtype.
     """
 
     def __init__(self) -> None:
@@ -221,13 +222,15 @@ def pair_values(loop: Fused, listed: Listed, first: Tensor, second: Tensor, give
 
 
 def _given_of(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
-    """Return what pairs of a table are known by: reaches, constants of the law, what kernels take; and their slots."""
+    """Return what loops read of the pairs of a table (reaches, the law's constants, what kernels take), and slots."""
     given = [table.reaches, *constants.at(table.robot).given(), *table.more]
     return given, table.robot * table.shape[1] + table.slot
 
 
 class PairSums:
-    """The pairs of a table by a law whose constants are what they are now; where they are comes with each call.
+    """Sums over the pairs of a table, by a law with its constants as they are now.
+
+    The table keeps them; recordings keep them, too, and bind them to other tables of the same kind (`bound_to`).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Newton's method for robots with friction: the slip velocity is let down to its own value in stages.
+"""Newton's method for robots with friction, by continuation: the slip velocity falls to its own value in stages.
 
 Friction rises to its full size within the slip velocity, in a step within a way of dt times that: perhaps a nanometre.
 Iterates jump over it, from sliding forward to sliding backward, and the residual's norm does not tell which way to go.
