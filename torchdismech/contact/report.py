@@ -35,7 +35,7 @@ class _Tally:
 
     Parameters
     ----------
-    outer : what obstacles do, as `obstacle_report` returns it; with none of them where nothing was looked at yet.
+    of_obstacles : what `obstacle_report` returns; with none of them where nothing was looked at yet.
     names : of the contacts between parts.
 
     Attributes
@@ -44,13 +44,13 @@ class _Tally:
     outer, inner : (B, N, 3) forces on the nodes, from obstacles and from other parts of the robot [N].
     """
 
-    def __init__(self, outer: Report, names: Sequence[str] = ()):
-        self.counts = {name: outer[name] for name in COUNTS}
-        self.penetration, self.outer = outer["penetration"], outer["node_force"]
+    def __init__(self, of_obstacles: Report, names: Sequence[str] = ()):
+        self.counts = {name: of_obstacles[name] for name in COUNTS}
+        self.penetration, self.outer = of_obstacles["penetration"], of_obstacles["node_force"]
         self.inner = torch.zeros_like(self.outer)
         self.loads: Report = {name: torch.zeros_like(self.penetration) for name in names}
-        self.loads |= _of_contacts("load", outer)
-        self.forces = _of_contacts("force", outer)
+        self.loads |= _of_contacts("load", of_obstacles)
+        self.forces = _of_contacts("force", of_obstacles)
 
     @classmethod
     def empty(cls, robots: Tensor, nodes: int) -> _Tally:
@@ -137,7 +137,7 @@ def contact_report(
     state: State,
     pairs: Pairs | None,
     constraints: ConstraintSet | None,
-    outer: Report | None = None,
+    of_obstacles: Report | None = None,
 ) -> Report:
     """Return the report of a step; {} for a robot that touches nothing.
 
@@ -146,12 +146,12 @@ def contact_report(
     state : where the forces of the step were evaluated.
     pairs : what of the robot's own parts was looked at.
     constraints : with the loads that were found; without, what is constrained bears none.
-    outer : what obstacles do there, where that is known.
+    of_obstacles : what `obstacle_report` returns there, where that is known.
     """
     if not obstacles and not len(self_contacts):
         return {}
-    outer = obstacle_report(body, obstacles, state) if outer is None else outer
-    tally = _Tally(outer, [contact.name for contact in self_contacts])
+    of_obstacles = obstacle_report(body, obstacles, state) if of_obstacles is None else of_obstacles
+    tally = _Tally(of_obstacles, [contact.name for contact in self_contacts])
     if pairs is not None:
         _add_pairs(tally, self_contacts, state, pairs)
     if constraints is not None:

@@ -33,7 +33,7 @@ from torchdismech.values import where_rows
 __all__ = [
     "further_attempts",
     "newton_options",
-    "obstacles_met",
+    "obstacles_reported",
     "solved_step",
     "step_contact",
     "step_info",
@@ -163,8 +163,30 @@ def _with_contact(
 ) -> tuple[State, StepInfo]:
     """Return the states after a step whose roots are q (B, n), how these were found, and what contact did.
 
-    A step that overlooked a contact is solved again. Robots that passed through something search once more from where
-    the step begins, as an iterate ahead may lie beyond what is in the way; they have failed if they pass again.
+    A step that overlooked a contact is solved again. Robots that pass through something have failed.
+    """
+    running = problem.running
+    equations, q, info, missed = _without_missed(problem, equations, candidates, q, info)
+    after = _accepted(problem, equations, q, info)
+    passed = missed | (running & info.converged & candidates.passed(after))
+    if bool(passed.any()):
+        if equations.constraints is None:
+            q, info, passed = _searched_from_start(problem, equations, candidates, q, info, passed)
+        info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
+        after = _accepted(problem, equations, q, info)
+    candidates.keep(equations.constraints)
+    made = info.converged
+    all_made = made.is_cpu and bool(made.all())  # a look that a GPU would be waited for
+    contact = step_contact(equations, q, None if all_made else made)
+    return after, dataclasses.replace(info, contact=contact)
+
+
+def _without_missed(
+    problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
+) -> tuple[StepEquations, Tensor, StepInfo, Tensor]:
+    """Return equations with all candidates that their roots q (B, n) need, these roots and how they were found.
+
+    Then the robots (B,) that still missed a contact when the search for candidates ended.
     """
     running = problem.running
     missed = running & info.converged & candidates.missed(q)
@@ -176,29 +198,32 @@ def _with_contact(
         second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
         q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
         missed = running & info.converged & candidates.missed(q)
-    after = _accepted(problem, equations, q, info)
-    passed = missed | (running & info.converged & candidates.passed(after))
-    some_passed = bool(passed.any())
-    if equations.constraints is None and some_passed:
-        again, second = _root(problem, equations, passed, near=problem.state.q)
-        stayed = passed & second.converged & ~candidates.missed(again)
-        stayed &= ~candidates.passed(equations.state_after(again))
-        second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
-        q, info, passed = torch.where(stayed[:, None], again, q), info.merged(second, stayed), passed & ~stayed
-    info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
-    if some_passed:
-        after = _accepted(problem, equations, q, info)
-    candidates.keep(equations.constraints)
-    made = info.converged
-    all_made = made.is_cpu and bool(made.all())  # a look that a GPU would be waited for
-    contact = step_contact(equations, q, None if all_made else made)
-    return after, dataclasses.replace(info, contact=contact)
+    return equations, q, info, missed
+
+
+def _searched_from_start(
+    problem: StepProblem,
+    equations: StepEquations,
+    candidates: ContactCandidates,
+    q: Tensor,
+    info: StepInfo,
+    passed: Tensor,
+) -> tuple[Tensor, StepInfo, Tensor]:
+    """Return roots (B, n) and how they were found, where robots that `passed` (B,) through something search once more.
+
+    They begin where the step does: an iterate ahead may lie beyond what is in the way. Then which pass again (B,).
+    """
+    again, second = _root(problem, equations, passed, near=problem.state.q)
+    stayed = passed & second.converged & ~candidates.missed(again)
+    stayed &= ~candidates.passed(equations.state_after(again))
+    second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
+    return torch.where(stayed[:, None], again, q), info.merged(second, stayed), passed & ~stayed
 
 
 def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Report:
     """Return what contact did in a step to q (B, n); zeros but in the rows (B,) that made it, None: all did."""
     contact, pairs = equations.model.contact, equations.start.pairs
-    position, velocity, time, *outer = equations.compiled(obstacles_met)(equations, q)
+    position, velocity, time, *of_obstacles = equations.compiled(obstacles_reported)(equations, q)
     state = equations.start.state.replace(q=position, velocity=velocity, time=time)
     found = contact_report(
         equations.model.body,
@@ -207,14 +232,14 @@ def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Re
         state,
         None if pairs is None else pairs.listed,
         equations.constraints,
-        dict(zip(obstacle_report_names(contact.obstacles), outer, strict=True)),
+        dict(zip(obstacle_report_names(contact.obstacles), of_obstacles, strict=True)),
     )
     if rows is None:
         return found
     return {name: where_rows(rows, value, torch.zeros_like(value)) for name, value in found.items()}
 
 
-def obstacles_met(equations: StepEquations, q: Tensor) -> list[Tensor]:
+def obstacles_reported(equations: StepEquations, q: Tensor) -> list[Tensor]:
     """Return q, velocity (B, n) and time (B,) where the forces of a step to q are evaluated, and what obstacles do.
 
     The latter is what `obstacle_report` returns, without the names.

@@ -31,7 +31,7 @@ from torchdismech.integrate.search.primal_dual import (
     judged_step,
     judged_step_arguments,
 )
-from torchdismech.integrate.step import obstacles_met
+from torchdismech.integrate.step import obstacles_reported
 from torchdismech.native.graphs import recorded
 
 __all__ = ["RecordedEvaluations"]
@@ -104,7 +104,7 @@ class RecordedEvaluations:
             StepEquations.bare_residual_and_matrix: _ByTractions(plain, with_tractions),
             StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
             first_friction: self._called(partial(first_friction, bare), [x]),
-            obstacles_met: self._called(partial(obstacles_met, bare), [state.q]),
+            obstacles_reported: self._called(partial(obstacles_reported, bare), [state.q]),
             expected_friction: self._called(partial(expected_friction, bare), [x, *friction]),
             judged_step: self._called(partial(judged_step, bare), judged_step_arguments(x, self._weight, every)),
         }
