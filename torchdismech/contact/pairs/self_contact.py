@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.contact.law import ConstraintLaw, law_of
+from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.pairs.broad_phase import adjacent
 from torchdismech.contact.pairs.centre_lines import CentreLines
 from torchdismech.contact.pairs.neighbours import NearNodes, Neighbours
@@ -110,11 +110,8 @@ class SelfContact(nn.Module):
         if not 0 <= self.rounding <= 1:
             raise InputError(f"SelfContact.rounding: expected a number from 0 to 1, got {rounding}")
         ring = None if ring is None else whole_number(ring, "SelfContact.ring", least=0)
-        if between is not None and (not isinstance(between, Sequence) or isinstance(between, str) or len(between) != 2):
-            raise InputError(f"SelfContact.between: expected the names of two parts, got {between!r}")
-        if between is not None and not themselves and between[0] != between[1]:
-            problem = "goes with all parts, or with one name twice; parts of two names are not the same piece"
-            raise InputError(f"SelfContact.themselves: False {problem}: leave it out")
+        if between is not None:
+            _refuse_other_parts(between, themselves)
         self.name = name if name is not None else "self_contact" if between is None else "-".join(between)
         if not isinstance(self.name, str) or not self.name or "/" in self.name:
             raise InputError(f"SelfContact.name: expected a name without '/', got {self.name!r}")
@@ -136,6 +133,12 @@ class SelfContact(nn.Module):
     def constrained(self) -> bool:
         """Whether it is a constraint, and no force: the integrator finds its loads."""
         return isinstance(self.law, ConstraintLaw)
+
+    @property
+    def _force_law(self) -> ContactLaw:
+        """The law of a contact that is a force."""
+        assert isinstance(self.law, ContactLaw)
+        return self.law
 
     def bind(self, body: Body, ruled: RuledPairs) -> None:
         """Take the robot, and which of its pairs this contact rules; find which of its parts are neighbours."""
@@ -215,29 +218,25 @@ class SelfContact(nn.Module):
 
     def touching(self, table: PairTable, q: Tensor, velocity: Tensor) -> Touching:
         """Return the pairs of a table that touch at q (B, n) and a velocity (B, n); not of a constraint."""
-        assert not isinstance(self.law, ConstraintLaw)
         sums = self.sums(table, q, velocity)
         chosen = None if sums is None else sums.touching(q)
-        return touching(self._loops[table.kernel], table, q, velocity, self.law.constants, chosen)
+        return touching(self._loops[table.kernel], table, q, velocity, self._force_law.constants, chosen)
 
     def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
         """Return what finds sums over the pairs of a table; None where `touching` has to be asked.
 
         Not of a constraint.
         """
-        assert not isinstance(self.law, ConstraintLaw)
-        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.law.constants)
+        return PairSums.of(self._loops[table.kernel], table, q, velocity, self._force_law.constants)
 
     def bound_sums(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
         """Return what `sums` does, by the constants of the law as they are now; `kept` ones serve again if they can."""
-        assert not isinstance(self.law, ConstraintLaw)
-        return PairSums.bound_to(self._loops[table.kernel], table, self.law.constants, kept)
+        return PairSums.bound_to(self._loops[table.kernel], table, self._force_law.constants, kept)
 
     @property
     def constants_of_robots(self) -> tuple[bool, ...]:
         """Which of the law's constants are given robot by robot as they are now; not of a constraint."""
-        assert not isinstance(self.law, ConstraintLaw)
-        return tuple(number.numel() > 1 for number in self.law.constants.given())
+        return tuple(number.numel() > 1 for number in self._force_law.constants.given())
 
     @property
     def rubs(self) -> bool:
@@ -273,10 +272,9 @@ class SelfContact(nn.Module):
 
     def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
         """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""
-        assert not isinstance(self.law, ConstraintLaw)
         found = q.new_zeros(*table.shape, KNOWN)
         if len(table):
-            law = self.law.constants.at(table.robot).given()
+            law = self._force_law.constants.at(table.robot).given()
             given = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.more)
             found[table.slots] = loop.of_columns(*given).t()
         return found
@@ -295,8 +293,16 @@ class SelfContact(nn.Module):
 
     def energy(self, found: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
-        assert not isinstance(self.law, ConstraintLaw)
-        return found.share * self.law.energy(found.gap, found.constants)
+        return found.share * self._force_law.energy(found.gap, found.constants)
+
+
+def _refuse_other_parts(between: Sequence[str], themselves: bool) -> None:
+    """Refuse what are no two names, and pieces that are not to touch themselves where there are two kinds."""
+    if not isinstance(between, Sequence) or isinstance(between, str) or len(between) != 2:
+        raise InputError(f"SelfContact.between: expected the names of two parts, got {between!r}")
+    if not themselves and between[0] != between[1]:
+        problem = "goes with all parts, or with one name twice; parts of two names are not the same piece"
+        raise InputError(f"SelfContact.themselves: False {problem}: leave it out")
 
 
 class SelfContacts(nn.ModuleList):
