@@ -118,7 +118,7 @@ class Coupling:
     ----------
     pattern, solvers : of the matrix with contact; solvers by device and number of robots.
     before : solvers of the pattern before this one.
-    own : which of the values are those of the matrix without contact.
+    base_entries : which of the values are those of the matrix without contact.
     from_base : (nnz,) int32, the other way round: as which of these a value begins, -1 for none.
     blocks : where the blocks of pairs of nodes stand.
     pair_blocks : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
@@ -131,7 +131,7 @@ class Coupling:
         pattern: Pattern,
         solvers: dict,
         before: dict,
-        own: IndexMap,
+        base_entries: IndexMap,
         from_base: np.ndarray,
         blocks: NodeBlocks,
         pair_blocks: dict[PairTable, Tensor],
@@ -140,7 +140,7 @@ class Coupling:
     ):
         self.pattern = pattern
         self.solvers, self.before = solvers, before
-        self.own, self.from_base = own, from_base
+        self.base_entries, self.from_base = base_entries, from_base
         self.node_blocks = blocks
         self.pair_blocks = pair_blocks
         self.sliding = sliding
@@ -152,7 +152,7 @@ class Coupling:
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the pattern without contact on the one with it (nnz + 1, B); the last row is spare."""
         wide = values.new_zeros(self.pattern.nnz + 1, values.shape[1])
-        return wide.index_copy_(0, self.own.on(values.device), values)
+        return wide.index_copy_(0, self.base_entries.on(values.device), values)
 
     def unfilled(self, values: Tensor) -> Tensor:
         """Return memory for what `widened` returns; the last row holds anything."""
@@ -317,7 +317,7 @@ class CouplingCache:
         self.solvers: dict = {}  # of the pattern
         self._before: dict = {}  # of the pattern before
         self._memory = Pool()
-        self._own, self._from_base = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
+        self._base_entries, self._from_base = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
         self._blocks = NodeBlocks.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
     def coupling(self, pairs: Pairs) -> Coupling:
@@ -330,7 +330,7 @@ class CouplingCache:
             self._extend(self._with_next(needed) if changes_often else needed)
             pair_blocks = self._pair_blocks(pairs)
             assert pair_blocks is not None
-        layout = (self._own, self._from_base, self._blocks, pair_blocks)
+        layout = (self._base_entries, self._from_base, self._blocks, pair_blocks)
         return Coupling(self.pattern, self.solvers, self._before, *layout, self.sliding, self._memory)
 
     def _pair_blocks(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
@@ -374,10 +374,10 @@ class CouplingCache:
             self.base.symmetric,
         )
         self._before, self.solvers, self._memory = self.solvers or self._before, {}, Pool()
-        self._own = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
+        self._base_entries = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
         self._blocks = NodeBlocks.of(self.pattern, joined, self.unknown)
         self._from_base = np.full(self.pattern.nnz, -1, dtype=np.int32)
-        self._from_base[self._own.array] = np.arange(self.base.nnz)
+        self._from_base[self._base_entries.array] = np.arange(self.base.nnz)
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
 
     def _with_next(self, keys: np.ndarray) -> np.ndarray:
