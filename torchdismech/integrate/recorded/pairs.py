@@ -112,15 +112,15 @@ class PairEvaluations:
         return self._with_pairs(equations, residual, values, q, velocity, {})
 
     def next_iterates(
-        self, equations: StepEquations, options: NewtonOptions, most: Tensor, *rows: Tensor
+        self, equations: StepEquations, options: NewtonOptions, max_iterations: Tensor, *rows: Tensor
     ) -> list[Tensor]:
         """Return what `primal_dual.next_iterates` does."""
 
-        def taken(weight: Tensor, tolerance: Tensor, most: Tensor, *rows: Tensor) -> list[Tensor]:
+        def taken(weight: Tensor, tolerance: Tensor, max_iterations: Tensor, *rows: Tensor) -> list[Tensor]:
             own = dataclasses.replace(options, weight=weight, tolerance=tolerance)
-            return next_iterates(equations, own, most, *rows)
+            return next_iterates(equations, own, max_iterations, *rows)
 
-        given = [options.weight, options.tolerance, most, *rows]
+        given = [options.weight, options.tolerance, max_iterations, *rows]
         return self._by_rounds(taken, (next_iterates, options.unbounded), options.solver, given)
 
     def first_measures(self, equations: StepEquations, x: Tensor, options: NewtonOptions) -> list[Tensor]:

@@ -90,7 +90,7 @@ class _PrimalDual(DividingSearch):
         self.at, self.status, self.iterations = at.iterate, at.status, at.iterations
         self.length, self.tolerance, self.short = at.length, at.noise, at.short
         self.friction, self.limit = friction, limit
-        self._most = torch.full_like(options.tolerance[:1], options.max_iterations).squeeze(0)
+        self._max_iterations = torch.full_like(options.tolerance[:1], options.max_iterations).squeeze(0)
 
     def of_rows(self, rows: Tensor, system: StepEquations) -> _PrimalDual:  # type: ignore[override]
         """Return the search of some rows alone."""
@@ -105,21 +105,23 @@ class _PrimalDual(DividingSearch):
         of_rows = (self.length, self.tolerance, self.short, self.limit, self.status, self.iterations)
         take = self.system.recording(next_iterates) or next_iterates
         rows = (at.x, at.residual, at.values, at.norm, *of_rows)
-        found = take(self.system, self.options, self._most, *rows, *self.friction)
+        found = take(self.system, self.options, self._max_iterations, *rows, *self.friction)
         self.at = Iterate(*found[:4])
         self.length, self.tolerance, self.short, self.limit, self.status, self.iterations, going_on = found[4:11]
         self.friction = found[11:]
         return bool(going_on)
 
 
-def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor, *rows: Tensor) -> list[Tensor]:
+def next_iterates(
+    equations: StepEquations, options: NewtonOptions, max_iterations: Tensor, *rows: Tensor
+) -> list[Tensor]:
     """Return the rows after a step in those that run, before the friction whether some row still runs ().
 
     It reads no number on the host.
 
     Parameters
     ----------
-    most : () iterations that a row may take.
+    max_iterations : () iterations that a row may take.
     rows : x (B, n_free), residual, values (nnz, B), and norm, length, noise, short (see `progress.Progress`), limit,
         status and iterations (B,) before it; then the friction (B, P, 9) of all that rubs.
     """
@@ -136,7 +138,7 @@ def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor
         enough = torch.minimum(enough, noise)
     of_rows = (norm, length, options.tolerance, enough, short, limit, status, iterations, factor.ok)
     judge = equations.compiled(judged_step)
-    found = judge(equations, new_residual, step, options.weight, most, *of_rows)
+    found = judge(equations, new_residual, step, options.weight, max_iterations, *of_rows)
     new_norm, length, limit, status, iterations, going_on = found
     after = Iterate(x, residual, values, norm).merged(Iterate(there, new_residual, new_values, new_norm), solved)
     found = [after.x, after.residual, after.values, after.norm, length, noise, short, limit, status, iterations]
@@ -144,19 +146,19 @@ def next_iterates(equations: StepEquations, options: NewtonOptions, most: Tensor
 
 
 def judged_step(
-    _: StepEquations, residual: Tensor, step: Tensor, weight: Tensor, most: Tensor, *rows: Tensor
+    _: StepEquations, residual: Tensor, step: Tensor, weight: Tensor, max_iterations: Tensor, *rows: Tensor
 ) -> list[Tensor]:
     """Return norm, length, limit, status and iterations (B,) of rows after a step, and whether they go on.
 
     Parameters
     ----------
     residual, step : (B, n_free) the residual after the step; weight : (n_free,) of its numbers in the norm.
-    most : () iterations that a row may take.
+    max_iterations : () iterations that a row may take.
     rows : (B,) before the step: norm, length, tolerance, noise, short, limit, status, iterations; and whether there was
         one.
     """
     there, length = weighted_norms(residual, weight), lengths(step, weight)
-    found = _JUDGED.of_columns(there, length, most, *(row.to(residual.dtype) for row in rows))
+    found = _JUDGED.of_columns(there, length, max_iterations, *(row.to(residual.dtype) for row in rows))
     return [found[0], length, found[1], found[2].long(), found[3].long(), found[4]]
 
 
@@ -169,7 +171,7 @@ def judged_step_arguments(x: Tensor, weight: Tensor, running: Tensor) -> list[Te
 def _judged(
     there: Tensor,
     length: Tensor,
-    most: Tensor,
+    max_iterations: Tensor,
     norm: Tensor,
     before: Tensor,
     tolerance: Tensor,
@@ -185,7 +187,7 @@ def _judged(
     Parameters
     ----------
     there, length : norm of the residual after the step, and how long it was.
-    most : iterations that a row may take.
+    max_iterations : iterations that a row may take.
     norm, before, limit, status, iterations : before the step.
     tolerance, noise, short : see `trial.Move`.
     ok : whether there was a step (not 0).
@@ -199,7 +201,7 @@ def _judged(
     ended = torch.where(active & ~(norm < torch.inf), int(Status.NOT_FINITE), ended)
     ended = torch.where(active & ~(ok > 0), int(Status.SINGULAR), ended)
     ended = torch.where((ended == RUNNING) & (norm > limit), int(Status.LINE_SEARCH_FAILED), ended)
-    ended = torch.where((ended == RUNNING) & (iterations >= most), int(Status.MAX_ITERATIONS), ended)
+    ended = torch.where((ended == RUNNING) & (iterations >= max_iterations), int(Status.MAX_ITERATIONS), ended)
     going_on = torch.where(ended == RUNNING, torch.ones_like(norm), torch.zeros_like(norm))
     return [norm, limit, ended, iterations, going_on]
 
