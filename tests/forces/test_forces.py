@@ -9,11 +9,14 @@ import torch
 from tests import shells
 from tests.rods import rod_through
 from torchdismech import (
+    BDF2,
     Circle,
     Control,
     ImplicitEuler,
+    ImplicitMidpoint,
     InputError,
     Material,
+    Newmark,
     Rectangle,
     RobotBuilder,
     forces,
@@ -117,6 +120,28 @@ def test_loads_act_for_a_whole_number_of_steps(dtype, dt):
         on = acting(time, start, stop).nonzero()[:, 0]
         assert len(on) == round((stop - start) / dt), (start, stop)
         assert int(on[0]) == round(start / dt), (start, stop)  # the step that ends one dt after the start
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_loads_that_start_at_zero_or_before_act_there(dtype):
+    """Act at 0, where states begin, if the start is 0 or before; what starts later does not, however soon."""
+    time = torch.tensor([-1.0, -0.5, 0.0, 1e-3, 0.5, 0.6], dtype=dtype)
+    for start, first in ((-math.inf, 0), (-0.5, 1), (-1e-12, 2), (0.0, 2), (5e-4, 3)):
+        assert acting(time, start, 0.5).nonzero().flatten().tolist() == list(range(first, 5)), start
+
+
+@pytest.mark.parametrize("rule", [ImplicitEuler, ImplicitMidpoint, Newmark, BDF2])
+def test_a_start_at_zero_is_the_beginning(rule):
+    """Move a robot as without a start, by the same bits: Newmark's first step has the acceleration at 0."""
+    ends = []
+    for times in ({}, {"start": 0.0}, {"start": -1.0}):
+        model, state = rod(forces.PointForce([4], (0, 1e-3, 0), **times))
+        for _ in range(3):
+            state, _ = rule(0.02).step(model, state, throw=True)
+        ends.append(state.q)
+    assert ends[0].abs().max() > 0
+    assert torch.equal(ends[0], ends[1])
+    assert torch.equal(ends[0], ends[2])
 
 
 def test_explicit_force_is_held():

@@ -20,6 +20,7 @@ from torchdismech.errors import (
     whole_number,
 )
 from torchdismech.integrate.equilibria.supports import refuse_unheld
+from torchdismech.integrate.idle_loads import warn_of_absent_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.small_loads import warning_of_small_loads
@@ -65,7 +66,8 @@ def follow(
 
     Parameters
     ----------
-    state : near the equilibrium without loads, which is the first point.
+    state : near the equilibrium without loads, which is the first point. A warning names loads whose start and stop
+        are not around its time: they do not act.
     control : what acts at the load factor 1; forces of the model act in any case.
     last : load factor at which paths end; negative ones go the other way.
     steps : points after the first, at most.
@@ -96,6 +98,7 @@ def follow(
         small = warning_of_small_loads(model, state, whole, None, method.force_tolerance)
         if small is not None:
             warn(small, RuntimeWarning)
+        warn_of_absent_loads("follow", model, state)
         start = method.scheme.started(state.detach(), 0.0)
         ways = None if control.pose is None else RigidWays(model.body, start, control.pose)
         problem = StepProblem(model, method, start, control.replace(pose=None), 0.0, running, values)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_other_kind, refuse_other_model
+from torchdismech.integrate.idle_loads import warn_of_absent_loads
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
 from torchdismech.robot.state import STATES, Control, State, control_of
@@ -92,7 +93,8 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
 
     Parameters
     ----------
-    state : of any number of robots; its velocity does not count.
+    state : of any number of robots; its velocity does not count. A warning names loads whose start and stop are not
+        around its time: they do not act.
     count : how many modes, at most as many as there are free dofs with a mass.
     control : what acts at the state (natural strains, forces, values); None for the model's own.
 
@@ -117,6 +119,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     every = torch.ones_like(state.time, dtype=torch.bool)
     if cause := control.not_finite(every, state.time, model.body.clamped.dofs):
         raise InputError(f"modes: {cause}")
+    warn_of_absent_loads("modes", model, state)
     state = state.replace(velocity=torch.zeros_like(state.q))
     with model.lock, model.compilation.paused(), model.values_of(control).in_place():
         parts = [_modes_of_robot(model, *robot, int(count)) for robot in _robots(model, state, control)]

@@ -14,8 +14,8 @@ from torchdismech.values import numbers
 
 __all__ = [
     "Force",
+    "Timed",
     "acting",
-    "check_interval",
     "number",
     "refuse_below_zero",
     "refuse_no_rods",
@@ -213,20 +213,39 @@ def refuse_no_rods(body: Body, what: str, instead: str = "add a rod to it") -> N
         raise InputError(f"{what}: acts on the edges of rods, and the robot has none; {instead}")
 
 
-def check_interval(start: float, stop: float, what: str) -> tuple[float, float]:
-    """Return start and stop of a load [s], in this order."""
-    if not start < stop:
-        raise InputError(f"{what}: start has to be before stop, got start={start}, stop={stop}")
-    return float(start), float(stop)
+class Timed:
+    """What forces have in common that act from a start to a stop [s] alone.
+
+    Raises
+    ------
+    InputError
+        The start is not before the stop.
+    """
+
+    start: float
+    stop: float
+
+    def act_between(self, start: float, stop: float) -> None:
+        """Learn when the force acts."""
+        if not start < stop:
+            raise InputError(f"{type(self).__name__}: start has to be before stop, got start={start}, stop={stop}")
+        self.start, self.stop = float(start), float(stop)
+
+    def on(self, time: Tensor) -> Tensor:
+        """Return where (B,) the force acts at the times (B,) [s], see `acting`."""
+        return acting(time, self.start, self.stop)
 
 
 def acting(time: Tensor, start: float, stop: float) -> Tensor:
-    """Return where (B,) the times are in start < t <= stop.
+    """Return where (B,) the times are in start < t <= stop, or start <= t <= stop where start <= 0.
 
     Open at the start, so that an implicit Euler step, which sees a force at its end, feels it for exactly
     (stop - start) / dt steps. In double precision that is so always. In single precision time, which is a sum of steps,
     drifts: by a tenth of a step of 1 ms after some 4,000 of them, 10,000 take half a step. So there the interval begins
     and ends 3e-5 (1 + t) s later, more than what the drift is up to then, and the count may be off by one beyond it.
+
+    States begin at the time 0. What starts there acts there, too: on equilibria, and on accelerations to begin with.
     """
     rounding = ROUNDING[time.dtype] * (1 + time.abs())
-    return (time > start + rounding) & (time <= stop + rounding)
+    side = 1 if start > 0 else -1  # of the start: open or closed
+    return (time > start + side * rounding) & (time <= stop + rounding)

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError
 from torchdismech.forces.base import (
     Force,
-    acting,
-    check_interval,
+    Timed,
     number,
     refuse_no_rods,
     refuse_unclear,
@@ -74,15 +73,15 @@ class Buoyancy(Force):
         return self.body.on_nodes(lift.expand(state.batch, -1, -1))
 
 
-class PointForce(Force):
-    """A constant force on each of some nodes, at the times start < t <= stop (see `base.acting`).
+class PointForce(Timed, Force):
+    """A constant force on each of some nodes, at the times start < t <= stop.
 
     Parameters
     ----------
     nodes : node indices, or a bool mask (N,).
     force : (3,), (B, 3) or (B, 1, 3) [N], on each of the nodes; or (1, k, 3) or (B, k, 3), for each of the k nodes its
         own.
-    start, stop : [s].
+    start, stop : [s]. States begin at the time 0: a load that starts there, or before, acts from the beginning on.
 
     Raises
     ------
@@ -102,7 +101,7 @@ class PointForce(Force):
         if given.dim() != 3 or given.shape[1] == 1 or given.shape[2] != 3:
             given, self._of_robots = vector_on_each(given, "PointForce.force")
         self.force = nn.Parameter(given, requires_grad=False)
-        self.start, self.stop = check_interval(start, stop, "PointForce")
+        self.act_between(start, stop)
 
     def bind(self, body: Body) -> None:
         """Find the nodes; refuse forces of another number of nodes."""
@@ -118,14 +117,14 @@ class PointForce(Force):
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force on its nodes while it is on."""
-        on = acting(state.time, self.start, self.stop)
+        on = self.on(state.time)
         load = state.q.new_zeros(state.batch, self.body.n_nodes, 3)
         force = self.force if self.force.dim() == 3 else self.force.expand(state.batch, 3).unsqueeze(1)
         force = (force * on[:, None, None]).expand(state.batch, len(self._index), 3)
         return self.body.on_nodes(load.index_add(1, self._index, force))
 
 
-class LineLoad(Force):
+class LineLoad(Timed, Force):
     """A constant force along lines, spread evenly over their rest length, at the times start < t <= stop.
 
     Parameters
@@ -133,7 +132,7 @@ class LineLoad(Force):
     load : (3,), (B, 3) or (B, 1, 3) [N/m], the same on all lines.
     edges : indices of rod edges, or a bool mask (E,).
     sides : (k, 2) pairs of nodes, such as sides of triangles along a shell's border.
-    start, stop : [s], see `base.acting`.
+    start, stop : [s], as of `PointForce`.
 
     Raises
     ------
@@ -160,7 +159,7 @@ class LineLoad(Force):
         given, self._of_robots = vector_on_each(load, "LineLoad.load", "; the load comes first, then its edges")
         self.load = nn.Parameter(given, requires_grad=False)
         self.edges, self.sides = edges, sides
-        self.start, self.stop = check_interval(start, stop, "LineLoad")
+        self.act_between(start, stop)
 
     def bind(self, body: Body) -> None:
         """Find the nodes at both ends of each line."""
@@ -182,7 +181,7 @@ class LineLoad(Force):
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return half of each line's force on either of its ends."""
-        on = acting(state.time, self.start, self.stop)
+        on = self.on(state.time)
         load = self.load.expand(state.batch, 3) * on[:, None]
         half = 0.5 * self._length().unsqueeze(-1) * load.unsqueeze(1)  # (B, k, 3)
         nodes = state.q.new_zeros(state.batch, self.body.n_nodes, 3)

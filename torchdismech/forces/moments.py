@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, acting, check_interval, refuse_no_rods, refuse_unclear, vector_on_each
+from torchdismech.forces.base import Force, Timed, refuse_no_rods, refuse_unclear, vector_on_each
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.material_frames import MaterialFrames, cross_matrix, outer
@@ -22,8 +22,8 @@ __all__ = ["PointMoment"]
 FRAMES = ("world", "material")
 
 
-class PointMoment(Force):
-    """A moment on rods, at the times start < t <= stop (see `base.acting`).
+class PointMoment(Timed, Force):
+    """A moment on rods, at the times start < t <= stop.
 
     An edge takes it as a pair of forces at its nodes, which turn the edge, and a torque on its angle, which turns it
     about itself. At a node the edges there share it evenly; at the end of a rod the last edge takes all, so that the
@@ -36,7 +36,7 @@ class PointMoment(Force):
         m2 of the section and the tangent of the edge. EI2 resists the first, EI1 the second, GJ the third.
     nodes, edges : indices of nodes, or of rod edges, or a bool mask of all; on each of them the whole moment.
     frame : "world" or "material".
-    start, stop : [s].
+    start, stop : [s], as of `PointForce`.
 
     Raises
     ------
@@ -71,7 +71,8 @@ class PointMoment(Force):
         )
         self.moment = nn.Parameter(given, requires_grad=False)
         self.nodes, self.edges = nodes, edges
-        self.frame, (self.start, self.stop) = frame, check_interval(start, stop, "PointMoment")
+        self.frame = frame
+        self.act_between(start, stop)
 
     def bind(self, body: Body) -> None:
         """Find the edges that take the moment."""
@@ -136,7 +137,7 @@ class PointMoment(Force):
         """Return the edges (B, K) at a state and the moment on each."""
         x, index = state.positions, self._index
         e = x[:, self._ends[:, 1]] - x[:, self._ends[:, 0]]
-        on = acting(state.time, self.start, self.stop).to(state.q.dtype)
+        on = self.on(state.time).to(state.q.dtype)
         moment = (self.moment.expand(state.batch, 3) * on[:, None]).unsqueeze(1) * self._share[:, None]
         frames = MaterialFrames.of(e, state.twist[:, index], state.tangent[:, index], state.director[:, index])
         return _OnEdges.of(frames, moment, self.frame)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError, warn
-from torchdismech.forces.base import Force, acting, check_interval, scalar
+from torchdismech.forces.base import Force, Timed, scalar
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
 from torchdismech.geometry.checks import Indices, checked_indices
@@ -140,7 +140,7 @@ def _drag_derivatives(
     return [*by_position, *by_velocity]
 
 
-class Pressure(_OnTriangles):
+class Pressure(Timed, _OnTriangles):
     """F_i = p A n / 3 on each corner, A n the present area vector: follows the surface, at the times start < t <= stop.
 
     Positive pressure pushes along the outside-pointing normals: it is the pressure inside minus that outside. On a
@@ -154,7 +154,7 @@ class Pressure(_OnTriangles):
     ----------
     pressure : p, () or (B, 1) [Pa].
     triangles : indices or a bool mask (F,) of the triangles that feel it; None: all.
-    start, stop : [s]; open at the start, as in `PointForce`.
+    start, stop : [s], as of `PointForce`.
     """
 
     per_robot = ("pressure",)
@@ -167,7 +167,7 @@ class Pressure(_OnTriangles):
         stop: float = math.inf,
     ):
         super().__init__(triangles)
-        self.start, self.stop = check_interval(start, stop, "Pressure")
+        self.act_between(start, stop)
         self.pressure = nn.Parameter(scalar(pressure, "Pressure.pressure"), requires_grad=False)
 
     def bind(self, body: Body) -> None:
@@ -211,7 +211,7 @@ class Pressure(_OnTriangles):
 
     def _present(self, state: State) -> Tensor:
         """Return the pressure (B, 1) at the state's time."""
-        return self.pressure * acting(state.time, self.start, self.stop)[:, None]
+        return self.pressure * self.on(state.time)[:, None]
 
 
 def _pressure(q: Tensor, velocity: Tensor, dofs: Tensor, pressure: Tensor) -> tuple[Tensor, ...]:

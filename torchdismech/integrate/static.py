@@ -17,6 +17,7 @@ from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.equilibria.stability import stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.gradients.gradient import differentiable_step
+from torchdismech.integrate.idle_loads import warn_of_absent_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, StepInfo, SteppingMethod
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
@@ -47,7 +48,8 @@ class Static(SteppingMethod):
 
     External forces grow in equal shares (obstacles push in full), natural strains and clamped dofs move evenly from the
     model's own and the state's to those that the control sets; `Control.values` act from the first share on. Time does
-    not advance; velocity and acceleration become zero.
+    not advance; velocity and acceleration become zero. A warning names loads whose start and stop are not around the
+    state's time: they do not act.
 
     Where the loads have a potential (gravity, point forces, a penalty's contact) the search goes down the potential
     energy. A start that is balanced already may be a saddle, though, which the smallest push ends: a straight column
@@ -148,6 +150,7 @@ class Static(SteppingMethod):
         )
         if small is not None:
             warn(small, RuntimeWarning)
+        warn_of_absent_loads("Static", problem.model, problem.state, problem.running)
         unknown: list[str] = []
         after, info = in_chunks(partial(self._ramped, unknown), problem, size)
         if info.stable is not None:
