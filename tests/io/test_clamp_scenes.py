@@ -93,6 +93,34 @@ def test_rotations_turn_clamps_as_rigid_bodies(load):
     )
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_clamps_turn_by_less_than_half_a_turn_a_step(load, sign):
+    """Refuse a rate by which a clamp would turn the other way, or not at all; nearly half a turn a step is turned."""
+    still = ROBOT.replace("gravity = [0, 0, -9.81]\n", "")
+    turn = "[[move]]\nnodes = [3]\nrotation = {{axis = [1, 0, 0], center = [0.3, 0, 0], rate = {}}}\n"
+    shift = "[[move]]\nnodes = [0]\nvelocity = [0.01, 0, 0]\n"
+    for asked, shown in ((101 * math.pi, "3.173"), (200 * math.pi, "6.283")):
+        words = rf"move.1.rotation.rate: turns a clamp by {shown} rad in a step of 0.01 s: expected less than half a"
+        with pytest.raises(SceneError, match=words):
+            load(still + HELD + FAR_END + shift + turn.format(sign * asked)).build()
+    _, state = last_state(load(still + HELD + FAR_END + turn.format(99 * sign * math.pi)))
+    turned = state.twist[0, 4].item()  # of the clamp that turns, in ten steps of 0.01 s
+    assert turned == pytest.approx(9.9 * sign * math.pi, rel=1e-12)  # rounding of ten sums
+    # a turn that is over within a step counts as far as it goes, and clamps that are no rigid bodies count no turns
+    load(still + HELD + FAR_END + turn.format(1000.0) + "stop = 0.003\n").build()
+    load(still + HELD + "[[clamp]]\nnodes = [3]\n" + turn.format(1000.0)).build()
+
+
+def test_drawn_rates_of_all_robots_count(load):
+    """Name the robot whose rate is too high."""
+    drawn = '[batch]\nsize = 3\n[batch.randomize]\n"move.0.rotation.rate" = {values = [1.0, -400.0, 2.0]}\n'
+    turn = "[[move]]\nnodes = [0]\nrotation = {axis = [1, 0, 0], center = [0, 0, 0], rate = 1.0}\n"
+    with pytest.raises(
+        SceneError, match=r"move.0.rotation.rate: turns a clamp by 4 rad in a step of 0.01 s \(robot 1\)"
+    ):
+        load(ROBOT + HELD + turn + drawn).build()
+
+
 def test_translations_keep_directions(load):
     """Move an end sideways: the rod leaves it in the same direction."""
     move = "[[move]]\nnodes = [0]\nvelocity = [0, 0.1, 0.2]\n"

@@ -10,7 +10,7 @@ import torch
 
 from tests.cli.command_line import call
 from torchdismech import follow
-from torchdismech.io.following import POINTS
+from torchdismech.io.following import POINTS, scene_paths
 from torchdismech.io.scene import load_scene
 
 ANGLES = [math.radians(-30 + 6 * k) for k in range(11)]
@@ -64,6 +64,48 @@ def test_prints_where_paths_turn(scene):
         assert len(limits) and f"{limits[0].item():.5g}" in lines[1 + robot]
     assert "1 more robots" in lines[5]
     assert set(scene.parent.iterdir()) == before
+
+
+TWISTED = """
+[robot]
+nodes = [[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0]]
+rod_edges = [[0, 1], [1, 2]]
+[rod]
+section = {shape = "circle", radius = 0.005}
+youngs = 1e6
+density = 1000.0
+[[clamp]]
+nodes = [0]
+direction = "rest"
+[[clamp]]
+nodes = [2]
+direction = "rest"
+[[move]]
+nodes = [2]
+rotation = {axis = [1, 0, 0], center = [0, 0, 0], rate = 20.0}
+stop = 0.1
+[[move]]
+nodes = [2]
+rotation = {axis = [1, 0, 0], center = [0, 0, 0], rate = 20.0}
+start = 0.1
+[simulation]
+dt = 0.01
+duration = 0.3
+"""
+
+
+def test_clamps_that_have_turned_by_half_a_turn_are_refused(tmp_path):
+    """Turn a clamp by less, as the scene does by then; say by how much it has turned, in all moves, and what to do."""
+    path = tmp_path / "twisted.toml"
+    path.write_text(TWISTED)
+    said = called(path, "--steps", 1, status=2)
+    assert (
+        "clamp.1 of robot 0 has turned by 6 rad at 0.3 s: expected less than half a turn" in said and "--time" in said
+    )
+    assert "there" in called(path, "--length", 1, "--time", 0.15)
+    scene = load_scene(path)
+    reached = scene_paths(scene, scene.build("cpu"), 1.0, 100, 1.0, 0.15).states[-1]
+    assert reached.twist[0, 3].item() == pytest.approx(3.0, rel=1e-12)  # of the second clamp: rounding
 
 
 def test_writes_a_table(scene):

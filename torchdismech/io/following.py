@@ -13,6 +13,7 @@ from torchdismech.errors import InputError, Status
 from torchdismech.io.outputs import write_table
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
+from torchdismech.io.scene.turning import refuse_half_turns
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 
@@ -40,6 +41,7 @@ def scene_paths(
         raise InputError(f"--time: expected a finite number of seconds from 0 on, got {time:g}")
     end = simulation.duration or 0.0 if time is None else time
     state = state.replace(time=torch.full_like(state.time, end))
+    refuse_half_turns(setup.schedule, setup.model, state.time)
     control = setup.schedule(state.time, setup.model)
     absolute, relative = simulation.force_tolerance, simulation.relative_tolerance
     return follow(

@@ -12,6 +12,7 @@ from torchdismech.io.scene.actuators import driven_over_time
 from torchdismech.io.scene.files import reading
 from torchdismech.io.scene.refusals import Key, SceneError
 from torchdismech.io.scene.schedule import Path3, Rotation, Schedule, Translation, Twisting
+from torchdismech.io.scene.turning import refuse_half_turns_in_a_step
 from torchdismech.io.schema import scene as schema
 from torchdismech.io.tables import TimeTable, read_time_table
 from torchdismech.model import Model
@@ -41,6 +42,9 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
         _refuse_split_clamps(scene, model)
         _refuse_turned_edges(scene, model)
         _refuse_paths_out_of_shape(scene, model, [m for m in node_motions if isinstance(m, Path3)])
+        numbers = [k for k, move in enumerate(scene.document.move) if move.nodes is not None]
+        by_number = zip(numbers, node_motions, strict=True)
+        refuse_half_turns_in_a_step(scene, {k: motion for k, motion in by_number if isinstance(motion, Rotation)})
     return Schedule(
         poses=poses,
         node_motions=node_motions,

@@ -80,6 +80,10 @@ class Rotation(Motion):
         half = 0.5 * self._angle(time)
         return torch.cat([torch.cos(half), torch.sin(half) * self._axis(time)], dim=1)
 
+    def turn(self, time: Tensor) -> Tensor:
+        """Return by what the nodes have turned at the times (B,), as rotation vectors (B, 3) [rad]; turns count."""
+        return self._angle(time) * self._axis(time)
+
     def _axis(self, like: Tensor) -> Tensor:
         return (self.axis / torch.linalg.vector_norm(self.axis)).to(like)
 
