@@ -162,3 +162,13 @@ def test_runs_and_checks_warn_of_what_begins_after_the_end(load, tmp_path):
         run_scene(scene, scene.build(), tmp_path / "run.h5")
     with pytest.warns(UserWarning, match="begins at 100 s"):
         check(scene.path)
+
+
+def test_runs_and_checks_warn_of_what_steps_never_meet(load, tmp_path):
+    """Say it in a run, and before one, of a push that begins and ends within a step."""
+    scene = load(GOOD + "[[point_force]]\nnodes = [2]\nforce = [0.5, 0, 0]\nstart = 0.012\nstop = 0.018\n")
+    words = r"PointForce\(start=0.012, stop=0.018\) never acts in steps of 0.01 s"
+    with pytest.warns(RuntimeWarning, match=words):
+        run_scene(scene, scene.build(), tmp_path / "run.h5")
+    with pytest.warns(RuntimeWarning, match=words):
+        check(scene.path)

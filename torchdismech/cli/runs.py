@@ -171,7 +171,9 @@ def check(
     controller = build_controller(loaded, model, state, schedule, run_code=False)
     warn_of_overlap(model.obstacles, state)
     warn_of_idle(loaded)
-    print(table(what_will_run(loaded, model, state, build_integrator(loaded), controller)))
+    integrator = build_integrator(loaded)
+    integrator.warn_of_missed_loads(model, state, loaded.steps)
+    print(table(what_will_run(loaded, model, state, integrator, controller)))
     if springs:
         print("\nspring: node before, centre, node after")
         for k, nodes in enumerate(model.springs.tolist()):

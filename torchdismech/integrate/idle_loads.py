@@ -12,7 +12,7 @@ from torchdismech.forces.base import Timed
 from torchdismech.model import Model
 from torchdismech.robot.state import State, running_robots
 
-__all__ = ["warn_of_absent_loads"]
+__all__ = ["warn_of_absent_loads", "warn_of_missed_loads"]
 
 
 @torch.no_grad()
@@ -25,6 +25,28 @@ def warn_of_absent_loads(caller: str, model: Model, state: State, running: Tenso
             warn(
                 f"{caller}: {_called(load)} does not act at {state.time[off][0]:g} s, the time of the state, and is "
                 "left out; to have it, give the state a time at which it acts, state.replace(time=...)",
+                RuntimeWarning,
+            )
+
+
+@torch.no_grad()
+def warn_of_missed_loads(model: Model, state: State, dt: float, share: float, steps: int) -> None:
+    """Warn of loads that begin and end between two looks at the forces, so that steps from a state never meet them.
+
+    Parameters
+    ----------
+    dt, steps : length [s] and number of the steps.
+    share : of a step, at which forces are evaluated in it (`Scheme.time`).
+    """
+    begin, end = state.time, state.time + steps * dt
+    for load in _timed_loads(model):
+        step = ((begin.clamp_min(load.start) - begin) / dt).floor()  # in which the load begins
+        met = load.on(begin + (step + share) * dt) | load.on(begin + (step + 1 + share) * dt)
+        if bool((~met & (load.start < end) & (begin < load.stop)).any()):
+            when = "end" if share == 1 else "middle"
+            warn(
+                f"{_called(load)} never acts in steps of {dt:g} s: forces are evaluated at the {when} of each step, "
+                "and none is between its start and stop; take a smaller dt, or a load of one step or more",
                 RuntimeWarning,
             )
 

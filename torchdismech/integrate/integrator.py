@@ -22,6 +22,7 @@ from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints,
 from torchdismech.integrate.gradients.course import Course, course_of, goes_on
 from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.gradients.hooks import refuse_hidden_tensors
+from torchdismech.integrate.idle_loads import warn_of_missed_loads
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.integrate.recorded.recordable import holds_hooks
@@ -153,7 +154,8 @@ class SteppingMethod(ABC):
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays; warn of bad beginnings.
 
-        Bad beginnings are loads below the tolerance, numbers that are not finite, and robots inside of obstacles.
+        Bad beginnings are loads below the tolerance, numbers that are not finite, robots inside of obstacles, and loads
+        so short that steps never meet them.
         """
         refuse_unstepped(self, model, Model)
         with model.lock:
@@ -165,7 +167,13 @@ class SteppingMethod(ABC):
             if (lost := warning_of_lost(model, state)) is not None:
                 warn(lost, RuntimeWarning)
             warn_of_overlap(model.obstacles, state)
+            self.warn_of_missed_loads(model, state, steps)
             self.compile_for(model, state, steps)
+
+    def warn_of_missed_loads(self, model: Model, state: State, steps: int) -> None:
+        """Warn of loads so short that these steps from a state never meet them."""
+        if self._step_length:  # equilibria have loads as they are at the state's time
+            warn_of_missed_loads(model, state, self._step_length, self.scheme.time, steps)
 
     def compile_for(self, model: Model, state: State, steps: int) -> None:
         """Compile for so many steps from a state if the model does so and it pays."""
