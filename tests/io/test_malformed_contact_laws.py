@@ -88,7 +88,7 @@ MALFORMED = {
     ),
     "drawing the slip velocity of a constraint": (
         scene_text(floor=constraint(friction="0.1")) + DRAW.format("floor.slip_velocity", "{uniform = [1, 2]}"),
-        'batch.randomize."floor.slip_velocity": robot',
+        'batch.randomize."floor.slip_velocity".uniform: numbers near 1 may be drawn',
         "does not smooth friction",
     ),
     "barrier without line search": (
@@ -98,8 +98,7 @@ MALFORMED = {
     ),
     "drawn friction below zero": (
         scene_text(floor=floor(friction="0.1")) + DRAW.format("floor.friction", "{uniform = [-2, -1]}"),
-        'batch.randomize."floor.friction": robot',
-        "expected greater than or equal to 0",
+        'batch.randomize."floor.friction".uniform: numbers near -2 may be drawn: expected greater than or equal to 0',
     ),
     "drawing a friction that is not set": (
         scene_text(floor=floor()) + DRAW.format("floor.friction", "{uniform = [0, 1]}"),

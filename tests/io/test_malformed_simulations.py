@@ -119,6 +119,10 @@ MALFORMED = {
     ),
     "draws below zero": (
         scene_text() + DRAW.format("rod.youngs", "{uniform = [-2, -1]}"),
+        'batch.randomize."rod.youngs".uniform: numbers near -2 may be drawn: expected greater than 0',
+    ),
+    "normal draws below zero": (
+        scene_text() + DRAW.format("rod.youngs", "{normal = [-2, 0.1]}"),
         'batch.randomize."rod.youngs": robot',
         "expected greater than 0",
     ),

@@ -6,6 +6,7 @@ import torch
 
 from tests.io.rod_scenes import CLAMP, GOOD, ROBOT, ROD, SIMULATION, run
 from torchdismech.io.scene.randomize import Numbers
+from torchdismech.io.scene.refusals import SceneError
 
 
 def drawn(load, size: int, draws: str, seed: int = 0):
@@ -37,6 +38,28 @@ def test_distributions_are_those_asked_for(load):
     assert abs(normal.mean() + 9.81) < 0.04 and abs(normal.std() - 0.5) < 0.03
     values = drawn(load, 2, '"rod.density" = {values = [900.0, 1100.0]}')["rod.density"]
     assert values.tolist() == [900, 1100]
+
+
+@pytest.mark.parametrize(
+    ("name", "interval", "problem"),
+    [
+        ("rod.youngs", "uniform = [-1e6, 2e6]", "numbers near -1e+06 may be drawn: expected greater than 0"),
+        ("rod.poisson", "uniform = [0.3, 0.9]", "numbers near 0.9 may be drawn: expected less than"),
+        ("rod.poisson", "loguniform = [0.1, 0.9]", "numbers near 0.9 may be drawn: expected less than"),
+    ],
+)
+def test_intervals_are_refused_whatever_is_drawn_of_them(load, name, interval, problem):
+    """Refuse a part of an interval that no robot draws: with a larger batch, or another seed, one would."""
+    for seed in range(4):
+        with pytest.raises(SceneError) as caught:
+            drawn(load, 1, f'"{name}" = {{{interval}}}', seed)
+        assert f'batch.randomize."{name}".{interval.split()[0]}: {problem}' in str(caught.value)
+
+
+def test_bounds_may_be_what_is_not_allowed_itself(load):
+    """Take an interval from 0 where numbers are to be above it: none is 0. One number as both ends is an interval."""
+    assert (drawn(load, 50, '"rod.youngs" = {uniform = [0.0, 2e6]}')["rod.youngs"] > 0).all()
+    assert drawn(load, 2, '"rod.youngs" = {uniform = [2e6, 2e6]}')["rod.youngs"].tolist() == [2e6, 2e6]
 
 
 DRAWS = {

@@ -20,6 +20,7 @@ __all__ = ["Numbers", "Sampled", "draw"]
 
 Sampled = Callable[[str, Distribution], Iterator[np.ndarray]]
 TRIES = 100  # for a number that the scene accepts
+BOUND = 1e-9  # of an interval: a bound that is not allowed itself, such as 0, may be one of the draws
 
 WHY_NOT = {
     "simulation": "all robots of a batch take the same steps",
@@ -61,7 +62,8 @@ def draw(
 ) -> tuple[Numbers, dict[str, torch.Tensor]]:
     """Draw what [batch.randomize] asks for.
 
-    A robot draws the same numbers whatever the size of the batch, and whatever else is randomised.
+    A robot draws the same numbers whatever the size of the batch, and whatever else is randomised. Intervals that reach
+    to what the scene would not accept are refused, whatever is drawn of them.
 
     Parameters
     ----------
@@ -81,6 +83,7 @@ def draw(
         key = _resolved(path, where, name, document)
         if key in by_key:
             raise SceneError(path, where, "the same number is drawn under another name, too")
+        _refuse_bounds(path, where, key, distribution, raw)
         samples = _samples(path, where, key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
         values = _accepted(path, where, key, samples, raw)
         by_key[key] = values
@@ -179,6 +182,19 @@ def _by_seed(batch: Batch, name: str, distribution: Distribution) -> Iterator[np
         assert distribution.normal is not None
         mean, deviation = distribution.normal
         yield random.normal(mean, deviation, size=batch.size)
+
+
+def _refuse_bounds(path: Path, where: str, key: Key, distribution: Distribution, raw: dict[str, Any]) -> None:
+    """Refuse an interval that reaches to what the scene would not accept, whatever is drawn of it."""
+    for kind in ("uniform", "loguniform"):
+        ends = getattr(distribution, kind)
+        if ends is None:
+            continue
+        for bound, other in (ends, ends[::-1]):
+            inside = bound + BOUND * (other - bound)
+            problem = _problem(key, inside, raw)
+            if problem is not None:
+                raise SceneError(path, f"{where}.{kind}", f"numbers near {bound:.6g} may be drawn: {problem}")
 
 
 def _accepted(path: Path, where: str, key: Key, samples: Iterator[np.ndarray], raw: dict[str, Any]) -> np.ndarray:
