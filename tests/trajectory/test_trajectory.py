@@ -45,14 +45,34 @@ def test_trajectories_are_shown_in_a_line(tmp_path):
     assert shown.startswith(f"Trajectory(2 frames of {BATCH} robots, {NODES} points each, to t = ") and len(shown) < 120
 
 
-@pytest.mark.parametrize(("name", "command"), [("run.mp4", "movie"), ("run.GIF", "movie"), ("run.png", "plot")])
-def test_movies_and_pictures_are_no_names_of_trajectories(tmp_path, name, command):
-    """Name the command that makes one of a trajectory, and write nothing."""
+OTHER_FORMATS = {
+    "run.mp4": "torchdismech movie makes",
+    "run.GIF": "torchdismech movie makes",
+    "run.png": "torchdismech plot makes",
+    "run.glb": "torchdismech export makes",
+    "run.csv": "Python makes a table",
+    "run.xlsx": "Python makes a table",
+    "run.npz": "Trajectory.load makes tensors",
+}
+
+
+@pytest.mark.parametrize(("name", "maker"), OTHER_FORMATS.items())
+def test_names_of_other_formats_are_no_names_of_trajectories(tmp_path, name, maker):
+    """Name what makes such a file of a trajectory, and write nothing."""
     written(tmp_path / "run.h5", [0, 10]).close()
     for write in (Trajectory.load(tmp_path / "run.h5").save, TrajectoryWriter):
-        with pytest.raises(InputError, match=f"writes a trajectory, .*run.h5, of which torchdismech {command} makes"):
+        with pytest.raises(InputError, match=f"writes a trajectory, .*run.h5, of which {maker}"):
             write(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5"]
+
+
+@pytest.mark.parametrize("name", ["run", "run.hdf5", "run_dt0.01"])
+def test_names_that_say_nothing_of_another_format_are_taken(tmp_path, name):
+    """Write a trajectory under a name without an ending, or with one of no format."""
+    written(tmp_path / "run.h5", [0, 10]).close()
+    run = Trajectory.load(tmp_path / "run.h5")
+    run.save(tmp_path / name)
+    assert_same(Trajectory.load(tmp_path / name), run)
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])

@@ -183,7 +183,8 @@ class Trajectory:
         Raises
         ------
         InputError
-            It cannot be written there, what is there is no trajectory, or somebody else writes it just now.
+            It cannot be written there, what is there is no trajectory, somebody else writes it just now, or the name
+            ends as those of files of another format do, such as .csv or .png: trajectories are HDF5.
         """
         path = Path(path)
         if path.is_file() and not is_trajectory(path):

@@ -16,9 +16,18 @@ __all__ = ["OwnerMark", "writable"]
 
 MAX_BYTES = 4096  # bytes of a mark
 
-# what no trajectory is called
-MOVIES = (".mp4", ".gif", ".avi", ".mov", ".mkv", ".webm")
-PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
+# endings that no trajectory has, and what makes such a file of one
+MAKERS = {
+    (".mp4", ".gif", ".avi", ".mov", ".mkv", ".webm"): "torchdismech movie makes the movie",
+    (".png", ".jpg", ".jpeg", ".pdf", ".svg"): "torchdismech plot makes the picture",
+    (".glb", ".usda", ".usdc", ".pvd"): "torchdismech export makes that file",
+    (".csv", ".tsv", ".txt", ".dat", ".xlsx"): (
+        "Python makes a table: run = Trajectory.load(path), then numpy.savetxt(table, run.positions[:, robot, node])"
+    ),
+    (".npz", ".npy", ".mat", ".json", ".pt", ".pth", ".pkl", ".toml", ".zip"): (
+        "Trajectory.load makes tensors, and h5py arrays"
+    ),
+}
 
 
 class OwnerMark:
@@ -53,13 +62,13 @@ class OwnerMark:
 
 
 def writable(path: Path) -> Path:
-    """Return the path; refuse one of a movie or picture, one that is a folder or in a folder that is not there."""
-    if path.suffix.lower() in MOVIES + PICTURES:
-        command, what = ("movie", "movie") if path.suffix.lower() in MOVIES else ("plot", "picture")
-        raise InputError(
-            f"{path}: this writes a trajectory, in HDF5; give it another ending, such as "
-            f"{path.with_suffix('.h5').name}, of which torchdismech {command} makes the {what}"
-        )
+    """Return the path; refuse one of another format, one that is a folder or in a folder that is not there."""
+    for endings, maker in MAKERS.items():
+        if path.suffix.lower() in endings:
+            raise InputError(
+                f"{path}: this writes a trajectory, in HDF5; give it another ending, such as "
+                f"{path.with_suffix('.h5').name}, of which {maker}"
+            )
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
     if path.is_dir():
