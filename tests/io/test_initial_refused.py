@@ -24,6 +24,7 @@ from torchdismech.environments import Environment
         ("velocity = [1, 0, 0]\ncenter = [1, 0, 0]\n", "initial: center is what angular_velocity turns about"),
         ('positions_file = "x.txt"\nnodes = [1]\n', "initial: nodes are those with velocity"),
         ("velocity = [1, 0, 0]\nnodes = [5]\n", "initial.nodes: expected nodes 0 to 4, got 5"),
+        ("angular_velocity = [0, 0, 1]\nnodes = [3]\n", "initial: thrown: angular_velocity turns nothing"),
         ("velocity = [1, 0, 0]\nnodes = [1, 1]\n", "initial.nodes: expected each of the nodes once, got 1 twice"),
         ('positions_file = "none.txt"\n', "initial.positions_file: no such file"),
         ('positions_file = "x.txt"\n', "x.txt: expected 5 rows, one for each node, got 4"),

@@ -270,8 +270,29 @@ def test_thrown_takes_numbers():
     assert torch.equal(given.velocity, model.thrown(start, *vectors).velocity)
     straight = model.thrown(start, velocity=(1, 0, 2))
     assert torch.equal(straight.velocity, model.thrown(start, (1, 0, 2), (0, 0, 0)).velocity)
+    spinning = model.thrown(start, angular_velocity=(0, 3, 0))
+    assert torch.equal(spinning.velocity, model.thrown(start, (0, 0, 0), (0, 3, 0)).velocity)
     with pytest.raises(InputError, match=r"angular_velocity has to be \(3,\) or \(2, 3\), got \(2,\)"):
         model.thrown(start, (0, 0, 0), (1, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_spins_that_turn_nothing_are_refused(dtype):
+    """Refuse a spin of nodes on its axis, also beside a velocity; turn a rod about itself, and nodes about others."""
+    model = rod().to(dtype)
+    start = model.initial_state(2)
+    q = start.q.clone()
+    q[:, : 3 * start.n_nodes : 3] += 0.1  # m along x: 0.1 is no binary number
+    start = start.replace(q=q)
+    middle = start.positions[0, 3]
+    for given in ({}, {"velocity": (0, 1, 0)}, {"center": middle}, {"center": middle - torch.tensor([0, 0, 1.0])}):
+        with pytest.raises(InputError, match="thrown: angular_velocity turns nothing"):
+            model.thrown(start, angular_velocity=[(0, 0, 0), (0, 0, 2)], nodes=[3], **given)
+    ways = ({}, {"nodes": [2, 3]}, {"nodes": [3], "center": (0, 0.1, 0)}, {"nodes": [3], "center": middle + 0.1})
+    for given in ways:
+        assert model.thrown(start, angular_velocity=(0, 0, 2), **given).node_velocities.abs().max() > 0
+    about_itself = model.thrown(start, angular_velocity=(2, 0, 0), nodes=[2, 3]).velocity
+    assert about_itself[0, 3 * start.n_nodes :].tolist().count(2.0) == 1
 
 
 def sheet(thickness):

@@ -30,6 +30,8 @@ __all__ = [
     "trial_state",
 ]
 
+ROUNDINGS = 8.0  # units in the last place of coordinates, by which a node may be off an axis that it is on
+
 
 def rest_state(body: Body, frames: Frames, batch: int) -> State:
     """Return robots at rest in the rest shape; their acceleration is not known yet."""
@@ -147,6 +149,11 @@ def rigid_velocity(
     velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it.
     center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
     nodes : which, by indices or a bool mask (N,); None: all.
+
+    Raises
+    ------
+    InputError
+        Vectors of another shape; an angular velocity that moves no node and turns no edge.
     """
     moving = torch.ones(body.n_nodes, dtype=torch.bool) if nodes is None else torch.zeros(body.n_nodes).bool()
     if nodes is not None:
@@ -157,14 +164,26 @@ def rigid_velocity(
         center = (mass * x).sum(1) / mass.sum(1)
     arm = x - _vectors("center", center, state).unsqueeze(1)
     straight = _vectors("velocity", velocity, state).unsqueeze(1)
-    carried = straight + torch.linalg.cross(spin.unsqueeze(1).expand_as(arm), arm)
-    of_nodes = torch.where(moving.to(x.device).unsqueeze(-1), carried, state.node_velocities)
+    around = torch.linalg.cross(spin.unsqueeze(1).expand_as(arm), arm)
+    of_nodes = torch.where(moving.to(x.device).unsqueeze(-1), straight + around, state.node_velocities)
     count = len(body.framed_edges)
     ends = moving[torch.as_tensor(body.framed_edges)].all(1).to(x.device)
     turning = (spin.unsqueeze(1) * state.tangent[:, :count]).sum(-1)
+    _refuse_no_turn(spin, around[:, moving], turning[:, ends], float(x.abs().max()))
     first = 3 * body.n_nodes
     of_angles = torch.where(ends, turning, state.velocity[:, first : first + count])
     return torch.cat([of_nodes.flatten(1), of_angles, state.velocity[:, first + count :]], dim=1)
+
+
+def _refuse_no_turn(spin: Tensor, of_nodes: Tensor, of_edges: Tensor, size: float) -> None:
+    """Refuse a spin (B, 3) that gives nodes (B, k, 3) and edges (B, A) no velocity; coordinates are up to a size."""
+    rounding = ROUNDINGS * torch.finfo(spin.dtype).eps * float(spin.abs().max())
+    still = bool((of_nodes.abs() <= rounding * size).all()) and bool((of_edges.abs() <= rounding).all())
+    if still and bool(spin.any()):
+        raise InputError(
+            "thrown: angular_velocity turns nothing, as the nodes that move are on its axis, and no edge is between "
+            "them that could turn about itself; give a center beside them, or more nodes, or leave it out"
+        )
 
 
 def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor:

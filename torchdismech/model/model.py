@@ -377,7 +377,7 @@ class Model(SavedModel):
     def thrown(
         self,
         state: State,
-        velocity: Tensor | Sequence[float],
+        velocity: Tensor | Sequence[float] = (0.0, 0.0, 0.0),
         angular_velocity: Tensor | Sequence[float] = (0.0, 0.0, 0.0),
         center: Tensor | Sequence[float] | None = None,
         nodes: Indices | None = None,
@@ -385,11 +385,11 @@ class Model(SavedModel):
         """Return a state whose nodes, or some of them, move as a rigid body, with the acceleration of that.
 
         Frames turn along; clamped dofs are at rest. Planar robots refuse to leave their plane, and velocities of
-        nothing but clamped dofs are refused.
+        nothing but clamped dofs are refused, as is a spin of nodes on its axis, which turns nothing.
 
         Parameters
         ----------
-        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it, by default without spin.
+        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it, each by default none.
         center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
         nodes : which, by indices or a bool mask (N,); None: all.
         """
