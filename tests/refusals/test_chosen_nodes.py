@@ -104,6 +104,13 @@ def test_what_is_neither_indices_nor_a_mask_is_refused(name, count, found):
             found(chosen)
 
 
+@pytest.mark.parametrize(("name", "found"), [("clamp.nodes", clamped), ("mass.nodes", masses)])
+def test_nodes_that_are_there_twice_are_refused(name, found):
+    """Hold and weigh a node once: of a mass that was to be added twice, one was left out."""
+    with pytest.raises(InputError, match=rf"^{name}: expected indices, each once, got \[2, 4, 2\]$"):
+        found([2, 4, 2])
+
+
 def test_a_mask_of_sides_is_refused():
     """Sides are pairs of nodes."""
     with pytest.raises(InputError, match="LineLoad.sides: expected indices 0 to 5 .* got a mask"):

@@ -53,7 +53,7 @@ from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.elastic.energy import OWN
 from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind, warn
 from torchdismech.forces import Force
-from torchdismech.geometry.checks import Indices, array_of, check_nodes, check_rods, checked_indices
+from torchdismech.geometry.checks import Indices, array_of, check_nodes, check_rods, distinct_indices
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.model import Model
 from torchdismech.robot.body import Body
@@ -254,7 +254,7 @@ class RobotBuilder:
         along: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
         normal: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
     ) -> None:
-        """Fix nodes, given by indices or a bool mask (N,), or by a box (min, max).
+        """Fix nodes, given by indices, each once, or a bool mask (N,), or by a box (min, max).
 
         A rod is held by its end node and a direction. Without a direction, fix two nodes. The rod is then held half an
         edge too far: the error of its tip is about 1.5 / edges (docs/rods.md).
@@ -286,13 +286,13 @@ class RobotBuilder:
             if not len(selected):
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
         else:
-            selected = checked_indices(nodes, len(self._nodes), "clamp.nodes")
+            selected = distinct_indices(nodes, len(self._nodes), "clamp.nodes")
         self._clamps.append(ClampedNodes.of(selected, fixed, twist, direction, self.planar))
         self._warn_of_model_made("clamp")
 
     def add_mass(self, nodes: Indices, mass: Number) -> None:
-        """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices or a bool mask (N,)."""
-        index = checked_indices(nodes, len(self._nodes), "mass.nodes")
+        """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices, each once, or a bool mask (N,)."""
+        index = distinct_indices(nodes, len(self._nodes), "mass.nodes")
         added = positive(mass, "mass")
         if added.dim() and added.shape[1:] != (1,):  # else a row of robots would be taken for one of nodes
             raise InputError(
