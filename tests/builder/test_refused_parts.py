@@ -10,7 +10,7 @@ from torch import nn
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, arc, forces, straight
 from torchdismech.contact import Obstacle, Penalty, SelfContact, Sphere
-from torchdismech.elastic import Dahl, ElasticTerm, LinearElastic
+from torchdismech.elastic import Dahl, ElasticTerm, Energy, Inelastic, LinearElastic
 
 SECTION, MATERIAL = Circle(2e-3), Material(1e6, 1000.0)
 
@@ -244,3 +244,26 @@ def test_clamps_without_axes(clamp):
     builder.clamp(axes="", **clamp)
     model = builder.finalize()
     assert bool(model.free[: 3 * 5].all()) and int((~model.free).sum()) > 0
+
+
+def without_super(kind):
+    """Return an object of a class of users whose constructor forgets that of the class that it derives from."""
+    return type("Mine", (kind,), {"__init__": lambda self: vars(self).update(stiffness=1.0)})()
+
+
+@pytest.mark.parametrize(
+    ("name", "add"),
+    [
+        ("add_force", lambda builder: builder.add_force(without_super(forces.LocalForce))),
+        ("add_energy", lambda builder: builder.add_energy("stretch", without_super(Energy))),
+        ("replace_energy", lambda builder: builder.replace_energy("stretch", without_super(Energy))),
+        ("add_dissipation", lambda builder: builder.add_dissipation("stretch", without_super(Energy))),
+        ("add_inelastic", lambda builder: builder.add_inelastic("stretch", without_super(Inelastic))),
+        ("add_term", lambda builder: builder.add_term(without_super(ElasticTerm))),
+        ("add_contact", lambda builder: builder.add_contact(without_super(Obstacle))),
+    ],
+)
+def test_constructors_that_forget_what_they_derive_from(name, add):
+    """Say what is missing, in the call that gives it: building the model ended in an AttributeError of torch."""
+    with pytest.raises(InputError, match=rf"^{name}: Mine.__init__ has to call super\(\).__init__\(\) before it does"):
+        add(rod())

@@ -20,6 +20,7 @@ __all__ = [
     "check_choice",
     "check_density",
     "check_device",
+    "check_module",
     "check_name",
     "check_part",
     "check_term",
@@ -98,7 +99,15 @@ def check_device(device: object) -> None:
 
 def check_density(method: str, density: object) -> None:
     """Refuse what is no density of energy or power; `method` is what was called with it."""
-    refuse_other_kind(method, density, Energy, "a density (elastic.Energy, from which those of your own derive)")
+    check_module(method, density, Energy, "a density (elastic.Energy, from which those of your own derive)")
+
+
+def check_module(method: str, module: object, kind: type | tuple[type, ...], expected: str) -> None:
+    """Refuse what is of another kind, and what was not made to its end; `method` is what was called with it."""
+    refuse_other_kind(method, module, kind, expected)
+    if "_modules" not in vars(module):  # which torch.nn.Module.__init__ makes
+        name = type(module).__name__
+        raise InputError(f"{method}: {name}.__init__ has to call super().__init__() before it does anything else")
 
 
 def check_name(name: str | None) -> None:

@@ -17,6 +17,7 @@ from torchdismech.builder.given import (
     check_choice,
     check_density,
     check_device,
+    check_module,
     check_name,
     check_part,
     check_term,
@@ -51,7 +52,7 @@ from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
 from torchdismech.elastic.energy import OWN
-from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind, warn
+from torchdismech.errors import InputError, refuse_other_dtype, warn
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, array_of, check_nodes, check_rods, distinct_indices
 from torchdismech.geometry.mesh_checks import check_triangles
@@ -320,7 +321,7 @@ class RobotBuilder:
 
     def add_force(self, force: Force) -> None:
         """Add an external force."""
-        refuse_other_kind("add_force", force, Force, "a force, such as forces.Gravity((0, 0, -9.81))")
+        check_module("add_force", force, Force, "a force, such as forces.Gravity((0, 0, -9.81))")
         self._forces.append(force)
         self._warn_of_model_made("add_force")
 
@@ -330,7 +331,7 @@ class RobotBuilder:
         Of several `SelfContact`, one may be for all parts; those that name parts come before it.
         """
         kinds = "an obstacle, contact.Obstacle(shape, response), or contact.SelfContact(response)"
-        refuse_other_kind("add_contact", contact, (Obstacle, SelfContact), kinds)
+        check_module("add_contact", contact, (Obstacle, SelfContact), kinds)
         taken = {"kinetic", *(f.name for f in self._forces if isinstance(f, Obstacle))}
         taken |= {own.name for own in self._self_contacts}
         if isinstance(contact, Obstacle):
@@ -345,7 +346,7 @@ class RobotBuilder:
 
     def add_term(self, term: ElasticTerm) -> None:
         """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
-        refuse_other_kind("add_term", term, ElasticTerm, "an elastic.ElasticTerm")
+        check_module("add_term", term, ElasticTerm, "an elastic.ElasticTerm")
         if term.name in {*TERMS, *(t.name for t in self._terms)}:
             raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
         self._terms.append(term)
@@ -400,7 +401,7 @@ class RobotBuilder:
         part : what constants and reports call the law; by default its class in small letters.
         """
         check_term("add_inelastic", name)
-        refuse_other_kind("add_inelastic", law, Inelastic, "a law (elastic.Inelastic)")
+        check_module("add_inelastic", law, Inelastic, "a law (elastic.Inelastic)")
         if name == "bend_twist":
             self._refuse_out_of_plane("add_inelastic: ", stiffnesses_in(law))
         part = type(law).__name__.lower() if part is None else part
