@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from tests.constant_curvature.arms import paper_arm
+from tests.rigid.chains import cable
 from tests.rods import rod_through
 from torchdismech import (
+    BDF2,
     Circle,
     Control,
     ImplicitEuler,
@@ -259,6 +262,18 @@ def test_an_exchanged_term_counts_in_forces_and_energies():
             parameter.data *= 2
         terms[k] = twin
     assert torch.allclose(model.mechanics.elastic_force(start, q), 2 * force, rtol=1e-12)
+
+
+def test_states_are_shown_in_a_line():
+    """Say how many robots there are, of how many dofs, and when; of states of all models, not all of their numbers."""
+    state = rod().initial_state(2)
+    assert repr(state) == f"State(2 robots of {state.q.shape[1]} dofs, t = 0 s, torch.float64 on cpu)"
+    times = torch.tensor([0.1, 0.25], dtype=torch.float64)
+    assert "t = 0.1 to 0.25 s" in repr(BDF2(0.01).started(state.replace(time=times)))
+    assert repr(state.rows([1])).startswith("State(1 robot of ") and "(0 robots of " in repr(state.rows([]))
+    for model in (cable(3), paper_arm()):
+        shown = repr(model.initial_state(2))
+        assert shown.startswith(f"{type(model.initial_state(2)).__name__}(2 robots of ") and len(shown) < 80
 
 
 def test_thrown_takes_numbers():

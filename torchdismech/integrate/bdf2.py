@@ -20,7 +20,7 @@ __all__ = ["BDF2", "TwoStepState"]
 ROUNDING = 1e-6  # relative, between lengths of steps: states in single precision hold them no better
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TwoStepState(State):
     """A state, and what BDF2 needs of the step before.
 

@@ -27,6 +27,14 @@ class BatchState:
     velocity: Tensor
     time: Tensor
 
+    def __repr__(self) -> str:
+        """Return how many robots of how many dofs there are, their times, and what and where the numbers are."""
+        robots, dofs = self.q.shape
+        times = [f"{time:g}" for time in (self.time.aminmax() if robots else ())]
+        at = f", t = {' to '.join(dict.fromkeys(times))} s" if times else ""
+        of = f"{robots} robot{'s' * (robots != 1)} of {dofs} dofs"
+        return f"{type(self).__name__}({of}{at}, {self.q.dtype} on {self.q.device})"
+
     @property
     def batch(self) -> int:
         """Number of robots."""
@@ -142,7 +150,7 @@ def _fields_of(kind: type[BatchState]) -> _Fields:
 _fields: dict[type[BatchState], _Fields] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class State(BatchState):
     """Everything of B robots that changes in a step; a step is a pure function of it.
 
