@@ -14,6 +14,7 @@ from torchdismech import (
     InputError,
     Material,
     RobotBuilder,
+    Static,
     forces,
     meshes,
     modes,
@@ -310,8 +311,21 @@ class TestRefusals:
         builder.clamp(nodes=np.flatnonzero(mesh.nodes[:, 0] < 1e-9).tolist())
         builder.add_force(forces.Pressure(10.0))
         model = builder.finalize(compile=False)
-        with pytest.raises(InputError, match="robot 0: the derivatives of the forces are not symmetric"):
+        with pytest.raises(
+            InputError, match=r"derivatives of the forces are not symmetric .* Here Pressure may have no"
+        ):
             modes(model, model.initial_state(), 3)
+
+    def test_moments_in_space(self):
+        """A moment that bends a rod about two axes has no potential, though its direction is fixed; it is named."""
+        loads = [forces.PointMoment((5e-5, 1e-4, 0), nodes=[10]), forces.Viscous(0.1)]
+        model = rod_through(straight((0, 0, 0), (0.3, 0, 0), 11), Circle(3e-3), Material(1e6, 1e3), loads).finalize()
+        settled, _ = Static(load_steps=4).step(model, model.initial_state(), throw=True)
+        with pytest.raises(
+            InputError,
+            match=r"robot 0: the derivatives .* Here PointMoment may have no .*: .* moments in space have none",
+        ):
+            modes(model, settled, 4)
 
     def test_not_finite(self):
         """A state that is lost."""

@@ -103,7 +103,8 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     InputError
         A count that there is not; a state, a control or forces that are not finite; contacts that are constraints (they
         have no stiffness); an angle without inertia that nothing holds; forces whose derivatives are not symmetric in
-        these modes (those that follow the robot may make it flutter, which modes do not tell).
+        these modes (loads without a potential, such as those that follow the robot and moments in space, may make it
+        flutter, which modes do not tell).
     """
     refuse_other_model("modes", model, Model, "; chains have rigid.natural_frequencies")
     control = control_of(control)
@@ -154,7 +155,7 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
         eigenvalue, shape = lowest_modes(0.5 * (stiffness + stiffness.T), mass, count, precision)
     except (ValueError, ArithmeticError) as error:
         raise InputError(f"modes of robot {robot}: {error}") from error
-    _refuse_flutter(robot, stiffness, eigenvalue, shape, precision)
+    _refuse_flutter(model, robot, stiffness, eigenvalue, shape, precision)
     by_mode = np.einsum("ik,ik->k", shape, damping @ shape)
     free = torch.as_tensor((motions @ shape).T.copy()).to(state.q)
     whole = model.unknowns.expand(free, state.q.new_zeros(count, model.n_dofs))
@@ -175,14 +176,19 @@ def _mass_matrix(model: Model, like: Tensor) -> Any:
     return sparse_matrix(pattern, values[:, 0])
 
 
-def _refuse_flutter(robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray, precision: float) -> None:
-    """Refuse a stiffness that is not symmetric as these modes see it."""
+def _refuse_flutter(
+    model: Model, robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray, precision: float
+) -> None:
+    """Refuse a stiffness that is not symmetric as these modes see it, and name the loads whose derivatives are not."""
     coupled = shape.T @ (stiffness @ shape)
     skew, largest = np.abs(coupled - coupled.T).max(), np.abs(eigenvalue).max()
     rounding = ROUNDING * precision * (np.abs(shape).T @ (abs(stiffness) @ np.abs(shape))).max()
     if skew > SKEW * largest + rounding:
+        felt = [force for force in model.forces if force.varies and not force.drag]
+        loads = ", ".join(dict.fromkeys(type(force).__name__ for force in felt if not force.symmetric)) or "contact"
         raise InputError(
             f"modes of robot {robot}: the derivatives of the forces are not symmetric (by {skew:.2g} 1/s^2 between "
-            f"modes of up to {largest:.2g}): a load that follows the robot has no potential, and such a robot may "
-            "flutter; take a load with a fixed direction, or watch its motion in time steps"
+            f"modes of up to {largest:.2g}), and the robot may flutter. Here {loads} may have no potential: "
+            "forces of a fixed direction have one, moments in space have none, also of a fixed direction. Take other "
+            "loads, or watch the motion in time steps"
         )
