@@ -1,13 +1,25 @@
 """Rods with corners, rods that branch and shells with folds, against beam theory: errors are those of straight ones."""
 
+import functools
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, Material, Rectangle, RobotBuilder, Static, forces, straight, testing
-from torchdismech.elastic import CornerElastic, LinearElastic
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    Material,
+    Rectangle,
+    RobotBuilder,
+    Static,
+    forces,
+    modes,
+    straight,
+    testing,
+)
+from torchdismech.elastic import Corners, Energy, LinearElastic, Maxwell, Plastic
 
 YOUNGS, POISSON, LEG = 1e7, 0.3, 0.05
 RADIUS, THICK = 1e-3, 1e-3
@@ -168,35 +180,177 @@ def test_creases_bend_as_the_strips_beside_them(axis, within):
     assert abs(found / theory - 1) < within  # .3 % is what a flat strip of these squares is off
 
 
-def law(**options) -> LinearElastic:
-    """Return the law of a bracket's springs."""
-    return bracket(3, 1.0, **options)[0].finalize(compile=False).terms[1].energy
+def corners_of(builder) -> Corners | None:
+    """Return what the laws of a robot's springs see at its corners."""
+    return builder.finalize(compile=False).term("bend_twist").corners
 
 
 def test_who_has_corners():
     """Leave straight rods, rods that are straight at rest, and the papers' springs as they are."""
-    assert type(law()) is CornerElastic and type(law(curvature="averaged")) is LinearElastic
+    assert corners_of(bracket(3, 1.0)[0]) is not None
+    assert corners_of(bracket(3, 0.0)[0]) is None
+    assert corners_of(bracket(3, 1.0, curvature="averaged")[0]) is None
     builder = RobotBuilder()
     points = np.array([[0, 0, 0], [0.1, 0, 0], [0.1, 0.1, 0], [0.2, 0.1, 0]])
     builder.add_rod(points, Circle(RADIUS), FACE, natural="straight")
-    assert type(builder.finalize(compile=False).terms[1].energy) is LinearElastic
+    assert corners_of(builder) is None
 
 
 def test_springs_with_stiffnesses_of_their_own_have_these():
     """Take what is set as it is, also at a corner."""
     builder, _ = bracket(2, 1.0)
     builder.set_spring_stiffness([[1, 2, 3]], EI1=1e-6, EI2=1e-6, GJ=1e-6)
-    assert type(builder.finalize(compile=False).terms[1].energy) is LinearElastic
+    assert corners_of(builder) is None
 
 
-def test_derivatives_and_robots_of_a_batch():
-    """Have the derivatives of the density, with a stiffness for each robot."""
+class AtCorners(Energy):
+    """An energy of the strains that its law sees at corners."""
+
+    closed_form = True
+
+    def __init__(self, law: Energy, corners: Corners):
+        super().__init__()
+        self.law, self.corners = law, corners
+
+    def density(self, strain):
+        """Return the law's density of P strain."""
+        return self.law.density(self.corners.strains(strain))
+
+    def derivatives(self, strain):
+        """Return its derivatives by the strains."""
+        slopes, curvatures = self.law.derivatives(self.corners.strains(strain))
+        return self.corners.slopes(slopes), self.corners.stiffness(curvatures)
+
+
+class Coupled(Energy):
+    """An energy that is not linear, with second derivatives by all pairs of strains."""
+
+    def density(self, strain):
+        """Return half the square of a sum, and a fourth power."""
+        a, b, c = strain
+        return 0.5 * (a + 2 * b - c) ** 2 + (a * b) ** 2 + c**4
+
+
+STIFFNESS = {
+    name: torch.tensor([[k], [2 * k]], dtype=torch.float64) for name, k in (("a", 1.0), ("b", 2.0), ("c", 3.0))
+}
+
+
+@pytest.mark.parametrize("law", [LinearElastic(STIFFNESS), Coupled()])
+def test_derivatives_and_robots_of_a_batch(law):
+    """Have the derivatives of the density of P strain, with a P for each robot."""
     generator = torch.Generator().manual_seed(0)
-    matrices = torch.eye(3, dtype=torch.float64) + 0.3 * torch.rand(
-        2, 6, 3, 3, generator=generator, dtype=torch.float64
-    )
-    stiffness = {name: torch.tensor([[1.0], [2.0]], dtype=torch.float64) for name in ("EI1", "EI2", "GJ")}
-    assert testing.check_energy(CornerElastic(stiffness, None, matrices), strains=3, robots=2).ok
+    off = torch.rand(2, 6, 3, 3, generator=generator, dtype=torch.float64)
+    off[..., 0, 2] = 0.0  # which is left out
+    corners = Corners(torch.eye(3, dtype=torch.float64) + 0.3 * off)
+    assert corners.per_robot == tuple(f"corner{k}" for k in (11, 12, 21, 22, 23, 31, 32, 33))
+    assert testing.check_energy(AtCorners(law, corners), strains=3, robots=2).ok
+
+
+OWN = {
+    "first": YOUNGS * math.pi * RADIUS**4 / 4,
+    "second": YOUNGS * math.pi * RADIUS**4 / 4,
+    "twist": YOUNGS / (2 * (1 + POISSON)) * math.pi * RADIUS**4 / 2,
+}
+HALF = {name: 0.5 * value for name, value in OWN.items()}
+EA = YOUNGS * math.pi * RADIUS**2
+RELAXING = 0.05  # s
+
+
+class Written(Energy):
+    """A linear law as a user may write it: its force and matrix are compared with differences when a model is built."""
+
+    def __init__(self, stiffness: dict[str, float]):
+        super().__init__()
+        self.stiffness = tuple(stiffness.values())
+
+    def density(self, strain):
+        """Return sum_i k_i strain_i^2 / 2."""
+        return sum(0.5 * k * s * s for k, s in zip(self.stiffness, strain, strict=True))
+
+
+class WrittenMaxwell(Maxwell):
+    """A law that counts as a user's, so that it is compared with differences, too."""
+
+
+def dissipate(builder, kind):
+    """Let all strains of rods dissipate as a relaxation time of their material does."""
+    builder.add_dissipation("stretch", LinearElastic({"axial": RELAXING * EA}))
+    builder.add_dissipation("bend_twist", kind({f"viscous_{name}": RELAXING * k for name, k in OWN.items()}))
+
+
+# the stiffness of the material's own energy as a part of all, the relaxation time that it lacks, what gives the rest
+LAWS = {
+    "replaced": (1.0, 0.0, lambda b: b.replace_energy("bend_twist", LinearElastic(OWN))),
+    "added": (0.5, 0.0, lambda b: b.add_energy("bend_twist", LinearElastic(HALF))),
+    "written": (0.5, 0.0, lambda b: b.add_energy("bend_twist", Written(HALF))),
+    "remembered": (0.5, 0.0, lambda b: b.add_inelastic("bend_twist", WrittenMaxwell(HALF, 1e12))),  # s: a spring
+    "yielding": (0.5, 0.0, lambda b: b.add_inelastic("bend_twist", Plastic(HALF, 1e9))),  # 1/m: a spring
+    "dissipating": (1.0, RELAXING, lambda b: dissipate(b, LinearElastic)),
+    "dissipating as written": (1.0, RELAXING, lambda b: dissipate(b, Written)),
+}
+
+
+def cornered(shape: str, planar: bool, relaxation_time: float, stiffness: float = 1.0):
+    """Return the builder of a clamped robot with corners: a "bracket", or a "comb", a rod with stubs at some nodes.
+
+    Parameters
+    ----------
+    relaxation_time : of its material [s].
+    stiffness : of its material in bending and twisting, as a part of all.
+    """
+    line = np.linspace(0, LEG, 6)[:, None] * [1.0, 0, 0]
+    if shape == "bracket":
+        leg = line[-1] + np.linspace(0, LEG, 6)[1:, None] * [-0.5, 0, 0.5 * 3**0.5]
+        points, edges = np.concatenate([line, leg]), [(k, k + 1) for k in range(10)]
+    else:
+        points = np.concatenate([line, line[[1, 3]] + [0, 0, 0.01]])
+        edges = [*((k, k + 1) for k in range(5)), (1, 6), (3, 7)]
+    builder = RobotBuilder(planar=planar)
+    material = Material(stiffness * YOUNGS, 1100.0, POISSON, relaxation_time=relaxation_time)
+    builder.add_rods(points, edges, Circle(RADIUS), material, stiffness={"EA": EA})
+    builder.clamp(nodes=[0], direction="rest")
+    return builder
+
+
+@functools.cache
+def kicked(shape: str, planar: bool, relaxation_time: float, stiffness: float = 1.0, add=None):
+    """Return the positions of a robot after steps under a load, and its energy of bending and twisting.
+
+    `add` gives the builder what the material leaves to others; see `cornered` for the rest.
+    """
+    builder = cornered(shape, planar, relaxation_time, stiffness)
+    end = 10 if shape == "bracket" else 5
+    builder.add_force(forces.PointForce([end], (1e-4, 0.0 if planar else 1e-3, 3e-3)))
+    if add is not None:
+        add(builder)
+    model = builder.finalize()
+    state, stepper = model.initial_state(), ImplicitEuler(dt=5e-3, force_tolerance=1e-14, relative_tolerance=1e-10)
+    for _ in range(6):
+        state, _ = stepper.step(model, state, throw=True)
+    stored = {name: float(part) for name, part in model.energies(state).items() if name not in ("kinetic", "stretch")}
+    return state.positions, sum(stored.values())
+
+
+@pytest.mark.parametrize(("shape", "planar"), [("bracket", False), ("bracket", True), ("comb", False)])
+@pytest.mark.parametrize("kind", LAWS)
+def test_laws_of_ones_own_bend_corners_as_the_rods_own(kind, shape, planar):
+    """Move as one linear material does whose stiffness, or dissipation, is given by the user in whole or in half."""
+    stiffness, relaxation_time, add = LAWS[kind]
+    expected, energy = kicked(shape, planar, relaxation_time)
+    found, own_energy = kicked(shape, planar, 0.0, stiffness, add)
+    # solved to 1e-10 of the forces; without P they are off by 1e-4 m and more
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+    assert own_energy == pytest.approx(energy, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", ["bracket", "comb"])
+def test_corners_dissipate_as_they_are_stiff(shape):
+    """Damp each mode by its stiffness times the relaxation time, also where it bends corners."""
+    model = cornered(shape, False, RELAXING).finalize(compile=False)
+    found = modes(model, model.initial_state(), 6)
+    # to rounding, which is 2e-11 of the softest mode
+    torch.testing.assert_close(found.damping, RELAXING * found.eigenvalue, rtol=1e-9, atol=0)
 
 
 def test_each_robot_has_corners_of_its_own():

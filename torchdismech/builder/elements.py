@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.elastic import CornerElastic, LinearElastic
+from torchdismech.elastic import LinearElastic
 from torchdismech.errors import InputError
 
 __all__ = ["at_nodes", "broadcastable", "joined", "named", "per_element", "refuse_lost", "robot_dimension", "viscous"]
@@ -75,9 +75,8 @@ def per_element(constant: Tensor, count: int) -> Tensor:
     return constant.expand(*robot_dimension(constant), count).contiguous()
 
 
-def viscous(stiffness: dict[str, Tensor], relaxation: Tensor, corners: Tensor | None = None) -> LinearElastic | None:
+def viscous(stiffness: dict[str, Tensor], relaxation: Tensor) -> LinearElastic | None:
     """Return the Kelvin-Voigt dissipation: relaxation time [s] x stiffness; None where there is none."""
     if not bool((relaxation > 0).any()):
         return None
-    damping = {f"viscous_{name}": value * relaxation for name, value in stiffness.items()}
-    return LinearElastic(damping) if corners is None else CornerElastic(damping, None, corners)
+    return LinearElastic({f"viscous_{name}": value * relaxation for name, value in stiffness.items()})

@@ -357,7 +357,9 @@ class RobotBuilder:
 
         Terms and what their strains are: "stretch" (1) and "bend_twist" (1/m) of rods, densities in J/m; of shells
         "membrane" (1), J/m along each edge, or (E11, E22, E12), J/m^2, of a continuum; "hinge" (angle [rad]), J a
-        hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2.
+        hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2. Natural strains are taken off. At corners and joints of rods the
+        strains of "bend_twist" are those that the rod's own energy sees there (docs/rods.md, "Corners and branches"),
+        also for dissipations and inelastic laws.
 
         Parameters
         ----------

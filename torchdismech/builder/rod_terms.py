@@ -12,7 +12,7 @@ from torchdismech.builder.corners import corner_matrices
 from torchdismech.builder.elements import per_element, viscous
 from torchdismech.builder.rods import Rods
 from torchdismech.builder.spring_stiffness import SpringStiffness, with_values_at
-from torchdismech.elastic import BendTwistStencil, CornerElastic, ElasticTerm, LinearElastic, StretchStencil
+from torchdismech.elastic import BendTwistStencil, Corners, ElasticTerm, LinearElastic, StretchStencil
 from torchdismech.geometry.frames import REST_BRANCH
 from torchdismech.geometry.rods import BendTwist
 from torchdismech.geometry.topology import Held, Springs
@@ -70,12 +70,12 @@ def bend_twist_terms(
         for name, value in values.items():
             stiffness[name] = with_values_at(stiffness[name], index, value, len(voronoi))
     straight = torch.as_tensor(rods.naturally_straight(cells[0]) & springs.along_rod)
-    corners = None
+    matrices = None
     if not averaged:  # the papers have none of it
         plain = straight.clone()
         plain[[k for index, _ in replaced for k in index]] = True
         edges = _stiffnesses_of_edges(rods, weights, cells[0])
-        corners = corner_matrices(rest, stencil.alignment, springs, cells[1], edges, from_edges, plain)
+        matrices = corner_matrices(rest, stencil.alignment, springs, cells[1], edges, from_edges, plain)
     relaxation = _mean(_with_joints(rods.constant("relaxation"), weights), *cells)
     measure = voronoi
     if gregory:
@@ -86,12 +86,13 @@ def bend_twist_terms(
         ElasticTerm(
             "bend_twist",
             stencil,
-            LinearElastic(stiffness, parts) if corners is None else CornerElastic(stiffness, parts, corners),
+            LinearElastic(stiffness, parts),
             measure=measure,
             scale=measure,
             natural=tuple(torch.where(straight, torch.zeros_like(strain), strain) for strain in natural),
             controlled=stencil.natural_of,
-            dissipation=viscous(stiffness, relaxation, corners),
+            dissipation=viscous(stiffness, relaxation),
+            corners=None if matrices is None else Corners(matrices),
         )
     ]
 

@@ -1,7 +1,8 @@
 """Elastic terms: stencil (geometry) x energy (material)."""
 
 from torchdismech.elastic.assembly import Assembly
-from torchdismech.elastic.energy import CornerElastic, Energy, LinearElastic, Sum, batch_last
+from torchdismech.elastic.corners import Corners
+from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
 from torchdismech.elastic.inelastic import Dahl, Inelastic, Maxwell, Past, Plastic
 from torchdismech.elastic.membrane import MembraneStencil, MooneyRivlin, NeoHookean, StVenantKirchhoff
 from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil, Plate
@@ -11,7 +12,7 @@ from torchdismech.elastic.term import ElasticTerm
 __all__ = [
     "Assembly",
     "BendTwistStencil",
-    "CornerElastic",
+    "Corners",
     "Dahl",
     "ElasticTerm",
     "Energy",

@@ -159,7 +159,7 @@ class Assembly(nn.Module):
         return dict(zip(names, found.sum(1).unbind(), strict=True))
 
     def elastic_strains(self, which: int, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return the strains, each (S, B), that the energy of a term, by its number, is given at q (n, B)."""
+        """Return the elastic strains, each (S, B), of a term, by its number, at q (n, B)."""
         term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
         strains = term.strains(q, constants) if found is None else found.unflatten(0, (-1, term.stencil.count)).unbind()
         return term.scaled(strains, constants)

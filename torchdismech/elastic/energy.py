@@ -17,7 +17,6 @@ from torchdismech.values import real
 
 __all__ = [
     "OWN",
-    "CornerElastic",
     "Energy",
     "LinearElastic",
     "Strain",
@@ -116,63 +115,6 @@ class LinearElastic(Energy):
 
     def _stiffness(self) -> list[Tensor]:
         return [batch_last(getattr(self, name)) for name in self.names]
-
-
-class CornerElastic(LinearElastic):
-    """psi = sum_i stiffness_i (sum_j P_ij strain_j)^2 / 2, with a matrix P for each stencil.
-
-    Parameters
-    ----------
-    stiffness, parts : as of `LinearElastic`.
-    matrices : P (.., S, k, k) for k strains; what is zero beside the diagonal in all of them is left out.
-    """
-
-    def __init__(self, stiffness: dict[str, Tensor], parts: dict[str, Sequence[int]] | None, matrices: Tensor):
-        super().__init__(stiffness, parts)
-        matrices, count = real(matrices), range(len(stiffness))
-        self._entries = [(i, j) for i in count for j in count if i == j or bool((matrices[..., i, j] != 0).any())]
-        for i, j in self._entries:
-            self.register_buffer(_corner(i, j), matrices[..., i, j].contiguous())
-        self.per_robot = (*self.names, *(_corner(i, j) for i, j in self._entries))
-
-    def density(self, strain: Strain) -> Tensor:
-        """Return sum_i k_i (P strain)_i^2 / 2."""
-        return super().density(self._at_corners(strain))
-
-    def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Return P^T D P strain and P^T D P, where D is the diagonal of the stiffnesses."""
-        matrix, stiffness, count = self._matrices(), self._stiffness(), range(len(strain))
-        stress = [k * s for k, s in zip(stiffness, self._at_corners(strain), strict=True)]
-        first = [_products([matrix[i][j] for i in count], stress) for j in count]
-        rows = [[_product(k, m) for m in row] for k, row in zip(stiffness, matrix, strict=True)]
-        both = list(zip(rows, matrix, strict=True))
-        second = [[known_sum([_product(row[j], m[k]) for row, m in both]) for k in count] for j in count]
-        return cast(list[Tensor], first), second
-
-    def parts(self, strain: Strain) -> dict[str, Tensor]:
-        """Return the parts named at construction."""
-        return super().parts(self._at_corners(strain))
-
-    def _at_corners(self, strain: Strain) -> Strain:
-        """Return P strain."""
-        return tuple(cast(Tensor, _products(row, strain)) for row in self._matrices())
-
-    def _matrices(self) -> list[list[Tensor | None]]:
-        """Return the entries of P; None stands for zero."""
-        count, entries = range(len(self.names)), set(self._entries)
-        return [[batch_last(getattr(self, _corner(i, j))) if (i, j) in entries else None for j in count] for i in count]
-
-
-def _corner(i: int, j: int) -> str:
-    return f"corner{i + 1}{j + 1}"
-
-
-def _product(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return None if a is None or b is None else a * b
-
-
-def _products(weights: Sequence[Tensor | None], values: Sequence[Tensor]) -> Tensor | None:
-    return known_sum([_product(weight, value) for weight, value in zip(weights, values, strict=True)])
 
 
 class Sum(Energy):

@@ -42,7 +42,8 @@ class Past:
     Attributes
     ----------
     strain : the term's strains at the start of the step, each (S, B), as the law is given them: less the natural ones
-        of this step. So differences to them are changes of shape, which actuation by natural strains is not.
+        of this step, and at corners P times that (`Corners`). So differences to them are changes of shape, which
+        actuation by natural strains is not.
     internal : the law's internal variables there, each (S, B).
     elapsed : () the time from there to where stresses are evaluated [s]: 0 at the state itself, `FOREVER` in
         equilibria.

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.energy import OWN, Energy, LinearElastic, batch_last, known_sum
+from torchdismech.elastic.corners import Corners, Entries
+from torchdismech.elastic.energy import OWN, Energy, LinearElastic, Strain, batch_last, known_sum
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
 from torchdismech.elastic.stencil import Derivatives, Stencil
 from torchdismech.errors import InputError
@@ -80,6 +81,9 @@ class ElasticTerm(nn.Module):
     derivative by the strain is the viscous stress dD/d(rate), and the matrix of the step stays symmetric. Integrators
     of second order take another time and another strain_0, for which the rate is of second order, too (`StrainRate`).
 
+    With `corners`, energy, dissipation and inelastic laws see P (strain - natural) / scale and its rates. Reports and
+    controls do not.
+
     Parameters
     ----------
     name : what reports call it.
@@ -90,6 +94,7 @@ class ElasticTerm(nn.Module):
     natural : the natural strains, one tensor (broadcasting against (B, S)) per strain, or None for zero.
     controlled : controlled(control, natural): the natural strains that a `Control` sets, its own where it sets none.
     dissipation : D as an `Energy` of the rates, convex and least at zero; None for no damping.
+    corners : the matrices P; None where all are one.
 
     Attributes
     ----------
@@ -110,6 +115,7 @@ class ElasticTerm(nn.Module):
         natural: tuple[Tensor | None, ...] | None = None,
         controlled=None,
         dissipation: Energy | None = None,
+        corners: Corners | None = None,
     ):
         super().__init__()
         self.name = name
@@ -118,6 +124,7 @@ class ElasticTerm(nn.Module):
         self.stencil = stencil
         self.energy = energy
         self.dissipation = dissipation
+        self.corners = corners
         self.controlled = controlled
         self.register_buffer("measure", measure)
         self.register_buffer("scale", scale)
@@ -245,8 +252,9 @@ class ElasticTerm(nn.Module):
         elapsed : () the time [s] that the whole step takes.
         """
         found: list[Tensor] = []
+        seen = self._seen(strain)
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            found += law.updated(strain, dataclasses.replace(past, elapsed=elapsed))
+            found += law.updated(seen, dataclasses.replace(past, elapsed=elapsed))
         return found
 
     def _pasts(self, constants: TermConstants) -> list[Past]:
@@ -254,12 +262,13 @@ class ElasticTerm(nn.Module):
         if not constants.internal:
             return []
         assert constants.before is not None and constants.elapsed is not None
-        return [Past(constants.before, internal, constants.elapsed) for internal in constants.internal]
+        before = self._seen(constants.before)
+        return [Past(before, internal, constants.elapsed) for internal in constants.internal]
 
     def parts(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy of each stencil by part, (S, B) [J]."""
-        strain = self.elastic_strains(q, constants)
-        parts = self.energy.parts(strain) or {OWN: self.energy.density(strain)}
+        seen = self._seen(self.elastic_strains(q, constants))
+        parts = self.energy.parts(seen) or {OWN: self.energy.density(seen)}
         parts = {self._reported(name): density for name, density in parts.items()}
         for (name, law), internal in zip(self.inelastic.items(), constants.internal, strict=True):
             parts[f"{self.name}.{name}"] = cast(Inelastic, law).stored(internal)
@@ -283,11 +292,13 @@ class ElasticTerm(nn.Module):
     def densities(self, q: Tensor, constants: TermConstants) -> Tensor:
         """Return the energy of each stencil per unit of measure, and what the step dissipates, (S, B)."""
         strain = self.elastic_strains(q, constants)
-        density = self.energy.density(strain)
+        seen = self._seen(strain)
+        density = self.energy.density(seen)
         if constants.rate_time is not None:
-            density = density + constants.rate_time * self.dissipation.density(_rate(strain, constants))  # type: ignore[union-attr]
+            rate = self._seen(_rate(strain, constants))
+            density = density + constants.rate_time * self.dissipation.density(rate)  # type: ignore[union-attr]
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            density = density + law.density(strain, past)
+            density = density + law.density(seen, past)
         return density
 
     def strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
@@ -302,27 +313,43 @@ class ElasticTerm(nn.Module):
         return self.stencil.derivatives_in_plane(constants.plane, local, *constants.stencil)
 
     def scaled(self, strains: Sequence[Tensor], constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return what the energy is given for strains of the stencil, each (S, B): less the natural ones, scaled."""
+        """Return the elastic strains, each (S, B), of strains of the stencil: less the natural ones, scaled."""
         elastic = []
         for strain, natural in zip(strains, constants.natural, strict=True):
             value = strain if natural is None else strain - natural
             elastic.append(value if constants.scale is None else value / constants.scale)
         return tuple(elastic)
 
+    def _seen(self, strain: Strain) -> Strain:
+        """Return what energies and laws see of elastic strains or their rates, each (S, B)."""
+        return strain if self.corners is None else self.corners.strains(strain)
+
+    def _slopes(self, slopes: list[Tensor]) -> list[Tensor]:
+        """Return the slopes by the elastic strains, each (S, B), for those by what laws see of them."""
+        return slopes if self.corners is None else self.corners.slopes(slopes)
+
+    def _by_strains(self, slopes: list[Tensor], curvatures: Entries) -> tuple[list[Tensor], Entries]:
+        """Return first and second derivatives by the elastic strains, for those by what laws see of them."""
+        if self.corners is None:
+            return slopes, curvatures
+        return self.corners.slopes(slopes), self.corners.stiffness(curvatures)
+
     def elastic_strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return what the energy is given: strains less the natural ones, scaled, each (S, B)."""
+        """Return the strains less the natural ones, scaled, each (S, B): what energies see where there is no corner."""
         return self.scaled(self.strains(q, constants), constants)
 
     def gradient(self, q: Tensor, constants: TermConstants) -> list[Tensor]:
         """Return the gradient by the local variables at q (n, B): k tensors (S, B)."""
         strains, first, _ = self._derivatives(q, constants)
         strain = self.scaled(strains, constants)
-        slopes = self.energy.slopes(strain)
+        seen = self._seen(strain)
+        slopes = self._slopes(self.energy.slopes(seen))
         if constants.rate_time is not None:
-            viscous = self.dissipation.slopes(_rate(strain, constants))  # type: ignore[union-attr]
+            rate = self._seen(_rate(strain, constants))
+            viscous = self._slopes(self.dissipation.slopes(rate))  # type: ignore[union-attr]
             slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            slopes = [a + b for a, b in zip(slopes, law.slopes(strain, past), strict=True)]
+            slopes = [a + b for a, b in zip(slopes, self._slopes(law.slopes(seen, past)), strict=True)]
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
         return _combined(first, [factor * s for s in slopes])
 
@@ -339,15 +366,17 @@ class ElasticTerm(nn.Module):
         """
         strains, first, second = self._derivatives(q, constants)
         strain = self.scaled(strains, constants)
-        slopes, curvatures = self.energy.derivatives(strain)
+        seen = self._seen(strain)
+        slopes, curvatures = self._by_strains(*self.energy.derivatives(seen))
         time = constants.rate_time
         if time is not None:
-            viscous, by_rate = self.dissipation.derivatives(_rate(strain, constants))  # type: ignore[union-attr]
+            rate = self._seen(_rate(strain, constants))
+            viscous, by_rate = self._by_strains(*self.dissipation.derivatives(rate))  # type: ignore[union-attr]
             slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
             damped = [[None if r is None else r / time for r in row] for row in by_rate]
             curvatures = _sums(curvatures, damped)
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            stresses, stiffnesses = law.derivatives(strain, past)
+            stresses, stiffnesses = self._by_strains(*law.derivatives(seen, past))
             slopes = [a + b for a, b in zip(slopes, stresses, strict=True)]
             curvatures = _sums(curvatures, stiffnesses)
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
@@ -393,9 +422,6 @@ def _weighted(weights: Sequence[float], strains: Sequence[tuple[Tensor, ...]]) -
     if len(strains) == 1:
         return strains[0]
     return tuple(sum(w * s for w, s in zip(weights, of_one, strict=True)) for of_one in zip(*strains, strict=True))
-
-
-Entries = list[list[Tensor | None]]
 
 
 def _sums(one: Entries, other: Entries) -> Entries:

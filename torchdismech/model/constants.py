@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
-from torchdismech.elastic import ElasticTerm, Energy, Inelastic, LinearElastic, Stencil, Sum
+from torchdismech.elastic import Corners, ElasticTerm, Energy, Inelastic, LinearElastic, Stencil, Sum
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force
 from torchdismech.magnetics.force import Magnetised
@@ -47,7 +47,7 @@ def constants(model: Any) -> dict[str, Place]:
         for strain in term.stencil.strains:
             found[f"{term.name}.natural_{strain}"] = (term, f"natural_{strain}")
         for label, part, name in constants_in(term):
-            if isinstance(part, (Stencil, Energy, Inelastic)) and name in part.per_robot:
+            if isinstance(part, (Stencil, Energy, Inelastic, Corners)) and name in part.per_robot:
                 found[label] = (part, name)
     for label, force in named_forces(model):
         found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
