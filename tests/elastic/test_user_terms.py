@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Static, forces, straight
-from torchdismech.elastic import ElasticTerm, Energy, LinearElastic, Stencil
+from torchdismech.elastic import ElasticTerm, Energy, LinearElastic, Maxwell, Stencil, StretchStencil, Sum
 from torchdismech.testing import check_energy, check_rigid_motion, check_stencil
 from torchdismech.values import Values
 
@@ -337,3 +337,48 @@ def test_held_tangents_have_rows_behind_those_of_springs():
 
     builder.add_energy("bend_twist", Graded())
     assert builder.finalize().term("bend_twist").stencil.count == rows
+
+
+UNLIKE = {
+    ("GJ", "EI1", "EI2"): "expected stiffnesses in the order EI1, EI2, GJ, got GJ, EI1, EI2",
+    (
+        "EI1",
+        "EI2",
+    ): r"expected a stiffness for each of the term's 3 strains \(kappa1, kappa2, tau\), got EI1, EI2; 0 is none",
+}
+
+
+@pytest.mark.parametrize("method", ["replace_energy", "add_energy", "add_dissipation", "add_inelastic"])
+@pytest.mark.parametrize("names", UNLIKE)
+def test_linear_laws_for_other_strains_are_refused(method, names):
+    """Refuse stiffnesses by the names of the term's own in another order, and one too few, beside other laws, too."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0))
+    builder.add_energy("bend_twist", LinearElastic({"a": 0.0, "b": 0.0, "c": 1e-6}), "other")
+    viscous = "viscous_" if method == "add_dissipation" else ""
+    stiffness = {f"{viscous}{name}": 1e-5 for name in names}
+    law = Maxwell(stiffness, 1.0) if method == "add_inelastic" else LinearElastic(stiffness)
+    getattr(builder, method)("bend_twist", law)
+    with pytest.raises(InputError, match=f"{type(law).__name__}: {UNLIKE[names]}"):
+        builder.finalize()
+
+
+def test_sums_and_terms_of_ones_own_refuse_energies_for_other_strains():
+    """Look into sums, and at the term that is made."""
+    two = LinearElastic({"a": 1.0, "b": 1.0})
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0))
+    builder.replace_energy("stretch", Sum({"first": LinearElastic({"EA": 1.0}), "second": two}))
+    with pytest.raises(InputError, match=r"each of the term's 1 strains \(stretch\), got a, b"):
+        builder.finalize()
+    stencil = StretchStencil(np.array([[0, 1]]), torch.ones(1, dtype=torch.float64))
+    for energies in ((two, None), (LinearElastic({"a": 1.0}), two)):
+        with pytest.raises(InputError, match=r"each of the term's 1 strains \(stretch\), got a, b"):
+            ElasticTerm("springs", stencil, energies[0], measure=None, dissipation=energies[1])
+
+
+def test_stiffnesses_below_zero_are_refused():
+    """Refuse what a step refuses of a control, and NaN."""
+    for value in (-1.0, [1.0, -1.0], math.nan):
+        with pytest.raises(InputError, match="LinearElastic: EI1: expected 0 or more, got"):
+            LinearElastic({"EI1": value, "EI2": 1.0, "GJ": 1.0})

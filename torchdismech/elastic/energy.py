@@ -24,6 +24,8 @@ __all__ = [
     "batch_last",
     "derivatives_by_autograd",
     "known_sum",
+    "refuse_negative",
+    "refuse_other_stiffnesses",
     "slopes_by_autograd",
 ]
 
@@ -73,6 +75,9 @@ class Energy(nn.Module):
         """Return psi split into named parts (S, B), for reports; {} keeps it whole."""
         return {}
 
+    def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
+        """Refuse a term of these strains, whose own energy has these stiffnesses, where this one is not for it."""
+
 
 class LinearElastic(Energy):
     """psi = sum_i stiffness_i strain_i^2 / 2.
@@ -80,8 +85,14 @@ class LinearElastic(Energy):
     Parameters
     ----------
     stiffness : one number or tensor per strain, named as the report shall name it; each broadcasts against (B, S).
-        Rods: EA [N] for stretch; EI1, EI2, GJ [N m^2] for bending and twisting.
+        Rods: EA [N] for stretch; EI1, EI2, GJ [N m^2] for bending and twisting. They are in the order of the strains,
+        whatever they are called; a term whose own stiffnesses have the same names refuses them in another order.
     parts : which strains make up each reported part, e.g. {"bend": (0, 1), "twist": (2,)}.
+
+    Raises
+    ------
+    InputError
+        A stiffness is negative, or no number.
     """
 
     closed_form = True
@@ -92,7 +103,14 @@ class LinearElastic(Energy):
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
             refuse_trained(value, f"LinearElastic.{name}")
-            self.register_parameter(name, nn.Parameter(real(value), requires_grad=False))
+            tensor = real(value)
+            refuse_negative(tensor, f"LinearElastic: {name}")
+            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+
+    def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
+        """Refuse a term that has more or fewer strains than stiffnesses are given for, or has them in another order."""
+        names = [name.removeprefix("viscous_") for name in self.names]
+        refuse_other_stiffnesses("LinearElastic", names, strains, stiffnesses)
 
     def density(self, strain: Strain) -> Tensor:
         """Return sum_i k_i strain_i^2 / 2."""
@@ -140,6 +158,11 @@ class Sum(Energy):
             raise InputError(f"energy: there is a part {name!r} already; choose another name")
         self.energies[name] = energy
 
+    def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
+        """Refuse a term that one of its energies is not for."""
+        for energy in self._all():
+            energy.refuse_unlike(strains, stiffnesses)
+
     def _all(self) -> list[Energy]:
         return cast(list[Energy], list(self.energies.values()))
 
@@ -169,6 +192,32 @@ class Sum(Energy):
                     raise InputError(f"energy: two parts of a sum are called {part!r}; give one another name")
                 parts[part] = density
         return parts
+
+
+def refuse_negative(stiffness: Tensor, name: str) -> None:
+    """Refuse a stiffness below zero, or one that is NaN."""
+    if not bool((stiffness >= 0).all()):
+        raise InputError(f"{name}: expected 0 or more, got {float(stiffness.min()):g}")
+
+
+def refuse_other_stiffnesses(
+    kind: str, given: Sequence[str], strains: Sequence[str], stiffnesses: Sequence[str]
+) -> None:
+    """Refuse the given names of stiffnesses where there is not one for each strain, or in another order than theirs.
+
+    Parameters
+    ----------
+    kind : what has them, for messages.
+    strains, stiffnesses : of a term; () where its own energy has no stiffnesses by name.
+    """
+    names = ", ".join(given)
+    if len(strains) != len(given):
+        raise InputError(
+            f"{kind}: expected a stiffness for each of the term's {len(strains)} strains ({', '.join(strains)}), "
+            f"got {names}; 0 is none"
+        )
+    if set(stiffnesses) == set(given) and list(stiffnesses) != list(given):
+        raise InputError(f"{kind}: expected stiffnesses in the order {', '.join(stiffnesses)}, got {names}")
 
 
 def known_sum(entries: Sequence[Tensor | None]) -> Tensor | None:

@@ -14,7 +14,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.energy import Strain, batch_last, derivatives_by_autograd, slopes_by_autograd
+from torchdismech.elastic.energy import (
+    Strain,
+    batch_last,
+    derivatives_by_autograd,
+    refuse_negative,
+    refuse_other_stiffnesses,
+    slopes_by_autograd,
+)
 from torchdismech.errors import InputError, refuse_trained
 from torchdismech.robot.state import State
 from torchdismech.values import real
@@ -153,14 +160,7 @@ class _Springs(Inelastic):
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
         """Refuse a term that has more or fewer strains than stiffnesses are given for, or has them in another order."""
-        kind, given = type(self).__name__, ", ".join(self._names)
-        if len(strains) != len(self._names):
-            raise InputError(
-                f"{kind}: expected a stiffness for each of the term's {len(strains)} strains ({', '.join(strains)}), "
-                f"got {given}; 0 is none"
-            )
-        if set(stiffnesses) == set(self._names) and tuple(stiffnesses) != self._names:
-            raise InputError(f"{kind}: expected stiffnesses in the order {', '.join(stiffnesses)}, got {given}")
+        refuse_other_stiffnesses(type(self).__name__, self._names, strains, stiffnesses)
 
     def stored(self, internal: tuple[Tensor, ...]) -> Tensor:
         """Return sum_i stiffness_i z_i^2 / 2."""
@@ -172,8 +172,7 @@ class _Springs(Inelastic):
         tensor = real(value).clone()
         if hasattr(self, name) or not name.isidentifier():
             raise InputError(f"{type(self).__name__}: {name!r} cannot be the name of a stiffness; choose another name")
-        if not bool((tensor >= 0).all()):
-            raise InputError(f"{type(self).__name__}: {name}: expected 0 or more, got {float(tensor.min()):g}")
+        refuse_negative(tensor, f"{type(self).__name__}: {name}")
         self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
 
     def _limits(self, limit: Any) -> None:

@@ -98,6 +98,7 @@ class ElasticTerm(nn.Module):
 
     Attributes
     ----------
+    stiffnesses : names of the constants of the linear energy that it was made with, one for each strain; () of others.
     inelastic : laws of materials that remember, by name, whose stresses act beside the energy's (see `add_inelastic`).
     first_internal : where the internal variables of these laws begin in `State.internal`; the model sets it.
     """
@@ -123,6 +124,7 @@ class ElasticTerm(nn.Module):
         self.first_internal = 0
         self.stencil = stencil
         self.energy = energy
+        self.stiffnesses = energy.names if isinstance(energy, LinearElastic) else ()
         self.dissipation = dissipation
         self.corners = corners
         self.controlled = controlled
@@ -131,6 +133,9 @@ class ElasticTerm(nn.Module):
         natural = natural or (None,) * len(stencil.strains)
         for strain, value in zip(stencil.strains, natural, strict=True):
             self.register_buffer(f"natural_{strain}", value)
+        for law in (energy, dissipation):
+            if law is not None:
+                self.refuse_unlike(law)
 
     @property
     def per_robot(self) -> tuple[str, ...]:
@@ -145,9 +150,12 @@ class ElasticTerm(nn.Module):
 
     def add_inelastic(self, name: str, law: Inelastic) -> None:
         """Add a law of a material that remembers; refuse one that is not for strains and stiffnesses of this term."""
-        stiffnesses = self.energy.names if isinstance(self.energy, LinearElastic) else ()
-        law.refuse_unlike(self.stencil.strains, stiffnesses)
+        self.refuse_unlike(law)
         self.inelastic[name] = law
+
+    def refuse_unlike(self, law: Energy | Inelastic) -> None:
+        """Refuse an energy, a dissipation or a law that is not for strains and stiffnesses of this term."""
+        law.refuse_unlike(self.stencil.strains, self.stiffnesses)
 
     @property
     def laws(self) -> list[Inelastic]:
