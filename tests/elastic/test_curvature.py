@@ -142,3 +142,33 @@ def test_unknown_form_is_refused():
     """Name what there is."""
     with pytest.raises(InputError, match="curvature: expected one of 'half-way', 'averaged'"):
         RobotBuilder(curvature="mean")
+
+
+def joined(order):
+    """Return a model of three legs at a node, added in an order, their directions and directors, and the joint."""
+    legs = [torch.tensor(x, dtype=torch.float64) for x in ([0.05, 0, 0], [-0.02, 0.04, 0.01], [-0.01, -0.03, 0.04])]
+    up, builder, joint = torch.tensor([0.1, 0.2, 1.0], dtype=torch.float64), RobotBuilder(), None
+    along = [unit(leg) for leg in legs]
+    directors = [unit(up - (up @ t) * t) for t in along]
+    for k in order:
+        points = torch.stack([torch.zeros(3, dtype=torch.float64), legs[k], 2 * legs[k]])
+        section, director = Rectangle(4e-3, 2e-3), directors[k].expand(2, 3)
+        joint = int(builder.add_rod(points, section, Material(1e6, 1100.0), directors=director)[0])
+    return builder.finalize(compile=False), [along[k] for k in order], [directors[k] for k in order], joint
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_curvatures_at_joints_are_about_the_axes_of_the_edge_that_was_added_first(order):
+    """Compare the strains at rest with the curvature binormal on the section's axes of the first of each two legs."""
+    model, along, directors, joint = joined(order)
+    strains = model.strains(model.initial_state())
+    meeting = [k for k, spring in enumerate(model.springs.tolist()) if spring[1] == joint]
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    assert len(meeting) == len(pairs)
+    for k, (first, other) in zip(meeting, pairs, strict=True):
+        entering, leaving = -along[first], along[other]  # legs begin at the joint
+        binormal = 2 * torch.linalg.cross(entering, leaving) / (1 + entering @ leaving)
+        m1, m2 = directors[first], torch.linalg.cross(entering, directors[first])
+        found = torch.stack([strains[name][0, k] for name in ("kappa1", "kappa2", "tau")])
+        expected = torch.stack([binormal @ m2, -(binormal @ m1), torch.zeros((), dtype=torch.float64)])
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)  # rounding

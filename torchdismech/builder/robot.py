@@ -308,6 +308,9 @@ class RobotBuilder:
     ) -> None:
         """Give some bend-twist springs stiffnesses of their own [N m^2], in place of those of their edges.
 
+        EI1 and EI2 are about axes half-way between the sections of both edges; where rods branch, and at shells, about
+        those of the edge that was added first (docs/rods.md, "Axes at joints").
+
         Parameters
         ----------
         springs : (k, 3) the nodes of each spring: before it, at it, after it, in either direction.

@@ -252,7 +252,7 @@ class BendTwistStencil(Stencil):
     leaves their size alone. The curvature of the papers (`averaged`) is measured on the mean of the two edges'
     directors, which twist shortens: a spring twisted by tau then bends cos(tau/2)^2 times as stiffly. Where rods of
     unlike frames meet, the frame of the leaving edge is taken turned back by `alignment`, so that the twist at rest is
-    none.
+    none: the material frame is that of the entering edge there.
 
     Parameters
     ----------

@@ -508,8 +508,10 @@ class Model(SavedModel):
         """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...
 
         Natural strains are not taken off, and lengths at rest are the model's own. Curvatures of rods are integrated
-        over their Voronoi lengths [1], twists over these [rad]; those of plates are in 1/m. Those of the springs at
-        held tangents come after those between edges. They can be differentiated by the state and the model's tensors.
+        over their Voronoi lengths [1], twists over these [rad]; those of plates are in 1/m. kappa1 and kappa2 are about
+        axes half-way between the sections of both edges; where rods branch, and at shells, about those of the edge that
+        was added first (docs/rods.md, "Axes at joints"). Those of the springs at held tangents come after those between
+        edges. They can be differentiated by the state and the model's tensors.
         """
         return self._by_parts(self._strains, state, Control())
 
@@ -519,7 +521,8 @@ class Model(SavedModel):
     def internal_variables(self, state: State) -> dict[str, Tensor]:
         """Return what materials that remember carry, (B, springs) by name: "bend_twist.dahl.EI1_strain", ...
 
-        They stand in `State.internal`, and are strains in the library's own laws.
+        They stand in `State.internal`, and are strains in the library's own laws, at corners of rods those that laws
+        see there (docs/rods.md, "Corners and branches").
         """
         return internal_variables(self.terms, state)
 
