@@ -256,6 +256,33 @@ def test_an_energy_that_breaks_its_claims_is_refused(cls, message):
         rod(energy=cls())
 
 
+class Rates(Energy):
+    """A dissipation of the rates of curvature, linear and square."""
+
+    def __init__(self, linear: float):
+        super().__init__()
+        self.linear = linear
+
+    def density(self, strain):
+        """Return both."""
+        return self.linear * strain[0] + 1e-5 * (strain[0] ** 2 + strain[1] ** 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("linear", [1e-4, 0.0])
+def test_a_dissipation_that_is_a_load_is_refused(linear, dtype):
+    """Refuse one that is linear in the rates beside others, which acted as a load, and take it without that part."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.5, 0, 0), 6), Circle(5e-3), Material(1e6, 1000.0, relaxation_time=0.1))
+    builder.add_dissipation("bend_twist", Rates(0.0))
+    builder.add_dissipation("bend_twist", Rates(linear))
+    if linear == 0:
+        builder.finalize(dtype=dtype)
+        return
+    with pytest.raises(InputError, match=r"Rates \(bend_twist\): expected a dissipation whose slopes are 0 where no"):
+        builder.finalize(dtype=dtype)
+
+
 class Late(forces.LocalForce):
     """A force that is right at first and then, once it is told, not deterministic or of a larger reach."""
 

@@ -388,7 +388,10 @@ class RobotBuilder:
         self._warn_of_model_made("replace_energy")
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
-        """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J)."""
+        """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J).
+
+        It is convex and least where all rates are 0: `finalize` refuses one of your own whose slopes are not 0 there.
+        """
         check_term("add_dissipation", name)
         check_density("add_dissipation", dissipation)
         if name == "bend_twist":

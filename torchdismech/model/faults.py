@@ -7,6 +7,7 @@ derivative of its residual (`integrate.gradients.hooks`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -315,11 +316,15 @@ def same(found: Tensor, expected: Tensor) -> bool:
 
 
 def _energies(term: ElasticTerm) -> list[Energy]:
-    """Return the energies whose densities a term adds up."""
-    parts: list[Energy] = []
-    for energy in (term.energy, term.dissipation):
-        parts += energy.energies.values() if isinstance(energy, Sum) else [] if energy is None else [energy]  # type: ignore[arg-type]
-    return parts
+    """Return the energies and dissipations whose densities a term adds up."""
+    return [*summed(term.energy), *summed(term.dissipation)]
+
+
+def summed(energy: Energy | None) -> list[Energy]:
+    """Return the energies that a sum adds up, also those of sums in it; or the one energy, or none."""
+    if isinstance(energy, Sum):
+        return [one for part in energy.energies.values() for one in summed(cast(Energy, part))]
+    return [] if energy is None else [energy]
 
 
 def name_of(term: ElasticTerm) -> str:

@@ -25,6 +25,7 @@ from torchdismech.model.faults import (
     name_of,
     not_deterministic,
     same,
+    summed,
     trial_numbers,
     what_is_not_finite,
     what_is_wrong,
@@ -37,6 +38,7 @@ __all__ = ["TRIALS", "check_hooks", "refuse_misnamed", "settle_dependence", "unc
 TRIALS = 3  # robots of a trial state
 REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
 SAME, SAME_IN_FLOAT32 = 1e-9, 1e-4  # relative: sums of the same numbers in another order
+RATES = (0.0, 1.0, 1e3)  # of strains, at which dissipations are tried [1/s, 1/(m s)]
 DENSE = 200  # dofs from which on it is worth a warning that every dof depends on every other
 
 
@@ -89,6 +91,7 @@ def check_hooks(
                 _refuse(what_is_wrong([], [term], state, control, _all(state)))
                 _refuse_never_finite([], [term], [state, *others], control)
                 _refuse_not_finite_at_rest(term, others[0], control)
+                _refuse_stress_without_rates(term, state)
 
 
 def _refuse(wrong: str | None) -> None:
@@ -121,6 +124,24 @@ def _refuse_not_finite_at_rest(term: ElasticTerm, at_rest: State, control: Contr
             f"{found} at rest, where robots begin: {LOOK}; a root or a norm of strains has no derivative where they "
             "are zero, sqrt(x**2 + eps**2) - eps has one"
         )
+
+
+def _refuse_stress_without_rates(term: ElasticTerm, state: State) -> None:
+    """Refuse a dissipation that has a stress where no strain changes: it would act as a load, without a word."""
+    shape = len(term.stencil.strains), term.stencil.count, state.batch
+    rates = trial_numbers(state.q.new_empty(shape), 6)
+    for part in summed(term.dissipation):
+        at_none, *others = (_largest(part.slopes(tuple(size * rates))) for size in RATES)
+        if at_none > (SAME if state.q.dtype == torch.float64 else SAME_IN_FLOAT32) * max(others):
+            raise InputError(
+                f"{type(part).__name__} ({term.name}): expected a dissipation whose slopes are 0 where no strain "
+                f"changes, got up to {at_none:.3g}: a density that is linear in the rates acts as a load that never "
+                "ends; take one that is least at rates of 0, such as 0.5 * viscosity * rate**2"
+            )
+
+
+def _largest(slopes: list[Tensor]) -> float:
+    return max(float(slope.detach().abs().max()) for slope in slopes)
 
 
 def _all(state: State) -> Tensor:
