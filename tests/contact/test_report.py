@@ -11,8 +11,24 @@ from tests.contact.robots import (
     constrained_on_obstacles,
     numbers,
 )
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Static, Trajectory, forces, rollout
+from torchdismech import (
+    BDF2,
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    InputError,
+    Material,
+    Newmark,
+    RobotBuilder,
+    Static,
+    Status,
+    Trajectory,
+    forces,
+    rollout,
+    straight,
+)
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.integrate.recorded import recording
 
 RESPONSES = {
     "penalty": lambda: (Penalty(50.0, 1e-4), Friction(0.3, 1e-3)),
@@ -157,6 +173,61 @@ def test_loads_of_named_contacts(make, integrator, steps):
     loads = [float(run.contact[f"load/{name}"][-1] / weight) for name in ("floor", "bottom", "middle-high")]
     # forces balance to 1e-6 of those at play; what still swings after the steps is less than that
     assert loads == pytest.approx([3, 2, 1], rel=1e-4)
+
+
+def falling(*contacts):
+    """Return two rods above a floor, and a state in which the first falls too fast for its step to be solved."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0.1), (0.1, 0, 0.1), 11), Circle(2e-3), Material(1e6, 1100.0))
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(50.0, 1e-4), name="floor"))
+    for contact in contacts:
+        builder.add_contact(contact)
+    model = builder.finalize()
+    velocity = torch.zeros(2, model.n_dofs, dtype=model.dtype)
+    velocity[0, 2:33:3], velocity[1, 2:33:3] = -150.0, -0.01
+    return model, model.initial_state(velocity=velocity)
+
+
+def assert_first_touches_nothing(report, frames=False):
+    """Find zeros for the first robot in a report (B, ..), or in those of frames (T, B, ..)."""
+    for name, value in report.items():
+        assert not (value[:, 0] if frames else value[0]).any(), name
+
+
+WAYS = {
+    "obstacles": (ImplicitEuler, []),
+    "its own parts": (ImplicitEuler, [lambda: SelfContact(Penalty(50.0, 1e-4))]),
+    "midpoint": (ImplicitMidpoint, []),
+    "newmark": (Newmark, []),
+    "bdf2": (BDF2, []),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("seen", [0, 10**9], ids=["recorded", "not recorded"])
+@pytest.mark.parametrize("way", WAYS)
+def test_robots_that_failed_touch_nothing(way, seen, every, monkeypatch):
+    """Report no contact of a robot that stays above the floor, in the frame of its failure and in all that follow."""
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
+    integrator, others = WAYS[way]
+    model, state = falling(*(make() for make in others))
+    run = rollout(model, state, integrator(1e-3, max_iterations=2), 4, every=every)
+    recorded = way == "obstacles" and not seen  # a tape takes whole steps; of BDF2 none of the first
+    assert any(isinstance(kind.recording, recording.RecordedStep) for kind in model.recordings) or not recorded
+    assert run.status[-1].tolist() == [Status.MAX_ITERATIONS, Status.CONVERGED]
+    assert_first_touches_nothing(run.contact, frames=True)
+
+
+@pytest.mark.parametrize("seen", [0, 10**9], ids=["recorded", "not recorded"])
+def test_robots_that_are_not_stepped_touch_nothing(seen, monkeypatch):
+    """Report no contact of a robot that is left aloneby one step and by several, wherever its velocity leads."""
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
+    model, state = falling()
+    integrator, running = ImplicitEuler(1e-3), torch.tensor([False, True])
+    assert_first_touches_nothing(integrator.step(model, state, running=running)[1].contact)
+    assert_first_touches_nothing(integrator.steps(model, state, 6, running=running)[1].contact)
+    assert integrator.step(model, state)[1].contact["active"].tolist() == [11, 0]
 
 
 def test_no_report_without_contact():

@@ -92,7 +92,7 @@ class TestOnCPU:
             assert torch.equal(a, b)
 
     def test_contact_of_robots_that_do_not_run(self, monkeypatch):
-        """Report what the others touch, as a step without a recording does."""
+        """Report what the others touch, and of these nothing, as a step without a recording does."""
         found = []
         for seen in (0, 10**9):
             monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
@@ -101,7 +101,7 @@ class TestOnCPU:
             state = state.replace(q=state.q - 0.01 * (torch.arange(state.q.shape[1]) % 3 == 2))
             _, info = ImplicitEuler(5e-3).step(model, state, running=torch.tensor([True, False]))
             found.append([info.status, *info.contact.values()])
-            assert (info.contact["active"] > 0).all()
+            assert (info.contact["active"] > 0).tolist() == [True, False]
         for a, b in zip(*found, strict=True):
             assert torch.equal(a, b)
 

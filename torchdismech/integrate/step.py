@@ -175,7 +175,7 @@ def _with_contact(
         info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
         after = _accepted(problem, equations, q, info)
     candidates.keep(equations.constraints)
-    made = info.converged
+    made = running & info.converged
     all_made = made.is_cpu and bool(made.all())  # a look that a GPU would be waited for
     contact = step_contact(equations, q, None if all_made else made)
     return after, dataclasses.replace(info, contact=contact)

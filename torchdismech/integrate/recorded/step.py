@@ -400,14 +400,13 @@ class RecordedStep:
 
     def _state_after(self) -> tuple[State, Tensor, Tensor | None, Report]:
         """Return state and status after the step, whether something may have been passed through, what contact did."""
-        converged = self.at.status == int(Status.CONVERGED)  # also of robots that do not run
-        accepted = self._running & converged
+        accepted = self._running & (self.at.status == int(Status.CONVERGED))  # those that do not run have it, too
         equations, q, status = self.equations, self.equations.full(self.at.x), self._status(self.at.status)
         after = equations.compiled(StepEquations.accepted_state)(equations, q, accepted)
         if equations.model.contact.none:
             return after, status, None, {}
         suspect = obstacles_suspected(equations.model.obstacles, self._problem.state, after)
-        return after, status, suspect.any(), step_contact(equations, q, converged)
+        return after, status, suspect.any(), step_contact(equations, q, accepted)
 
     def _status(self, status: Tensor) -> Tensor:
         """Return the status of the robots, also of those that were not stepped, as their state is not finite."""
