@@ -28,6 +28,7 @@ from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacles.shapes import refuse_matrix
+from torchdismech.contact.own import of_its_own
 from torchdismech.errors import InputError, any_of, refuse_one_alone, refuse_trained, whole_number
 from torchdismech.forces.base import vector
 from torchdismech.geometry.quaternions import rotation_of_vector
@@ -74,7 +75,8 @@ class PneumaticArm(ReducedModel):
     chambers : of a section, three or more.
     disks : inside of a section.
     plate_radius : of disks and end plates [m]; () or (B, 1).
-    obstacles : what disks and plates may touch, each an `Obstacle` with the response `Complementarity`.
+    obstacles : what disks and plates may touch, each an `Obstacle` with the response `Complementarity`, which
+        is copied.
     base, orientation : where the first section begins [m] and how its frame is turned, a rotation vector [rad]; the arm
         at rest points along z of that frame. (3,) or (B, 3).
     gravity : (3,) or (B, 3) [m/s^2].
@@ -152,7 +154,7 @@ class PneumaticArm(ReducedModel):
         self.refuse_mixed_dtypes()
         refuse_one_alone("obstacles", obstacles, "contact.Obstacle")
         # a list of modules, so that it moves and is saved with the arm
-        self.obstacles = nn.ModuleList([_touchable(obstacle) for obstacle in obstacles])  # type: ignore[assignment]
+        self.obstacles = nn.ModuleList([of_its_own(_touchable(obstacle)) for obstacle in obstacles])  # type: ignore[assignment]
         names = [obstacle.name for obstacle in obstacles]
         if len(set(names)) < len(names):
             raise InputError(f"obstacles: expected a name of its own for each, got {', '.join(names)}")

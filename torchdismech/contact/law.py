@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchdismech.contact.own import of_its_own
 from torchdismech.contact.response import Complementarity, Friction, Potential, Response, of_robots, stribeck
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.fused import Fused, is_own
@@ -291,12 +292,11 @@ def _along_surface(normal: Vec3, velocity: Vec3) -> Vec3:
 
 
 def law_of(response: Response, friction: Friction | None) -> ContactLaw | ConstraintLaw:
-    """Return the law of a response with friction."""
+    """Return the law of a response with friction, both its own (`of_its_own`)."""
     if friction is not None:
         refuse_other_kind("friction", friction, Friction, "a Friction or None")
-    if isinstance(response, Potential):
-        return ContactLaw(response, friction)
-    if isinstance(response, Complementarity):
-        return ConstraintLaw(response, friction)
-    expected = "Penalty, Barrier, another Potential or Complementarity"
-    raise InputError(f"response: expected {expected}, got {type(response).__name__}")
+    if not isinstance(response, Potential | Complementarity):
+        expected = "Penalty, Barrier, another Potential or Complementarity"
+        raise InputError(f"response: expected {expected}, got {type(response).__name__}")
+    response, friction = of_its_own(response), None if friction is None else of_its_own(friction)
+    return ContactLaw(response, friction) if isinstance(response, Potential) else ConstraintLaw(response, friction)

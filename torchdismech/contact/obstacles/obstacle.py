@@ -14,6 +14,7 @@ from torchdismech.contact.obstacles.path import Path
 from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace, Shape
 from torchdismech.contact.obstacles.touch_points import TouchPoints
+from torchdismech.contact.own import of_its_own, take_trained
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces.base import Force
@@ -53,7 +54,7 @@ class Obstacle(Force):
     ------
     InputError
         A name that is no text, or has a "/"; a spacing that is not above zero, or for a half-space; when it is bound,
-        nodes that the robot does not have.
+        nodes that the robot does not have, and a shape or law that requires gradients and that another contact has.
     """
 
     per_robot = ("traction",)
@@ -85,9 +86,9 @@ class Obstacle(Force):
             raise InputError(
                 "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
             )
-        self.shape = shape
         self.law = law_of(response, friction)
-        self.path = path
+        self.shape = of_its_own(shape)
+        self.path = None if path is None else of_its_own(path)
         self.name = name
         self.nodes = nodes
         self.spacing = None if spacing is None else float(spacing)
@@ -128,6 +129,7 @@ class Obstacle(Force):
     def bind(self, body: Body) -> None:
         """Find which points of the robot touch."""
         super().bind(body)
+        take_trained(f"obstacle {self.name!r}", self.shape, self.law.response, self.law.friction, self.path)
         touches = np.ones(body.n_nodes, dtype=bool)
         if self.nodes is not None:
             touches[:] = False

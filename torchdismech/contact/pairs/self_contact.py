@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
+from torchdismech.contact.own import take_trained
 from torchdismech.contact.pairs.broad_phase import adjacent
 from torchdismech.contact.pairs.centre_lines import CentreLines
 from torchdismech.contact.pairs.neighbours import NearNodes, Neighbours
@@ -69,7 +70,7 @@ class SelfContact(nn.Module):
 
     Parameters
     ----------
-    response, friction : the law between two surfaces.
+    response, friction : the law between two surfaces; copied, as an `Obstacle` does.
     ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default neighbours are those
         whose surfaces overlap as built, near each other along the body: parts of a rod whose edges are shorter than its
         diameter always overlap. It goes by length, so short edges somewhere change nothing elsewhere.
@@ -144,6 +145,7 @@ class SelfContact(nn.Module):
         """Take the robot, and which of its pairs this contact rules; find which of its parts are neighbours."""
         if hasattr(self, "body"):
             raise InputError(f"{self.scope.label}: belongs to another model already; make a new one for each model")
+        take_trained(self.scope.label, self.law.response, self.law.friction)
         self.body = body
         self.register_buffer("kind_pairs", torch.as_tensor(ruled.kind_pairs), persistent=False)
         rules = np.asarray(ruled.kind_pairs.any(axis=1))
