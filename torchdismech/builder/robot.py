@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, fixed_directions, free_dofs
@@ -57,6 +57,7 @@ from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, array_of, check_nodes, check_rods, distinct_indices
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.model import Model
+from torchdismech.ownership import own, refuse_shared
 from torchdismech.robot.body import Body
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.solve import linear
@@ -74,8 +75,9 @@ class RobotBuilder:
     of one call in one place are refused, as a ring has an edge back to its first node (see `add_rods`); of shells,
     which may be slit there, they are warned of.
 
-    A builder with forces is finalized once, as a force belongs to one model: to build again with more parts, or in
-    another dtype, run the same lines from the start (`Model.to` has other dtypes of the same robot).
+    A builder with forces, energies or laws is finalized once, as each of these belongs to one model: to build again
+    with more parts, or in another dtype, run the same lines from the start (`Model.to` has other dtypes of the same
+    robot). Networks, energies whose parameters all require gradients, may be given to several models.
 
     Parameters
     ----------
@@ -446,6 +448,8 @@ class RobotBuilder:
         refuse_other_dtype("dtype", dtype)
         check_device(device)
         self._check_parts()
+        given = self._laws()
+        refuse_shared("finalize", given)
         nodes = torch.as_tensor(self._nodes)
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
         body, joint_weights, directors = robot_body(
@@ -470,6 +474,7 @@ class RobotBuilder:
         if self.planar:
             refuse_fields_out_of_plane(forces, body)
         warn_of_thin_obstacles(model.obstacles)
+        own(given)
         self._model_made = True
         return model.to(device=device, dtype=dtype)
 
@@ -523,6 +528,13 @@ class RobotBuilder:
         if self.planar:
             turned = not self._rods or any(group.directors is not None for group in self._rods)
             refuse_stiffness_out_of_plane(what, names, turned)
+
+    def _laws(self) -> list[nn.Module]:
+        """Return the energies, dissipations, inelastic laws and terms that were given."""
+        energies = [*self._replacements.values(), *(energy for *_, energy in self._energies)]
+        dissipations = (dissipation for _, dissipation in self._dissipations)
+        inelastic = (law for *_, law in self._inelastic)
+        return [*energies, *dissipations, *inelastic, *self._terms]
 
     def _put_laws_into(self, terms: dict[str, ElasticTerm]) -> None:
         """Put the energies, dissipations and inelastic laws of the user's into the terms that they are for."""
