@@ -27,12 +27,12 @@ from torchdismech.model import Model
 from torchdismech.model.constants import constants as constants_of
 from torchdismech.model.constants import constants_in, constants_of_contact, named_forces
 from torchdismech.snapshot import Snapshot
-from torchdismech.values import Place, Values
+from torchdismech.values import Place, Values, problem_of_bounds
 
-__all__ = ["Factor", "Shift", "constants", "refuse_negative", "scaled", "shifted", "value"]
+__all__ = ["Factor", "Shift", "constants", "refuse_trained_out_of_bounds", "scaled", "shifted", "value"]
 
 
-KEEPS_SIGNS = "no optimiser can drive a constant below zero"  # among what fits a model
+KEEPS_BOUNDS = "no optimiser can drive a constant out of its bounds"  # among what fits a model
 
 
 class NamesConstants(Protocol):
@@ -52,8 +52,8 @@ class NamesConstants(Protocol):
 
 AnyModel = Model | NamesConstants
 
-# where no number may be below zero; a module may be the model itself, which a value must not keep alive
-_positive: WeakKeyDictionary[AnyModel, list[tuple[str, ReferenceType[nn.Module], str]]] = WeakKeyDictionary()
+# those that have bounds; a module may be the model itself, which a value must not keep alive
+_bounded_constants: WeakKeyDictionary[AnyModel, list[tuple[str, ReferenceType[nn.Module], str]]] = WeakKeyDictionary()
 _looked_at: WeakKeyDictionary[AnyModel, dict[str, tuple[int, int]]] = WeakKeyDictionary()
 
 
@@ -164,60 +164,64 @@ def _power(names: Sequence[str] | Mapping[str, float], name: str) -> float:
     return power
 
 
-def refuse_negative(model: AnyModel, snapshot: Snapshot | None = None) -> None:
-    """Refuse trained constants that are below zero and must not be; looks at those that changed since it last did.
+def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = None) -> None:
+    """Refuse trained constants that are out of their bounds; looks at those that changed since it last did.
 
     Parameters
     ----------
     snapshot : what the model holds, if that is known.
     """
-    if snapshot is not None and KEEPS_SIGNS in snapshot.fitting:
+    if snapshot is not None and KEEPS_BOUNDS in snapshot.fitting:
         return
-    if model not in _positive:
-        _positive[model] = [(label, ref(module), name) for label, module, name in _not_negative(model)]
+    if model not in _bounded_constants:
+        _bounded_constants[model] = [(label, ref(module), name) for label, module, name in _bounded(model)]
         _looked_at[model] = {}
-    looked_at, keeps_signs = _looked_at[model], True
-    for label, reference, name in _positive[model]:
+    looked_at, keeps_bounds = _looked_at[model], True
+    for label, reference, name in _bounded_constants[model]:
         module = reference()
         if module is None:  # the model has it no more
             continue
         own = module._parameters.get(name, module._buffers.get(name))
-        if _keeps_sign(module, name) if own is None else not own.requires_grad:
+        if _keeps_bounds(module, name) if own is None else not own.requires_grad:
             continue
-        keeps_signs = False
+        keeps_bounds = False
         value = (getattr(module, name) if own is None else own).detach()  # None: made anew from what is trained
         version = (value.data_ptr(), value._version)
         if own is None or looked_at.get(label) != version:
-            if not bool((value >= 0).all()):
+            if name in getattr(module, "not_negative", ()) and not bool((value >= 0).all()):
                 raise InputError(
                     f"{label}: expected 0 or more, got {float(value.min()):g}; an optimiser may have driven it there: "
                     f'trainable.scaled(model, ["{label}"]) trains a factor, which keeps it positive'
                 )
+            if problem := problem_of_bounds((module, name), value, {}):
+                raise InputError(f"{label}: {problem}; an optimiser may have driven it there")
             looked_at[label] = version
-    if snapshot is not None and keeps_signs:
-        snapshot.fitting.add(KEEPS_SIGNS)
+    if snapshot is not None and keeps_bounds:
+        snapshot.fitting.add(KEEPS_BOUNDS)
 
 
-def _not_negative(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
-    """Yield the names of constants that must not be negative, with their modules and attributes."""
+def _bounded(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
+    """Yield the names of constants that have bounds, with their modules and attributes."""
     if not isinstance(model, Model):
-        for label, (part, name) in model.constants().items():
-            if name in getattr(part, "not_negative", ()):
-                yield label, part, name
+        yield from ((label, part, name) for label, (part, name) in model.constants().items() if _has_bounds(part, name))
         return
     for name in model.body.not_negative:
         yield name, model.body, name
     for term in model.terms:
-        for label, part, name in constants_in(term):
-            if name in getattr(part, "not_negative", ()):
-                yield label, part, name
+        yield from (found for found in constants_in(term) if _has_bounds(*found[1:]))
     for label, force in named_forces(model):
         for name in force.not_negative:
             if _is_set(force, name):
                 yield f"{label}.{name}", force, name
     for label, (part, name) in constants_of_contact(model).items():
-        if name in getattr(part, "not_negative", ()) and _is_set(part, name):
+        if _has_bounds(part, name) and _is_set(part, name):
             yield label, part, name
+
+
+def _has_bounds(module: nn.Module, name: str) -> bool:
+    """Return whether a module declares bounds of a tensor, as `values.refuse_out_of_bounds` reads them."""
+    names = (*getattr(module, "not_negative", ()), *getattr(module, "open_intervals", ()))
+    return name in names or any(name in pair for pair in getattr(module, "not_below", ()))
 
 
 def _is_set(module: nn.Module, name: str) -> bool:
@@ -229,9 +233,14 @@ def _is_set(module: nn.Module, name: str) -> bool:
     return own is not None or parametrize.is_parametrized(module, name)
 
 
-def _keeps_sign(module: nn.Module, name: str) -> bool:
-    """Return whether what makes a trained constant never changes its sign."""
-    return all(isinstance(made, (Factor, _Power)) for made in module.parametrizations[name])  # type: ignore[index]
+def _keeps_bounds(module: nn.Module, name: str) -> bool:
+    """Return whether what makes a trained constant keeps it within its bounds: it keeps its sign, and has no others."""
+    if not all(isinstance(made, (Factor, _Power)) for made in module.parametrizations[name]):  # type: ignore[index]
+        return False
+    pairs = (pair for pair in getattr(module, "not_below", ()) if name in pair)
+    return name not in getattr(module, "open_intervals", ()) and not any(
+        all(_is_set(module, n) for n in p) for p in pairs
+    )
 
 
 def constants(model: AnyModel) -> dict[str, Place]:

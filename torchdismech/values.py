@@ -13,6 +13,7 @@ with one robot, is for all.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -39,7 +40,9 @@ __all__ = [
     "others_stand_in",
     "per_robot",
     "places_by_batch_size",
+    "problem_of_bounds",
     "real",
+    "refuse_out_of_bounds",
     "refuse_table",
     "refuse_unfitting",
     "requiring_gradients",
@@ -359,7 +362,6 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
         raise InputError(f"{label}: expected shape {expected}, got {tuple(value.shape)}")
     if value.dtype != own.dtype or value.device != own.device:
         raise InputError(f"{label}: expected {own.dtype} on {own.device}, got {value.dtype} on {value.device}")
-    refuse_too_small(label, place, value)
 
 
 def refuse_table(label: str, place: Place) -> None:
@@ -370,13 +372,51 @@ def refuse_table(label: str, place: Place) -> None:
         )
 
 
-def refuse_too_small(label: str, place: Place, value: Tensor) -> None:
-    """Refuse numbers below zero in a place that takes none, and zeros where they are not taken either."""
+def refuse_out_of_bounds(label: str, place: Place, value: Tensor, others: Mapping[Place, Tensor]) -> None:
+    """Refuse numbers in a place that are not within the bounds that its module declares; NaN is within all.
+
+    Names in `positive` are above zero, those in `not_negative` zero or more. `open_intervals` gives for names the two
+    numbers that they lie between, and `not_below` pairs of names, of which the first is not below the second.
+
+    Parameters
+    ----------
+    others : what stands in other places meanwhile.
+    """
     module, name = place
     if name in _declared(module, "positive", ()) and bool((value <= 0).any()):
         raise InputError(f"{label}: expected more than 0, got {float(value.min()):g}")
     if name in _declared(module, "not_negative", ()) and bool((value < 0).any()):
         raise InputError(f"{label}: expected 0 or more, got {float(value.min()):g}")
+    if problem := problem_of_bounds(place, value, others):
+        raise InputError(f"{label}: {problem}")
+
+
+def problem_of_bounds(place: Place, value: Tensor, others: Mapping[Place, Tensor]) -> str | None:
+    """Return what of `open_intervals` and `not_below` a value in a place does not keep; None where it keeps both."""
+    module, name = place
+    low, high = _declared(module, "open_intervals", {}).get(name, (-math.inf, math.inf))
+    wrong = value[(value <= low) | (value >= high)]
+    if wrong.numel():
+        expected = f"more than {low:g}" if high == math.inf else f"a number between {low:g} and {high:g}"
+        return f"expected {expected}, got {float(wrong[0]):g}"
+    pairs = (pair for pair in _declared(module, "not_below", ()) if name in pair)
+    return next(filter(None, (_problem_of_order(place, pair, value, others) for pair in pairs)), None)
+
+
+def _problem_of_order(place: Place, pair: tuple[str, str], value: Tensor, others: Mapping[Place, Tensor]) -> str | None:
+    """Return what is wrong where the first of two constants of a module is below the second."""
+    module, name = place
+    (other_name,) = set(pair) - {name}
+    with torch.no_grad():
+        other = others.get((module, other_name), tensor_at(module, other_name))
+        if other is None:
+            return None
+        own, beside = torch.broadcast_tensors(value, other)
+        wrong = own < beside if name == pair[0] else own > beside
+        if not bool(wrong.any()):
+            return None
+    bound = "no less" if name == pair[0] else "no more"
+    return f"expected {bound} than {other_name}, {float(beside[wrong][0]):g}, got {float(own[wrong][0]):g}"
 
 
 def leading(module: nn.Module, batch: int | None, size: int) -> AbstractContextManager[None]:

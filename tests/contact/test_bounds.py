@@ -13,7 +13,16 @@ from torchdismech.environments import Constant, Environment, Task, node_position
 OF_SHAPES = [("ball", "radius"), ("capsule", "radius"), ("cylinder", "radius"), ("box", "size")]
 OF_LAW = ["stiffness", "tolerance", "slip_velocity", "release"]
 NOT_ZERO = [*OF_SHAPES, *(("plane", name) for name in OF_LAW)]
-FROM_ZERO = [("plane", "friction"), ("plane", "static_friction")]
+FROM_ZERO = [("plane", "friction")]
+ONE_AND_OTHER = [  # values that go together, and what is said of those that do not
+    ({"release": 0.5}, "floor.release", "expected more than 1, got 0.5"),
+    ({"release": 1.0}, "floor.release", "expected more than 1, got 1"),
+    ({"static_friction": 0.1}, "floor.static_friction", "expected no less than coefficient, 0.3, got 0.1"),
+    ({"friction": 0.6}, "floor.friction", "expected no more than static, 0.4, got 0.6"),
+    ({"friction": 0.6, "static_friction": 0.5}, "floor.friction", "expected no more than static, 0.5, got 0.6"),
+    ({"friction": 0.6, "static_friction": 0.7, "release": 1.5}, None, None),
+    ({"friction": 0.1, "static_friction": 0.1}, None, None),
+]
 
 
 def floored(shape="plane"):
@@ -35,7 +44,7 @@ def test_controls(shape, constant):
         control = Control(values={name: factor * number_of(model, name)})
         if factor or (shape, constant) in NOT_ZERO:
             with pytest.raises(
-                InputError, match=rf"^Control.values\['{name}'\]: expected (0 or more|more than 0), got "
+                InputError, match=rf"^Control.values\['{name}'\]: expected (0 or more|more than [01]), got "
             ):
                 ImplicitEuler(1e-3).step(model, model.initial_state(), control)
         else:
@@ -53,6 +62,55 @@ def test_trained(shape, constant):
         ImplicitEuler(1e-3).step(model, model.initial_state())
 
 
+def stepped_with(model, numbers, robots=1):
+    """Take a step with constants of the floor that a control sets."""
+    values = {f"floor.{name}": torch.full((robots, 1), number).double() for name, number in numbers.items()}
+    return ImplicitEuler(1e-3).step(model, model.initial_state(batch=robots), Control(values=values))
+
+
+@pytest.mark.parametrize(("numbers", "name", "said"), ONE_AND_OTHER)
+def test_friction_falls_as_surfaces_slide(numbers, name, said):
+    """Refuse values that the constructor refuses, each beside what else is set with it."""
+    if said is None:
+        assert bool(stepped_with(floored(), numbers)[1].converged.all())
+        return
+    with pytest.raises(InputError, match=rf"^Control.values\['{name}'\]: {said}$"):
+        stepped_with(floored(), numbers)
+
+
+def test_friction_of_each_robot():
+    """Refuse a coefficient at rest that is too small for one robot of a batch, beside another of each."""
+    own = torch.tensor([[0.1], [0.3]], dtype=torch.float64)
+    model = lying(Obstacle(SHAPES["plane"](), Penalty(50.0, 1e-4), Friction(own, 1e-3, static=0.4), name="floor"))
+    stepped_with(model, {"static_friction": 0.35}, robots=2)
+    with pytest.raises(InputError, match="expected no less than coefficient, 0.3, got 0.2"):
+        stepped_with(model, {"static_friction": 0.2}, robots=2)
+
+
+@pytest.mark.parametrize(
+    ("constant", "change", "said"),
+    [
+        ("release", -9.5, "expected more than 1, got 0.5"),
+        ("static_friction", -0.2, "expected no less than coefficient, 0.3, got 0.2"),
+        ("friction", 0.2, "expected no more than static, 0.4, got 0.5"),
+    ],
+)
+@pytest.mark.parametrize("by", ["a shift", "a factor"])
+def test_trained_beyond_other_bounds(by, constant, change, said):
+    """Refuse a step with a constant that was driven there, also by a factor, which keeps no more than its sign."""
+    model, name = floored(), f"floor.{constant}"
+    start = float(trainable.value(model, name))
+    if by == "a shift":
+        number, value = trainable.shifted(model, [name], unit=1.0).shift, torch.tensor(change)
+    else:
+        number, value = trainable.scaled(model, [name]).log_factor, torch.tensor(1 + change / start).log()
+    ImplicitEuler(1e-3).step(model, model.initial_state())
+    with torch.no_grad():
+        number.copy_(value)
+    with pytest.raises(InputError, match=rf"^{name}: {said}; an optimiser may have driven it there"):
+        ImplicitEuler(1e-3).step(model, model.initial_state())
+
+
 def test_contact_between_parts():
     """Refuse it there, too, by a control and trained."""
     model, name = lying(SelfContact(*LAWS["penalty"]())), "self_contact.friction"
@@ -65,14 +123,23 @@ def test_contact_between_parts():
         ImplicitEuler(1e-3).step(model, model.initial_state())
 
 
-def test_actions():
+@pytest.mark.parametrize(
+    ("constant", "low", "high", "said"),
+    [
+        ("friction", -1.0, 0.2, "low: expected 0 or more, got -1"),
+        ("friction", 0.1, 0.5, "high: expected no more than static, 0.4, got 0.5"),
+        ("static_friction", 0.1, 0.5, "low: expected no less than coefficient, 0.3, got 0.1"),
+        ("release", 1.0, 5.0, "low: expected more than 1, got 1"),
+    ],
+)
+def test_actions(constant, low, high, said):
     """Refuse bounds that allow what no step takes, when the environment is made."""
     task = Task(
-        actions=[Constant("floor.friction", -1.0, 1.0)],
+        actions=[Constant(f"floor.{constant}", low, high)],
         observations=[node_positions([0])],
         reward=lambda model, step: step.after.time,
     )
-    with pytest.raises(InputError, match=r"^Constant\(floor.friction\): low: expected 0 or more, got -1"):
+    with pytest.raises(InputError, match=rf"^Constant\(floor.{constant}\): {said}"):
         Environment(floored(), ImplicitEuler(1e-3), task)
 
 

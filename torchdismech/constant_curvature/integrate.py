@@ -51,7 +51,7 @@ from torchdismech.solve.complementarity import (
     solve_conditioned,
     solve_contact,
 )
-from torchdismech.trainable import refuse_negative
+from torchdismech.trainable import refuse_trained_out_of_bounds
 
 __all__ = ["ArmIntegrator"]
 
@@ -227,7 +227,7 @@ class ArmIntegrator:
 
     def _check_arm(self, model: PneumaticArm) -> None:
         """Refuse arms that this scheme cannot step."""
-        refuse_negative(model)
+        refuse_trained_out_of_bounds(model)
         if len(model.obstacles) and model.dtype != torch.float64:
             raise InputError(f"contact of an arm needs an arm in torch.float64, got {model.dtype}; take arm.double()")
         if self.scheme != "implicit" and model.chambers != 3:

@@ -223,7 +223,9 @@ class Friction(nn.Module):
     """
 
     per_robot = not_negative = ("coefficient", "slip_velocity", "static", "release")
-    positive = ("slip_velocity", "release")
+    positive = ("slip_velocity",)
+    open_intervals = {"release": (1.0, math.inf)}
+    not_below = (("static", "coefficient"),)
     coefficient: Tensor
     slip_velocity: Tensor | None
     static: Tensor | None

@@ -13,6 +13,7 @@ from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, anchors,
 from torchdismech.geometry import shells
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.state import Control, State
+from torchdismech.values import refuse_out_of_bounds
 
 __all__ = ["HingeStencil", "MidEdgeStencil", "Plate", "shape_matrix"]
 
@@ -180,12 +181,13 @@ class Plate(Energy):
     Parameters
     ----------
     stiffness : E h^3 / (24 (1 - nu^2)), half the flexural rigidity; broadcasts against (B, F) [N m].
-    poisson : nu, broadcasts against (B, F).
+    poisson : nu, between -1 and 1, broadcasts against (B, F).
     """
 
     closed_form = True
     per_robot = ("stiffness", "poisson")
     not_negative = ("stiffness",)
+    open_intervals = {"poisson": (-1.0, 1.0)}  # where psi is positive
     stiffness: nn.Parameter
     poisson: nn.Parameter
 
@@ -193,6 +195,7 @@ class Plate(Energy):
         super().__init__()
         self.stiffness = nn.Parameter(stiffness, requires_grad=False)
         self.poisson = nn.Parameter(poisson, requires_grad=False)
+        refuse_out_of_bounds(f"{type(self).__name__}.poisson", (self, "poisson"), poisson, {})
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi [J/m^2]."""

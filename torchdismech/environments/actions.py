@@ -18,7 +18,7 @@ from torchdismech.geometry.checks import distinct_indices
 from torchdismech.model import Model
 from torchdismech.model.initial import trial_state
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Values, refuse_table, refuse_too_small, row_of
+from torchdismech.values import Values, refuse_out_of_bounds, refuse_table, row_of
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled", "refuse_hidden", "refuse_no_length"]
 
@@ -175,8 +175,11 @@ class Constant(Action):
                 f"Constant({self.name}): changes nothing here: sizes of a body act on loads alone, such as drag; "
                 "lengths at rest are stretch.rest_length, stiffnesses stretch.EA, bend_twist.EI1 and so on"
             )
-        refuse_too_small(f"Constant({self.name}): low", model.places[self.name], torch.tensor(self.low))
-        force, attribute = model.places[self.name]
+        place = model.places[self.name]
+        for name, bound in (("low", self.low), ("high", self.high)):
+            value = torch.tensor(bound, dtype=getattr(*place).dtype)
+            refuse_out_of_bounds(f"Constant({self.name}): {name}", place, value, {})
+        force, attribute = place
         pulled = force if isinstance(force, Tendons) and attribute == "pull" else None
         if pulled is not None and (problem := pulled.problem_of_pull(torch.tensor(self.high))):
             raise InputError(f"Constant({self.name}): high: {problem}")

@@ -37,7 +37,7 @@ from torchdismech.model.checks import refuse_transforms
 from torchdismech.model.clamps import posed, wrenches
 from torchdismech.robot.state import Control, State, control_of, running_robots
 from torchdismech.snapshot import Snapshot
-from torchdismech.trainable import refuse_negative
+from torchdismech.trainable import refuse_trained_out_of_bounds
 
 __all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "StepInfo", "SteppingMethod"]
 
@@ -224,7 +224,7 @@ class SteppingMethod(ABC):
         """Refuse what cannot be stepped, by name."""
         model.check_batch(state, control, snapshot)
         if snapshot is None or snapshot.parametrized or snapshot.requires_gradients:  # else nothing is trained
-            refuse_negative(model, snapshot)
+            refuse_trained_out_of_bounds(model, snapshot)
         if model.contact.constrained and not self.takes_constraints:
             raise InputError(
                 f"contact by Complementarity goes with ImplicitEuler and Static, got {type(self).__name__}: a "

@@ -14,7 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Place, refuse_unfitting
+from torchdismech.values import Place, refuse_out_of_bounds, refuse_unfitting
 
 __all__ = ["check_state", "refuse_other_parts", "refuse_other_values", "refuse_transforms"]
 
@@ -57,11 +57,14 @@ def check_state(state: State, body: Body, terms: Iterable[ElasticTerm], batch: i
 
 
 def refuse_other_values(control: Control, places: Mapping[str, Place], batch: int) -> None:
-    """Refuse values of a control for constants that the model does not have, or of shapes that do not fit them."""
+    """Refuse values of a control for constants that the model does not have, or that do not fit them."""
     for name, value in control.values.items():
         if name not in places:
             raise InputError(f"Control.values: no constant {name!r}; there are: {', '.join(sorted(places))}")
         refuse_unfitting(f"Control.values[{name!r}]", places[name], value, batch)
+    given = {places[name]: value for name, value in control.values.items()}
+    for name, value in control.values.items():
+        refuse_out_of_bounds(f"Control.values[{name!r}]", places[name], value, given)
 
 
 def refuse_transforms(model: nn.Module, state: State, control: Control | None) -> None:

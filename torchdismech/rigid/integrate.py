@@ -18,7 +18,7 @@ from torchdismech.rigid.stages import Stages
 from torchdismech.rigid.state import ChainState
 from torchdismech.rigid.tableau import Block, radau_iia, sdirk2
 from torchdismech.robot.state import Control, control_of, running_robots
-from torchdismech.trainable import refuse_negative
+from torchdismech.trainable import refuse_trained_out_of_bounds
 
 __all__ = ["ChainIntegrator", "ChainStepInfo", "Radau", "Sdirk2", "chain_integrator"]
 
@@ -118,7 +118,7 @@ class ChainIntegrator:
         control, throw = control_of(control), truth(throw, "step: throw")
         running = running_robots(state, running)
         model.check_batch(state, control)
-        refuse_negative(model)
+        refuse_trained_out_of_bounds(model)
         after, info = self._attempt(model, state, control, self.parts, running)
         more = 2
         while more <= self.max_substeps and bool((failed := running & ~info.converged).any()):
