@@ -45,6 +45,8 @@ def test_parts_without_a_name_are_told_apart():
     model = builder.finalize()
     assert set(model.energies(moved(model))) == {"kinetic", "stretch", "bend", "twist", "residual"}
     assert set(model.term("stretch").energy.energies) == {"linear", "residual"}
+    builder = rod_through(*ROD, [])
+    builder.add_energy("stretch", springs(2.0))
     builder.add_energy("bend_twist", bends(1e-3))
     model = builder.finalize()
     state = moved(model)
