@@ -26,6 +26,7 @@ __all__ = [
     "check_term",
     "corners_of",
     "refuse_lost_stiffness",
+    "refuse_unlike_term",
     "warn_of_two_weights",
     "warn_of_units",
 ]
@@ -74,6 +75,18 @@ def refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
     for name, value in term.energy.named_parameters():
         if name != "poisson":
             refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
+
+
+def refuse_unlike_term(energy: Energy, term: ElasticTerm) -> None:
+    """Refuse an energy, or a dissipation, that is not for strains and stiffnesses of the term that it is given to."""
+    try:
+        term.refuse_unlike(energy)
+    except InputError as error:
+        springs = term.name == "membrane" and len(term.stencil.strains) == 1
+        hint = (
+            '; this membrane is made of springs: add_shell(membrane="continuum") has triangles that stretch' * springs
+        )
+        raise InputError(f"{term.name}: {error}{hint}") from error
 
 
 def corners_of(box: object) -> np.ndarray:

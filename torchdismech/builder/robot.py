@@ -23,6 +23,7 @@ from torchdismech.builder.given import (
     check_term,
     corners_of,
     refuse_lost_stiffness,
+    refuse_unlike_term,
     warn_of_two_weights,
     warn_of_units,
 )
@@ -542,18 +543,18 @@ class RobotBuilder:
         for name in {*self._replacements, *(n for n, *_ in added)} - set(terms):
             raise InputError(f"this robot has no term {name!r}; it has: {', '.join(terms)}")
         for name, energy in self._replacements.items():
-            terms[name].refuse_unlike(energy)
+            refuse_unlike_term(energy, terms[name])
             terms[name].energy = energy
         alone = [part in (None, RESIDUAL) for _, part, _ in self._energies].count(True) == 1
         for name, part, energy in self._energies:
-            terms[name].refuse_unlike(energy)
+            refuse_unlike_term(energy, terms[name])
             own, part = terms[name].energy, part or (RESIDUAL if alone else f"{name}_{RESIDUAL}")
             if isinstance(own, Sum):
                 own.add(part, energy)
             else:
                 terms[name].energy = Sum({OWN: own, part: energy})
         for k, (name, dissipation) in enumerate(self._dissipations):
-            terms[name].refuse_unlike(dissipation)
+            refuse_unlike_term(dissipation, terms[name])
             present = terms[name].dissipation
             if present is not None:
                 dissipation = Sum({f"present{k}": present, f"added{k}": dissipation})

@@ -53,6 +53,7 @@ class Energy(nn.Module):
     records = False
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of parameters that a step refuses below zero
+    of_strains: tuple[str, ...] = ()  # names of the strains that it is a function of, where it is for no others
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B) [J per unit of measure] of the strains, each (S, B)."""
@@ -77,6 +78,11 @@ class Energy(nn.Module):
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
         """Refuse a term of these strains, whose own energy has these stiffnesses, where this one is not for it."""
+        if self.of_strains and tuple(strains) != self.of_strains:
+            raise InputError(
+                f"{type(self).__name__}: expected a term of the strains {', '.join(self.of_strains)}, got one of "
+                f"{', '.join(strains)}"
+            )
 
 
 class LinearElastic(Energy):

@@ -21,6 +21,8 @@ from torchdismech.values import real
 
 __all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff", "rest_metric"]
 
+STRAINS = ("membrane11", "membrane22", "membrane12")
+
 
 class MembraneStencil(Stencil):
     """The strain of triangles; variables: the sides e1, e2 from node 0 to nodes 1 and 2.
@@ -36,7 +38,7 @@ class MembraneStencil(Stencil):
 
     def __init__(self, triangles: np.ndarray, metric: Tensor):
         a, b, c = np.asarray(triangles).T
-        super().__init__([*edge_variables(a, b), *edge_variables(a, c)], ["membrane11", "membrane22", "membrane12"])
+        super().__init__([*edge_variables(a, b), *edge_variables(a, c)], STRAINS)
         self.register_buffer("metric", metric)
 
     def constants(self, state, control: Control) -> tuple[Tensor, ...]:
@@ -98,8 +100,10 @@ class StVenantKirchhoff(Plate):
     Parameters
     ----------
     stiffness : E h / (2 (1 - nu^2)), half the modulus of plane stress times thickness; broadcasts against (B, F) [N/m].
-    poisson : nu, broadcasts against (B, F).
+    poisson : nu, between -1 and 1, broadcasts against (B, F).
     """
+
+    of_strains = STRAINS
 
 
 class MooneyRivlin(Energy):
@@ -114,6 +118,7 @@ class MooneyRivlin(Energy):
     """
 
     closed_form = True
+    of_strains = STRAINS
     per_robot = ("c1", "c2")
     not_negative = ("c1", "c2")
     c1: nn.Parameter

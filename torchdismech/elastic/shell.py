@@ -17,6 +17,8 @@ from torchdismech.values import refuse_out_of_bounds
 
 __all__ = ["HingeStencil", "MidEdgeStencil", "Plate", "shape_matrix"]
 
+CURVATURES = ("curvature11", "curvature22", "curvature12")
+
 
 class HingeStencil(Stencil):
     """The angle [rad] between the normals of two triangles that share an edge.
@@ -101,8 +103,7 @@ class MidEdgeStencil(Stencil):
     ):
         a, b, c = np.asarray(triangles).T
         angles = [[(first_angle_dof + edges[:, k], signs[:, k])] for k in range(3)]
-        names = ["curvature11", "curvature22", "curvature12"]
-        super().__init__([*edge_variables(c, a), *edge_variables(a, b), *angles], names)
+        super().__init__([*edge_variables(c, a), *edge_variables(a, b), *angles], CURVATURES)
         self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
         self.register_buffer("shape", shape)
@@ -185,6 +186,7 @@ class Plate(Energy):
     """
 
     closed_form = True
+    of_strains = CURVATURES
     per_robot = ("stiffness", "poisson")
     not_negative = ("stiffness",)
     open_intervals = {"poisson": (-1.0, 1.0)}  # where psi is positive
