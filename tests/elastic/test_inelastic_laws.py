@@ -1,6 +1,7 @@
 """Laws of materials that remember, against closed forms and what they claim."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -156,6 +157,29 @@ def test_order_of_an_oscillator_that_relaxes(integrator, order):
     errors = [oscillator(dt, integrator) for dt in (2e-3, 1e-3)]
     # terms of the next order: .14 for implicit Euler, .002 for the others
     assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15 if order == 1 else 0.01)
+
+
+@pytest.mark.parametrize("given", [1.0, [1.0, 2.0], torch.tensor(1.0), {}, {1: 1.0}, None, "EA"])
+@pytest.mark.parametrize("law", [Dahl, Maxwell, Plastic])
+def test_stiffnesses_without_names(law, given):
+    """Say that stiffnesses go by name, and what came."""
+    said = (
+        rf"^{law.__name__}: stiffness: expected one of each strain by name, such as .*, got {re.escape(repr(given))}$"
+    )
+    with pytest.raises(InputError, match=said):
+        law(given, 0.5)
+
+
+def test_what_is_no_number():
+    """Name it, and what came."""
+    for make, said in (
+        (lambda: Dahl({"EA": "much"}, 0.5), "Dahl: EA: expected numbers, got 'much'"),
+        (lambda: Dahl({"EA": 1.0}, "little"), "Dahl: limit of EA: expected numbers, got 'little'"),
+        (lambda: Maxwell({"EA": 1.0}, None), "Maxwell: relaxation_time: expected numbers, got None"),
+        (lambda: Plastic({"EA": 1.0}, 0.5, "EA"), "Plastic: together: expected a list of names, got the text 'EA'"),
+    ):
+        with pytest.raises(InputError, match=f"^{said}$"):
+            make()
 
 
 def test_refusals():

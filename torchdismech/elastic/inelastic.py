@@ -22,9 +22,9 @@ from torchdismech.elastic.energy import (
     refuse_other_stiffnesses,
     slopes_by_autograd,
 )
-from torchdismech.errors import InputError, refuse_trained
+from torchdismech.errors import InputError, refuse_trained, shown
 from torchdismech.robot.state import State
-from torchdismech.values import real
+from torchdismech.values import numbers
 
 __all__ = [
     "FOREVER",
@@ -153,6 +153,7 @@ class _Springs(Inelastic):
 
     def __init__(self, stiffness: Mapping[str, Any]):
         super().__init__()
+        _refuse_no_names(type(self).__name__, stiffness)
         self._names = self.per_robot = self.not_negative = tuple(stiffness)
         self.variables = tuple(f"{name}_strain" for name in stiffness)
         for name, value in stiffness.items():
@@ -168,10 +169,10 @@ class _Springs(Inelastic):
         return sum(energies[1:], start=energies[0])
 
     def _constant(self, name: str, value: Any) -> None:
-        refuse_trained(value, f"{type(self).__name__}.{name}")
-        tensor = real(value).clone()
         if hasattr(self, name) or not name.isidentifier():
             raise InputError(f"{type(self).__name__}: {name!r} cannot be the name of a stiffness; choose another name")
+        refuse_trained(value, f"{type(self).__name__}.{name}")
+        tensor = numbers(value, f"{type(self).__name__}: {name}").clone()
         refuse_negative(tensor, f"{type(self).__name__}: {name}")
         self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
 
@@ -182,7 +183,7 @@ class _Springs(Inelastic):
         if set(limits) != set(self._names):
             raise InputError(f"{kind}: limit: expected {', '.join(self._names)}, got {', '.join(limits) or 'nothing'}")
         for name, value in limits.items():
-            own = torch.as_tensor(value, dtype=torch.float64)
+            own = numbers(value, f"{kind}: limit of {name}")
             if not bool((own > 0).all()):
                 raise InputError(f"{kind}: limit of {name}: expected more than 0, got {float(own.min()):g}")
             self._constant(f"{name}_limit", value)
@@ -194,6 +195,15 @@ class _Springs(Inelastic):
 
     def _limit(self, k: int) -> Tensor:
         return batch_last(getattr(self, f"{self._names[k]}_limit"))
+
+
+def _refuse_no_names(kind: str, stiffness: object) -> None:
+    """Refuse stiffnesses that do not go by names, or none."""
+    if not isinstance(stiffness, Mapping) or not stiffness or not all(isinstance(name, str) for name in stiffness):
+        raise InputError(
+            f"{kind}: stiffness: expected one of each strain by name, such as {{'EA': 100.0}} of stretch, got "
+            f"{shown(stiffness)}"
+        )
 
 
 class _PerStrain(_Springs):
@@ -292,6 +302,8 @@ class Plastic(_Springs):
     def __init__(self, stiffness: Mapping[str, Any], limit: Any, together: Sequence[str] = ()):
         super().__init__(stiffness)
         self._limits(limit)
+        if isinstance(together, str):
+            raise InputError(f"Plastic: together: expected a list of names, got the text {together!r}")
         if unknown := [name for name in together if name not in self._names]:
             raise InputError(f"Plastic: together: expected some of {', '.join(self._names)}, got {unknown[0]!r}")
         groups = [tuple(together)] * bool(together) + [(name,) for name in self._names if name not in together]
@@ -360,7 +372,7 @@ class Maxwell(_PerStrain):
 
     def __init__(self, stiffness: Mapping[str, Any], relaxation_time: Any):
         super().__init__(stiffness)
-        own = torch.as_tensor(relaxation_time, dtype=torch.float64)
+        own = numbers(relaxation_time, "Maxwell: relaxation_time")
         if not bool((own > 0).all()):
             raise InputError(f"Maxwell: relaxation_time: expected more than 0, got {float(own.min()):g}")
         self._constant("relaxation_time", relaxation_time)
