@@ -7,7 +7,18 @@ from tests import shells
 from tests.contact.robots import ROBOTS
 from tests.gradients.cases import GradientCase, SmallEnergy, robot
 from tests.integrate import test_chunks as many
-from torchdismech import ImplicitEuler, rollout, trainable
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    forces,
+    rollout,
+    straight,
+    trainable,
+)
+from torchdismech.contact import HalfSpace, Obstacle, Penalty
 from torchdismech.model import model as model_module
 
 MODELS = {
@@ -143,3 +154,31 @@ def test_a_rollout_records_without_graphs():
     trajectory = rollout(model, model.initial_state(batch=2), ImplicitEuler(0.005), 2)
     assert not any(energy.requires_grad for energy in trajectory.energies.values())
     assert model.energies(model.initial_state(batch=2))["stretch"].requires_grad
+
+
+def test_force_of_an_obstacle():
+    """Compare the gradient of what a floor carries after a step, by the masses, with differences; reports have none."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0.0019), (0.1, 0, 0.0019), 5), Circle(2e-3), Material(1e6, 1100.0))
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(50.0, 1e-4), name="floor"))
+    model = builder.finalize()
+    masses = trainable.scaled(model, ["mass"]).log_factor
+
+    def carried():
+        state, info = ImplicitEuler(1e-3, force_tolerance=1e-12).step(model, model.initial_state())
+        return model.obstacles[0](state, Control())[0, 2:15:3].sum(), info.contact["force/floor"][0, 2]
+
+    force, reported = carried()
+    assert not reported.requires_grad
+    # the same sums in another order
+    assert force.item() == pytest.approx(reported.item(), rel=1e-12)
+    (found,) = torch.autograd.grad(force, masses)
+    sides = []
+    for change in (1e-4, -1e-4):
+        with torch.no_grad():
+            masses.fill_(change)
+            sides.append(carried()[0].item())
+    # differences of 1e-4: their third order is 1e-8 of the force, which is some .1 N
+    assert float(found) == pytest.approx((sides[0] - sides[1]) / 2e-4, rel=1e-6)
+    assert abs(float(found)) > 1e-3

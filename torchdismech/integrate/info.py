@@ -31,7 +31,7 @@ class StepInfo:
     force_scale : norm of momentum over dt + external + internal force at the start of the step [N].
     substeps : number of equal parts the step was taken in; of a robot that failed, the most that were tried.
     contact : what contact did (see `contact.report`), of the last part; zeros for robots that failed or were not
-        stepped, {} for robots that touch nothing.
+        stepped, {} for robots that touch nothing. Gradients do not pass it: see docs/gradients.md, "forces of contact".
     stable : of static equilibria, whether each is a minimum of the potential energy, by its matrix: False at a saddle,
         and where a part is free to move. None where that is not known: in motion, under loads without a potential
         (drag, friction), and with an iterative linear solver.
