@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, Control, Material, RobotBuilder, forces
-from torchdismech.contact import Barrier, Complementarity, Penalty, SelfContact
+from torchdismech import Circle, Control, Material, RobotBuilder, Status, forces, straight
+from torchdismech.contact import Barrier, Complementarity, Obstacle, Penalty, SelfContact, Sphere
 from torchdismech.integrate import Static
+from torchdismech.integrate.equilibria import settling
 
 LAWS = {
     "penalty": lambda: Penalty(1e3, tolerance=1e-3),
@@ -59,6 +60,22 @@ def test_robots_settle_alone():
         alone, own = crossing("penalty", weight)
         expected, _ = static.step(alone, alone.initial_state(), own, throw=True)
         torch.testing.assert_close(together.positions[k], expected.positions[0], rtol=0, atol=1e-8)
+
+
+def test_robots_that_never_rest(monkeypatch):
+    """Give a robot up, after so many iterations, that rolls off a ball and falls; it stays where it was."""
+    monkeypatch.setattr(settling, "MAX_ITERATIONS", 150)
+    builder = RobotBuilder()
+    builder.add_rod(straight((-0.09, 0, 0.056), (0.11, 0, 0.056), 5), Circle(5e-3), Material(1e6, 1100.0))
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_contact(Obstacle(Sphere((0, 0, 0), 0.05), LAWS["penalty"]()))
+    model = builder.finalize()
+    state = model.initial_state()
+    after, info = Static(max_iterations=10).step(model, state)
+    assert info.status.tolist() == [Status.MAX_ITERATIONS] and torch.equal(after.q, state.q)
+    # the first search and the last two take 10 at most, and so does what is begun before the limit: 90 in a step of
+    # three attempts; without a limit there are 2,000
+    assert 150 <= info.iterations.item() < 150 + 3 * 10 + 90
 
 
 def test_gradients_do_not_see_how_it_was_found():

@@ -66,7 +66,8 @@ class Static(SteppingMethod):
     Parameters
     ----------
     load_steps : number of shares. Robots that fail in one take it in 2, 4, 8 or 16 parts (`StepInfo.substeps`); not
-        where there is contact: those settle, in short steps from rest to rest; nor those that spent `max_iterations`.
+        where there is contact: those settle, in short steps from rest to rest, which take 2,000 iterations in all, or
+        ten times `max_iterations` where that is more; nor those that spent `max_iterations`.
     unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above; those for
         whom there is no way down (a part is free to move without any force) are reported. "report": they stay there,
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state

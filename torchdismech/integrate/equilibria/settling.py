@@ -21,6 +21,9 @@ from torchdismech.robot.state import Control, State
 __all__ = ["settled_step"]
 
 MAX_STEPS = 200  # steps on the way to an equilibrium
+# Iterations on the way, in all: so many, or so many times those that a search may take. A rope that comes to lie on
+# another takes 100, a cloth on a ball 1,500; what rolls off a ball and falls for good takes any number.
+MAX_ITERATIONS, PATIENCE = 2000, 10
 ITERATIONS = 30  # of Newton's method, at most, in one of these steps
 REACH = 0.5  # of the smallest contact radius: how far robots get in their first step
 GROWTH, CAREFUL = 2.0, 1.2  # factors by which steps grow: before one has failed, and from then on
@@ -55,17 +58,16 @@ def _settled(problem: StepProblem, tried: StepInfo) -> tuple[State, StepInfo]:
     Where none is found the robot stays, and what was `tried` before is what it failed by.
     """
     after, info, search = problem.state, tried, _Descent(problem)
-    iterations = tried.iterations
     while (near := search.next_pause()) is not None:
         start = near.replace(q=problem.model.unknowns.with_held(near.q, problem.clamped_q), time=problem.state.time)
         found, info = differentiable_step(problem.replace(state=start))
-        iterations = iterations + info.iterations
+        search.count(info)
         if bool(info.converged.all()):
             after = found
             break
     else:
         info = tried
-    return after, dataclasses.replace(info, iterations=iterations + search.iterations)
+    return after, dataclasses.replace(info, iterations=tried.iterations + search.iterations)
 
 
 class _Descent:
@@ -78,11 +80,16 @@ class _Descent:
         self.dt = min(max((2 * self.reach / self.acceleration) ** 0.5, SHORTEST), LONGEST)
         self.first, self.growth, self.still, self.steps = self.dt, GROWTH, STILL, 0
         self.iterations = torch.zeros_like(problem.running, dtype=torch.long)
+        self.most = max(MAX_ITERATIONS, PATIENCE * problem.method.max_iterations)
+
+    def count(self, info: StepInfo) -> None:
+        """Count the iterations of a step, or of a search for the equilibrium, on the way."""
+        self.iterations = self.iterations + info.iterations
 
     @torch.no_grad()
     def next_pause(self) -> State | None:
-        """Return the next state at which the robot hardly moves, less each time; None where none is found."""
-        while self.steps < MAX_STEPS and self.dt > SHORTEST:
+        """Return the next state at which the robot hardly moves, less each time; None where none is found in time."""
+        while self.steps < MAX_STEPS and self.dt > SHORTEST and int(self.iterations) < self.most:
             self.steps += 1
             moved, arrived = self._step()
             if moved is None:
@@ -105,7 +112,7 @@ class _Descent:
         way = CLAMPS * self.reach * min(1.0, dt / self.first)
         start, control = self.at.replace(time=problem.state.time - dt), _nearer(problem, self.at, way)
         after, info = differentiable_step(problem.replace(method=euler, dt=dt, state=start, control=control))
-        self.iterations = self.iterations + info.iterations
+        self.count(info)
         if not bool(info.converged.all()):
             self.dt, self.growth = 0.25 * dt, CAREFUL
             return None, False
