@@ -83,10 +83,11 @@ def test_branches_tell_how_the_chain_is_turned():
     assert own.rolled(tangent, rotated(directors, tangent, torch.full((8,), 3.0)), [0])[0] == pytest.approx(0.4 - 3.0)
 
 
-def test_shaken_tree_is_predicted(tmp_path):
+@pytest.mark.parametrize(("gravity", "part"), [(-9.81, 0.4), (0.0, 0.02)])
+def test_shaken_tree_is_predicted(tmp_path, gravity, part):
     """A fit's system, made from recordings alone, goes on from two frames as the robot did that was recorded."""
-    own = tree()
-    model = builder_of(TRUTH, own).finalize(compile=False)
+    own, truth = tree(), TRUTH.model_copy(update={"gravity": (0.0, 0.0, gravity)})
+    model = builder_of(truth, own).finalize(compile=False)
     time = DT * torch.arange(12, dtype=torch.float64)
     motion = turned_at_random(own.shape()[0])[:, :1].repeat(1, 12, 1, 1)
     motion[..., 2] += (0.02 * torch.sin(9 * time) * torch.tensor([[1.0], [-1.0]]))[..., None]
@@ -99,7 +100,7 @@ def test_shaken_tree_is_predicted(tmp_path):
     tables = {
         "name": "tree",
         "data": {"path": str(data)},
-        "robot": TRUTH.model_dump(),
+        "robot": truth.model_dump(),
         "simulation": TIGHT.model_dump() | {"compile": False},
         "constants": {"drag": {"tensors": ["Viscous.viscosity"]}},
         "stages": [stage],
@@ -110,8 +111,9 @@ def test_shaken_tree_is_predicted(tmp_path):
         found = system.predict(whole_window(system, whole))
     off = (found.positions - whole.positions[:, 2:]).abs()
     moved = (whole.positions[:, 2:] - whole.positions[:, 1:2]).abs().max()
-    # branches are taken to stand off at rest as they do under gravity: a fifth of what the robot moves by
-    assert found.good.all() and off.max() < 0.2 * moved
+    # branches are taken to stand off at rest as they do under gravity, so they sag again: by .36 of what the robot
+    # moves by at the end. Without gravity .007 is left, of velocities from differences
+    assert found.good.all() and off.max() < part * moved
     follow = system.references(whole)["follow"] - whole.positions[:, 1:2]
     torch.testing.assert_close(follow[:, :, 6], follow[:, :, 2])
 
