@@ -24,7 +24,8 @@ def warn_of_absent_loads(caller: str, model: Model, state: State, running: Tenso
         if bool(off.any()):
             warn(
                 f"{caller}: {_called(load)} does not act at {state.time[off][0]:g} s, the time of the state, and is "
-                "left out; to have it, give the state a time at which it acts, state.replace(time=...)",
+                "left out; to have it, give the state a time at which it acts: state.replace(time=...), or --time of "
+                "torchdismech follow",
                 RuntimeWarning,
             )
 
