@@ -177,6 +177,19 @@ def test_what_comes_after_the_model_is_warned_of(what):
         builder.add_mass([4], 1e-3)
 
 
+def test_how_to_make_another_model():
+    """A builder with an energy makes one model: another one takes another builder, others the same."""
+    builder = rod()
+    builder.finalize()
+    with pytest.warns(UserWarning, match=r"make another model by finalize\(\)"):
+        builder.add_energy("stretch", LinearElastic({"EA": 1.0}))
+    builder.finalize()
+    with pytest.warns(UserWarning, match="make another model by another builder, as forces, energies and laws"):
+        builder.add_mass([4], 1e-3)
+    with pytest.raises(InputError, match="^finalize: this LinearElastic belongs to another model"):
+        builder.finalize()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.complex64, "float32", float, None])
 def test_dtypes_that_are_not_stepped(dtype):
     """The error came from a step, from torch, or spoke of sizes that float16 does not hold."""

@@ -131,6 +131,7 @@ class RobotBuilder:
         self._inelastic: list[tuple[str, str, Inelastic]] = []
         self._spring_stiffnesses: list[SpringStiffness] = []
         self._model_made = False  # and nothing was added since
+        self._spent = False  # whether forces, energies or laws belong to a model already
 
     @property
     def nodes(self) -> np.ndarray:
@@ -431,6 +432,8 @@ class RobotBuilder:
     ) -> Model:
         """Return the model, which what is added to the builder afterwards does not change.
 
+        A builder with forces, contact, energies or laws makes one model, to which these belong; others make any number.
+
         Parameters
         ----------
         solver : "auto", or the name of a linear solver: dense, banded, multifrontal, pcg, bicgstab. With
@@ -476,7 +479,7 @@ class RobotBuilder:
             refuse_fields_out_of_plane(forces, body)
         warn_of_thin_obstacles(model.obstacles)
         own(given)
-        self._model_made = True
+        self._model_made, self._spent = True, bool(forces or given or self._self_contacts)
         return model.to(device=device, dtype=dtype)
 
     def _check_parts(self) -> None:
@@ -566,9 +569,10 @@ class RobotBuilder:
         """Warn, once, where something is added after a model was made, which lacks it."""
         if self._model_made:
             self._model_made = False
+            anew = "by another builder, as forces, energies and laws belong to one" if self._spent else "by finalize()"
             warn(
                 f"{what}: comes after finalize(), whose model does not change: add everything first, or make another "
-                f"model by finalize(); or, if that is meant, warnings.filterwarnings('ignore', '{what}: comes after')"
+                f"model {anew}; or, if that is meant, warnings.filterwarnings('ignore', '{what}: comes after')"
             )
 
     def _join(self, points: np.ndarray, where: str) -> np.ndarray:
