@@ -285,7 +285,9 @@ class _LineSearch(DividingSearch):
         fraction = torch.ones_like(there.norm) if self.fraction is None else self.fraction
         indefinite = torch.zeros_like(good) if self.indefinite is None else self.indefinite
         going = active & self.solved
-        solved = good & (ended == int(Status.CONVERGED))
+        excused = self._within_noise(there, noise, going & ~good) if self.options.unbounded else torch.zeros_like(good)
+        solved = excused | (good & (ended == int(Status.CONVERGED)))
+        good = good | excused
         if by_norm:
             good = good | (going & ~indefinite & self._nearer(there, fraction))
         self.at, self.tolerance = self.at.merged(there, good), torch.where(good, noise, self.tolerance)
@@ -307,6 +309,15 @@ class _LineSearch(DividingSearch):
             [running.any(), (running & (good | refused)).any(), lost.any()]
         ).tolist()
         return more
+
+    def _within_noise(self, trial: Iterate, noise: Tensor, rows: Tensor) -> Tensor:
+        """Return which of some rows (B,) a short step has left within the noise at both of its ends.
+
+        Parameters
+        ----------
+        noise : (B,) after the step.
+        """
+        return rows & (trial.norm <= torch.minimum(self.tolerance, noise)) & self._may_be_rounding()
 
     def _may_be_rounding(self) -> Tensor:
         """Return the rows (B,) whose Newton step is so short that it may be rounding, and need not be taken."""

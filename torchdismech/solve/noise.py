@@ -9,6 +9,9 @@ Newton's method converges quadratically:
 - so does a step after which one far shorter is to be expected;
 - steps near that which do not get shorter any more are rounding themselves.
 
+Towards a barrier steps creep: each goes a part of the distance, and their lengths hardly fall. There only a step tells
+that is far shorter, or that near short ones lower neither the residual nor a potential any more.
+
 Where steps stay long a matrix does not tell, in this precision, where the root is: there searches fail.
 """
 
@@ -25,7 +28,16 @@ from torchdismech.rows import weighted_norms
 if TYPE_CHECKING:
     from torchdismech.solve.search import System
 
-__all__ = ["NEAR", "lengths", "negligible", "next_length", "rounding_noise", "settled", "short_length"]
+__all__ = [
+    "NEAR",
+    "lengths",
+    "negligible",
+    "next_length",
+    "rounding_noise",
+    "settled",
+    "settled_where_steps_creep",
+    "short_length",
+]
 
 ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (unknown) that count as noise in a residual
 # Times the length of a short step. A step counts as the last where the next one is expected to be `LEFT` long, which is
@@ -33,6 +45,7 @@ ROUNDING = 2.0  # units in the last place of each product (diagonal entry) x (un
 # next is short, as Newton's method makes a step of 30 sqrt(eps) trust radii one of some 900 eps. Steps of up to `FEW`
 # may be rounding.
 LEFT, NEAR, FEW = 1e-4, 30.0, 4.0
+FAR_SHORTER = 1e-2  # times the length of a short step: that of one after which a search that may creep is settled
 
 
 def rounding_noise(x: Tensor, values: Tensor, diagonal: Tensor, weight: Tensor) -> Tensor:
@@ -77,6 +90,11 @@ def settled(found: Tensor, length: Tensor, before: Tensor, noise: Tensor, short:
     """
     stays = negligible(torch.maximum(length, before), short) & ~(length < 0.5 * before)
     return (found <= noise) & ((length <= short) | (next_length(length, before) <= LEFT * short) | stays)
+
+
+def settled_where_steps_creep(found: Tensor, length: Tensor, noise: Tensor, short: Tensor) -> Tensor:
+    """Return what `settled` does, of searches whose steps may creep."""
+    return (found <= noise) & (length <= FAR_SHORTER * short)
 
 
 def negligible(length: Tensor, short: Tensor) -> Tensor:

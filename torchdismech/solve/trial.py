@@ -14,7 +14,14 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.fused import Fused
 from torchdismech.rows import weighted_norms
-from torchdismech.solve.noise import NEAR, lengths, next_length, rounding_noise, settled
+from torchdismech.solve.noise import (
+    NEAR,
+    lengths,
+    next_length,
+    rounding_noise,
+    settled,
+    settled_where_steps_creep,
+)
 from torchdismech.solve.search import RUNNING, NewtonOptions, System
 
 __all__ = ["Measure", "Move", "Trial", "tried"]
@@ -139,10 +146,14 @@ def _judged(
     """
     status, solved, spent = rows
     finite, active = found < torch.inf, status == RUNNING  # NaN is not finite, nor within anything
-    within = (found <= tolerance) | settled(found, length, before, enough, short)
+    if unbounded:
+        near, hidden = (settled_where_steps_creep(found, length, level, short) for level in (enough, noise))
+    else:
+        near, hidden = settled(found, length, before, enough, short), found <= noise
+    within = (found <= tolerance) | near
     good = active & (solved > 0) & finite
     if line_search:
-        good = good & (within | (found <= noise) | (found < norm))
+        good = good & (within | hidden | (found < norm))
     unsolved = active & ~within
     more = unsolved & ~(spent > 0)
     ended = torch.where(active & within, int(Status.CONVERGED), status)
@@ -150,10 +161,10 @@ def _judged(
     ended = torch.where(unsolved & ~finite, int(Status.NOT_FINITE), ended)
     # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
     next_short = (length <= NEAR * short) | (next_length(length, before) <= short)
-    near = found**3 <= tolerance * norm**2
+    ends = found**3 <= tolerance * norm**2
     if not unbounded:  # else the next round needs the matrix for its noise
-        near = near | ((found <= noise) & next_short)
-    far = more & ~near
+        ends = ends | ((found <= noise) & next_short)
+    far = more & ~ends
     one, zero = torch.ones_like(found), torch.zeros_like(found)
     flags = [torch.where(flag, one, zero) for flag in (good, active & ~good, more, unsolved, far)]
     return [flags[0], ended, *flags[1:]]
