@@ -394,9 +394,10 @@ def refuse_out_of_bounds(label: str, place: Place, value: Tensor, others: Mappin
 def problem_of_bounds(place: Place, value: Tensor, others: Mapping[Place, Tensor]) -> str | None:
     """Return what of `open_intervals` and `not_below` a value in a place does not keep; None where it keeps both."""
     module, name = place
-    low, high = _declared(module, "open_intervals", {}).get(name, (-math.inf, math.inf))
+    intervals = _declared(module, "open_intervals", {})
+    low, high = intervals.get(name, (-math.inf, math.inf))
     wrong = value[(value <= low) | (value >= high)]
-    if wrong.numel():
+    if name in intervals and wrong.numel():
         expected = f"more than {low:g}" if high == math.inf else f"a number between {low:g} and {high:g}"
         return f"expected {expected}, got {float(wrong[0]):g}"
     pairs = (pair for pair in _declared(module, "not_below", ()) if name in pair)
