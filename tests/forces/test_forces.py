@@ -123,10 +123,10 @@ def test_loads_act_for_a_whole_number_of_steps(dtype, dt):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_loads_that_start_at_zero_or_before_act_there(dtype):
-    """Act at 0, where states begin, if the start is 0 or before; what starts later does not, however soon."""
+def test_loads_that_start_at_zero_act_there(dtype):
+    """Act at 0, where states begin, if the start is 0; at other times a load begins after its start."""
     time = torch.tensor([-1.0, -0.5, 0.0, 1e-3, 0.5, 0.6], dtype=dtype)
-    for start, first in ((-math.inf, 0), (-0.5, 1), (-1e-12, 2), (0.0, 2), (5e-4, 3)):
+    for start, first in ((-math.inf, 0), (-0.5, 2), (-1e-12, 2), (0.0, 2), (1e-12, 2), (5e-4, 3)):
         assert acting(time, start, 0.5).nonzero().flatten().tolist() == list(range(first, 5)), start
 
 

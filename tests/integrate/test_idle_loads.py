@@ -103,10 +103,13 @@ def test_loads_between_two_steps_are_named(when, rule):
     for start, stop in MISSED[when]:
         model = cantilever(start=start, stop=stop)
         said, tip = moved(model, model.initial_state(), rule)
+        if start <= 0 and rule in (Newmark, BDF2):  # the acceleration to begin with has it
+            assert not said
+            assert tip.abs().max() > 0
+            continue
         assert f"PointForce(start={start:g}, stop={stop:g}) never acts in steps of 0.01 s" in said, (start, stop)
         assert f"at the {when} of each step" in said
-        if start > 0:  # else the acceleration to begin with has it
-            assert tip.abs().max() == 0
+        assert tip.abs().max() == 0
     for start, stop in MET[when]:
         model = cantilever(start=start, stop=stop)
         said, tip = moved(model, model.initial_state(), rule)

@@ -237,7 +237,7 @@ class Timed:
 
 
 def acting(time: Tensor, start: float, stop: float) -> Tensor:
-    """Return where (B,) the times are in start < t <= stop, or start <= t <= stop where start <= 0.
+    """Return where (B,) the times are in start < t <= stop, or start <= t <= stop where start is 0.
 
     Open at the start, so that an implicit Euler step, which sees a force at its end, feels it for exactly
     (stop - start) / dt steps. In double precision that is so always. In single precision time, which is a sum of steps,
@@ -247,5 +247,5 @@ def acting(time: Tensor, start: float, stop: float) -> Tensor:
     States begin at the time 0. What starts there acts there, too: on equilibria, and on accelerations to begin with.
     """
     rounding = ROUNDING[time.dtype] * (1 + time.abs())
-    side = 1 if start > 0 else -1  # of the start: open or closed
+    side = -1 if abs(start) <= ROUNDING[torch.float64] else 1  # of the start: closed or open
     return (time > start + side * rounding) & (time <= stop + rounding)

@@ -81,7 +81,7 @@ class PointForce(Timed, Force):
     nodes : node indices, or a bool mask (N,).
     force : (3,), (B, 3) or (B, 1, 3) [N], on each of the nodes; or (1, k, 3) or (B, k, 3), for each of the k nodes its
         own.
-    start, stop : [s]. States begin at the time 0: a load that starts there, or before, acts from the beginning on.
+    start, stop : [s]. States begin at the time 0: a load that starts there acts from the beginning on.
 
     Raises
     ------

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchdismech.errors import warn
 from torchdismech.forces.base import Timed
+from torchdismech.integrate.scheme import Scheme
 from torchdismech.model import Model
 from torchdismech.robot.state import State, running_robots
 
@@ -31,18 +32,20 @@ def warn_of_absent_loads(caller: str, model: Model, state: State, running: Tenso
 
 
 @torch.no_grad()
-def warn_of_missed_loads(model: Model, state: State, dt: float, share: float, steps: int) -> None:
+def warn_of_missed_loads(model: Model, state: State, dt: float, scheme: Scheme, steps: int) -> None:
     """Warn of loads that begin and end between two looks at the forces, so that steps from a state never meet them.
 
     Parameters
     ----------
     dt, steps : length [s] and number of the steps.
-    share : of a step, at which forces are evaluated in it (`Scheme.time`).
+    scheme : of the steps.
     """
-    begin, end = state.time, state.time + steps * dt
+    begin, end, share = state.time, state.time + steps * dt, scheme.time
     for load in _timed_loads(model):
         step = ((begin.clamp_min(load.start) - begin) / dt).floor()  # in which the load begins
         met = load.on(begin + (step + share) * dt) | load.on(begin + (step + 1 + share) * dt)
+        if scheme.reads_acceleration:
+            met = met | load.on(begin)
         if bool((~met & (load.start < end) & (begin < load.stop)).any()):
             when = "end" if share == 1 else "middle"
             warn(

@@ -173,7 +173,7 @@ class SteppingMethod(ABC):
     def warn_of_missed_loads(self, model: Model, state: State, steps: int) -> None:
         """Warn of loads so short that these steps from a state never meet them."""
         if self._step_length:  # equilibria have loads as they are at the state's time
-            warn_of_missed_loads(model, state, self._step_length, self.scheme.time, steps)
+            warn_of_missed_loads(model, state, self._step_length, self.scheme, steps)
 
     def compile_for(self, model: Model, state: State, steps: int) -> None:
         """Compile for so many steps from a state if the model does so and it pays."""

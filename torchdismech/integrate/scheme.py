@@ -46,6 +46,11 @@ class Scheme:
         return any(self.acceleration)
 
     @property
+    def reads_acceleration(self) -> bool:
+        """Whether a step sees the forces at its start, too, by the acceleration there."""
+        return any(self.acceleration[2:])
+
+    @property
     def rings(self) -> bool:
         """Whether each velocity takes the one before with the other sign, as it would for prescribed dofs for ever."""
         return self.inertial and any(self.end_velocity[1:])
