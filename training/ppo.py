@@ -5,6 +5,7 @@ The algorithm and its loss are TorchRL's: after Schulman et al., Proximal Policy
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import pickle
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from torchrl.modules import MLP, ProbabilisticActor, TanhNormal, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-from torchdismech.environments import Environment
+from torchdismech.environments import Environment, Episodes
 from torchdismech.environments.torchrl import TorchRLRobotEnv
-from torchdismech.errors import InputError, real_number, truth, whole_number
+from torchdismech.errors import InputError, real_number, refuse_other_kind, truth, whole_number
+from torchdismech.robot.state import tensor_fields
 from training.files import write
 
 __all__ = ["rewards_of", "trained_policy"]
@@ -41,6 +43,9 @@ def trained_policy(
     resume: bool = False,
 ) -> ProbabilisticActor:
     """Return a policy after so many updates, each from so many actions of every robot.
+
+    Episodes go on from one update to the next: a robot begins anew where its episode is over, and with the first
+    update. Fewer actions an update than an episode has are enough to learn from all of it.
 
     A training that was resumed comes to the policy of one without interruption, as far as steps repeat their numbers;
     random numbers are those of torch's own generators, whose state is kept, too.
@@ -72,10 +77,13 @@ def trained_policy(
     }
     kept = _kept(checkpoint, truth(resume, "trained_policy: resume"))
     robots, training = TorchRLRobotEnv(environment), _Training.begun(environment, settings)
+    environment.reset()
     first = training.resumed(kept, settings) if kept is not None and resume else 0
     for k in range(first, updates):
         with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
-            run = robots.rollout(actions, training.policy, break_when_any_done=False)
+            run = robots.rollout(
+                actions, training.policy, break_when_any_done=False, auto_reset=False, tensordict=robots.seen()
+            )
         for _ in range(EPOCHS):
             training.advantage(run)
             _improve(training.loss, training.optimiser, run.reshape(-1))
@@ -120,6 +128,10 @@ def _kept(checkpoint: Path | str | None, resume: bool) -> Path | None:
     return kept
 
 
+# what a checkpoint holds beside the parts that learn
+KEPT = ("settings", "done", "random", "seed", "episode", "state", "actions", "ended")
+
+
 @dataclass(frozen=True)
 class _Training:
     """What learns, and what teaches it."""
@@ -151,33 +163,64 @@ class _Training:
     def write(self, path: Path, settings: dict[str, Any], done: int) -> None:
         """Write the training after so many updates; a kill at any moment leaves the old file or the new one."""
         at, device = self.environment.current, self.environment.model.device
+        state = dict(zip(tensor_fields(at.state), at.state.fields(), strict=True))
         kept = {name: part.state_dict() for name, part in self._parts().items()}
         random = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
         kept |= {"settings": settings, "done": done, "random": random, "seed": at.seed, "episode": at.episode}
+        kept |= {"state": state, "actions": at.actions, "ended": self.environment.ended}
         file = io.BytesIO()
         torch.save(kept, file)
         write(path, file.getvalue())
 
     def resumed(self, path: Path, settings: dict[str, Any]) -> int:
         """Put all back that a file holds, and return the number of updates that it comes after."""
-        device = self.environment.model.device
-        try:
-            kept = torch.load(path, map_location="cpu", weights_only=True)
-            theirs = kept["settings"]
-        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
-            raise InputError(
-                f"trained_policy: resume: {path} holds no training: it is damaged, or another file"
-            ) from error
+        device, kept = self.environment.model.device, _read(path, [*self._parts(), *KEPT], list(settings))
         for name, own in settings.items():
-            if theirs.get(name) != own:
-                raise InputError(f"trained_policy: {name}: {path} was trained with {theirs.get(name)}, got {own}")
+            theirs = kept["settings"][name]
+            if theirs != own:
+                raise InputError(f"trained_policy: {name}: {path} was trained with {theirs}, got {own}")
         for name, part in self._parts().items():
             part.load_state_dict(kept[name])
-        self.environment.resume(self.environment.began(kept["seed"].to(device), kept["episode"].to(device)))
+        self.environment.resume(*self._episodes(path, kept))
         torch.set_rng_state(kept["random"][0])
         if device.type == "cuda":
             torch.cuda.set_rng_state(kept["random"][1], device)
         return kept["done"]
+
+    def _episodes(self, path: Path, kept: dict[str, Any]) -> tuple[Episodes, Tensor]:
+        """Return where the robots were in their episodes, and whose (B,) was over; refuse those of other robots."""
+        device = self.environment.model.device
+        fresh = self.environment.began(kept["seed"].to(device), kept["episode"].to(device))
+        state = {name: tensor.to(device) for name, tensor in kept["state"].items()}
+        own = dict(zip(tensor_fields(fresh.state), fresh.state.fields(), strict=True))
+        if _shapes(state) != _shapes(own):
+            raise InputError(
+                f"trained_policy: resume: {path} was trained with other robots or another integrator: expected states "
+                f"of {_shapes(own)}, got {_shapes(state)}"
+            )
+        at = dataclasses.replace(fresh, state=fresh.state.replace(**state), actions=kept["actions"].to(device))
+        return at, kept["ended"].to(device)
+
+
+def _read(path: Path, names: list[str], settings: list[str]) -> dict[str, Any]:
+    """Return what a checkpoint holds by these names; refuse a file that lacks some of it, or of its settings."""
+    try:
+        kept = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise InputError(f"trained_policy: resume: {path} holds no training: it is damaged, or another file") from error
+    refuse_other_kind(f"trained_policy: resume: {path}", kept, dict, "a training that trained_policy wrote")
+    missing = [name for name in names if name not in kept]
+    missing += [f"settings: {name}" for name in settings if name not in kept.get("settings", {})]
+    if missing:
+        raise InputError(
+            f"trained_policy: resume: {path} lacks {', '.join(missing)}: it is damaged, another file, or of an earlier "
+            "version; begin anew with another checkpoint"
+        )
+    return kept
+
+
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _network(inputs: int, outputs: int, width: int) -> MLP:

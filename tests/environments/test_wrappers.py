@@ -112,3 +112,25 @@ def test_torchrl_specs():
     # three actions, then the next episode
     assert run["next", "truncated"].squeeze(-1)[0].tolist() == [False, False, True] * 2 + [False]
     assert (run["next", "status"] == 0).all()
+
+
+def test_torchrl_rollouts_go_on():
+    """Take three actions, then three more: the robots go on, and begin anew after the fourth."""
+    pytest.importorskip("torchrl")
+    from torchdismech.environments.torchrl import TorchRLRobotEnv
+
+    environments = [TorchRLRobotEnv(environment(horizon=4)) for _ in range(2)]
+
+    def still(tensordict):
+        return tensordict.set("action", torch.zeros(5, 2))
+
+    whole = environments[0].rollout(6, still, break_when_any_done=False)
+    environments[1].reset()
+    parts = [
+        environments[1].rollout(
+            3, still, break_when_any_done=False, auto_reset=False, tensordict=environments[1].seen()
+        )
+        for _ in range(2)
+    ]
+    assert torch.equal(whole["next", "observation"], torch.cat([part["next", "observation"] for part in parts], 1))
+    assert torch.equal(whole["next", "truncated"], torch.cat([part["next", "truncated"] for part in parts], 1))

@@ -7,7 +7,7 @@ pytest.importorskip("torchrl")
 
 from studies.reach import reach
 from tests.environments.arms import environment
-from torchdismech import InputError
+from torchdismech import BDF2, InputError
 from torchdismech.environments import Force
 from torchdismech.environments.torchrl import TorchRLRobotEnv
 from training import ppo
@@ -63,6 +63,44 @@ def test_training_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
     file.write_bytes(b"no training")
     with pytest.raises(InputError, match="cut.pt holds no training"):
         trained(checkpoint=file, resume=True)
+
+
+def test_episodes_go_on_over_updates(monkeypatch):
+    """Take fewer actions an update than an episode has: robots go on, and begin anew when their episode is over."""
+    arms, taken = environment(2, horizon=5), []
+    acted = arms.acted
+
+    def noted(at, action, running=None):
+        taken.append((at.episode.tolist(), at.actions.tolist()))
+        return acted(at, action, running)
+
+    monkeypatch.setattr(arms, "acted", noted)
+    trained_policy(arms, updates=4, actions=2, width=4)
+    assert taken == [([k // 5] * 2, [k % 5] * 2) for k in range(8)]
+
+
+def test_training_of_another_robot_is_not_gone_on_with(tmp_path):
+    """Name what differs where a checkpoint has states that the environment's integrator does not make."""
+    arguments = {"updates": 2, "actions": 2, "width": 4, "checkpoint": tmp_path / "policy.pt"}
+    trained_policy(environment(2), **arguments)
+    with pytest.raises(InputError, match="policy.pt was trained with other robots or another integrator: .*step_len"):
+        trained_policy(environment(2, integrator=BDF2(0.02)), **arguments, resume=True)
+
+
+@pytest.mark.parametrize("missing", ["policy", "random", "state", "settings"])
+def test_checkpoints_that_lack_something_are_refused(tmp_path, missing):
+    """Name what a file lacks."""
+    file = tmp_path / "policy.pt"
+    arguments = {"updates": 2, "actions": 2, "width": 4, "checkpoint": file}
+    trained_policy(environment(2), **arguments)
+    kept = torch.load(file, weights_only=True)
+    del kept[missing]
+    torch.save(kept, file)
+    with pytest.raises(InputError, match=f"policy.pt lacks .*{missing}"):
+        trained_policy(environment(2), **arguments, resume=True)
+    torch.save(torch.zeros(3), file)
+    with pytest.raises(InputError, match="policy.pt: expected a training that trained_policy wrote, got Tensor"):
+        trained_policy(environment(2), **arguments, resume=True)
 
 
 @pytest.mark.parametrize(

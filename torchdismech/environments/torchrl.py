@@ -60,6 +60,20 @@ class TorchRLRobotEnv(EnvBase):
         status = torch.zeros((*self.batch_size, 1), dtype=torch.int64, device=self.device)
         return self._dict(observation=in_dtype("observation", observation, self._dtype), status=status)
 
+    @torch.no_grad()
+    def seen(self) -> TensorDictBase:
+        """Return what is observed (B, k) where the robots are, and whose episodes are over.
+
+        `rollout(..., auto_reset=False, tensordict=env.seen())` goes on from there: robots whose episode is over begin
+        anew first.
+        """
+        environment = self.environment
+        observation = in_dtype("observation", environment.observed(environment.current), self._dtype)
+        status = torch.zeros((*self.batch_size, 1), dtype=torch.int64, device=self.device)
+        over = environment.ended[:, None]
+        no = torch.zeros_like(over)
+        return self._dict(observation=observation, status=status, done=over, terminated=no, truncated=over)
+
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         outcome = self.environment.step(tensordict["action"])
         return self._dict(
