@@ -11,7 +11,8 @@ import torch
 from pydantic import ValidationError
 
 from tests.training.beams import DT, SCENE, tables
-from torchdismech import InputError, unroll
+from torchdismech import InputError, rollout, trainable, unroll
+from torchdismech.environments import Environment, Force, Task, node_positions
 from torchdismech.io.scene import load_scene
 from training.config import Config
 from training.data import Recordings
@@ -19,6 +20,7 @@ from training.fitting import fit, recordings_of
 from training.optimization import certainty, checkpoint
 from training.optimization.certainty import certainty_of
 from training.optimization.loop import Trainer
+from training.reports.evaluation import fitted_system, trained_system
 from training.reports.predictions import errors_of, predict_all
 from training.robots.scenes import SceneSystem
 from training.robots.systems import build
@@ -43,6 +45,27 @@ def test_fitted_start_and_prior_go_into_the_checkpoint_and_on(folder):
     assert bool((tensors["starts.held_out"] != 0).any())
     facts = json.loads((folder / "run" / "certainty.json").read_text())
     assert set(facts["constants"]) == {"bending"}
+
+
+def test_fitted_robots_are_used_elsewhere(folder):
+    """Fit without an evaluation split: the robot of the run moves as one that is built with the fitted constants."""
+    fit(Config.model_validate(tables(folder)), folder / "run")
+    system = fitted_system(folder / "run", weights="after-one")
+    own = load_scene(folder / "beam.toml").build().model
+    guess = trainable.value(own, "bend_twist.EI1").clone()
+    for name in ("bend_twist.EI1", "bend_twist.EI2"):
+        module, attribute = trainable.constants(own)[name]
+        getattr(module, attribute).copy_(trainable.value(system.model, name))
+    assert not torch.allclose(trainable.value(own, "bend_twist.EI1"), guess, rtol=1e-3)
+    runs = [rollout(model, model.initial_state(), system.integrator, 5) for model in (system.model, own)]
+    # the same steps, but for the rounding of what is a product in one and a number in the other
+    assert torch.allclose(runs[0].positions, runs[1].positions, rtol=0, atol=1e-12)
+    task = Task([Force([11], -0.01, 0.01)], [node_positions([3])], lambda model, step: step.after.positions[:, 3, 2])
+    environment = Environment(system.model, system.integrator, task, batch=2)
+    environment.reset()
+    assert environment.step(torch.zeros(2, 1)).status.tolist() == [0, 0]
+    with pytest.raises(InputError, match="no evaluation split.* What was fitted can be used without: fitted_system"):
+        trained_system(folder / "run")
 
 
 def test_systems_of_users_are_named_in_the_config(folder):

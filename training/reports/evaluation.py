@@ -1,4 +1,4 @@
-"""Errors of a run on recordings that training never saw."""
+"""What a run has fitted, and its errors on recordings that training never saw."""
 
 from __future__ import annotations
 
@@ -25,27 +25,58 @@ from training.robots.starts import fitted_starts
 from training.robots.systems import build
 from training.system import System
 
-__all__ = ["evaluate", "refuse_without_best", "trained_system"]
+__all__ = ["evaluate", "fitted_system", "refuse_without_best", "trained_system"]
 
 START_ROUNDS = 5  # times those of a look: here starts begin from nothing
+
+
+def fitted_system(
+    folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
+) -> System:
+    """Return the system of a run as it was fitted: its robot, with constants and learned terms, to be used elsewhere.
+
+    Systems of a robot have it as `model`, and what steps it as `integrator`; `values()` are the fitted constants. The
+    recordings that the run was fitted to are read, as a system begins with what they say of the robot.
+
+    Parameters
+    ----------
+    folder : of the run.
+    settings : "key=value", what is to be other than in the run's config, such as "data.path=..." of data that moved.
+    weights : "best", or "after-NAME" for those that the stage of that name ended with.
+    allow_code : run the Python files that the config, or its scene, names.
+
+    Raises
+    ------
+    InputError
+        A folder without such weights, recordings that are not there, code that is not allowed.
+    """
+    return _fitted(folder, load(folder / "config.json", settings or []), weights, allow_code)[0]
 
 
 def trained_system(
     folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
 ) -> tuple[System, Recordings, Recordings]:
-    """Return the system of a run, and its evaluation recordings: repaired (to start from), and what was measured.
+    """Return `fitted_system`, and its evaluation recordings: repaired (to start from), and what was measured.
 
     Both are in metres and in order, repaired as `data.rules` says; only the first have their gaps and spikes filled.
-
-    `weights` : "best", or "after-NAME" for those that the stage of that name ended with.
     """
     config = load(folder / "config.json", settings or [])
     if config.data.eval is None:
         raise InputError(
             f"{folder}: its data has no evaluation split: name one with --set data.eval=...; of tables a subfolder of "
             "--set data.path=FOLDER, where FOLDER itself holds those of the fit. A single file has no splits: put it "
-            "into a folder, and other recordings into a subfolder of that"
+            "into a folder, and other recordings into a subfolder of that. What was fitted can be used without: "
+            "fitted_system of training.reports.evaluation returns it"
         )
+    system, fitted = _fitted(folder, config, weights, allow_code)
+    repaired, _ = recordings_of(config, config.data.eval)
+    _refuse_another_robot(fitted, repaired)
+    system.refuse(repaired)
+    return system, repaired, measured(config, config.data.eval)
+
+
+def _fitted(folder: Path, config: Config, weights: str, allow_code: bool) -> tuple[System, Recordings]:
+    """Return the system of a run as it was fitted, and the recordings that it was fitted to."""
     recordings, _ = recordings_of(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
@@ -57,10 +88,7 @@ def trained_system(
         print(
             f"warning: {config.data.path} holds other recordings than {folder} was fitted to: rest lengths may differ"
         )
-    repaired, _ = recordings_of(config, config.data.eval)
-    _refuse_another_robot(fitted, repaired)
-    system.refuse(repaired)
-    return system, repaired, measured(config, config.data.eval)
+    return system, fitted
 
 
 def refuse_without_best(folder: Path, config: Config) -> None:
