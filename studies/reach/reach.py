@@ -79,7 +79,7 @@ def reward(model: Model, step: Step) -> Tensor:
     return -tip_error(model, step.after, step.goal).norm(dim=1)
 
 
-def environment(batch: int, seed: int = 0) -> Environment:
+def environment(batch: int, seed: int = 0, horizon: int = HORIZON) -> Environment:
     """Return arms with targets."""
     model = arm()
     seen = [
@@ -89,7 +89,7 @@ def environment(batch: int, seed: int = 0) -> Environment:
         lambda model, state, goal: node_velocities([5, NODES - 1])(model, state, goal) / LENGTH,
     ]
     task = Task([Actuator("natural_curvature", halves(model))], seen, reward, goal=targets)
-    return Environment(model, ImplicitEuler(DT), task, batch, steps=STEPS, horizon=HORIZON, seed=seed)
+    return Environment(model, ImplicitEuler(DT), task, batch, steps=STEPS, horizon=horizon, seed=seed)
 
 
 class TipFeedback(nn.Module):
