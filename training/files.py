@@ -25,7 +25,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written: {error.strerror or error}; what is there already stays as it was: make room, "
-            "or choose another --out"
+            "or choose another folder"
         ) from error
 
 

@@ -125,6 +125,8 @@ def _kept(checkpoint: Path | str | None, resume: bool) -> Path | None:
         raise InputError(f"trained_policy: resume: expected a checkpoint to go on from, got {kept}")
     if not resume and kept is not None and kept.exists():
         raise InputError(f"trained_policy: checkpoint: {kept} is there already: go on by resume=True, or name another")
+    if kept is not None and not kept.parent.is_dir():
+        raise InputError(f"trained_policy: checkpoint: expected a file in a folder that is there, got {kept}: make it")
     return kept
 
 

@@ -114,6 +114,10 @@ def test_checkpoints_that_lack_something_are_refused(tmp_path, missing):
         ({"rate": float("nan")}, "rate: expected a number above 0, got nan"),
         ({"discount": 2.0}, "discount: expected a number from 0 to 1, got 2"),
         ({"discount": "0.9"}, "discount: expected a number from 0 to 1, got '0.9'"),
+        (
+            {"checkpoint": "no/such/folder.pt"},
+            "checkpoint: expected a file in a folder that is there, got no/such/folder",
+        ),
         ({"resume": True}, "resume: expected a checkpoint to go on from, got None"),
         ({"resume": "no"}, "resume: expected True or False, got 'no'"),
     ],
