@@ -62,7 +62,7 @@ def trained_policy(
     ------
     InputError
         An argument out of its range, actions without bounds, a checkpoint that is there already without `resume`, is
-        not there with it, or is of another training.
+        not there with it, or is of another training; weights that are not finite after an update.
     """
     _refuse_no_bounds(environment)
     settings = {
@@ -75,6 +75,7 @@ def trained_policy(
         "numbers of an action": len(environment.low),
         "numbers observed": environment.width,
     }
+    _refuse_one_sample(environment.batch, actions)
     kept = _kept(checkpoint, truth(resume, "trained_policy: resume"))
     robots, training = TorchRLRobotEnv(environment), _Training.begun(environment, settings)
     environment.reset()
@@ -88,6 +89,7 @@ def trained_policy(
             training.advantage(run)
             _improve(training.loss, training.optimiser, run.reshape(-1))
         training.schedule.step()
+        training.refuse_not_finite(k)
         if k % 5 == 0 or k == updates - 1:
             print(f"  update {k:3d}: mean reward of an action {run['next', 'reward'].mean():.4f}", flush=True)
         if kept is not None:
@@ -115,6 +117,15 @@ def _refuse_no_bounds(environment: Environment) -> None:
         raise InputError(
             "trained_policy: expected actions with bounds, as the policy's numbers lie between them, and of less than "
             "3e38, as they are in single precision"
+        )
+
+
+def _refuse_one_sample(robots: int, actions: int) -> None:
+    """Refuse one action of one robot an update, as advantages are told in parts of how much they differ."""
+    if robots * actions < 2:
+        raise InputError(
+            "trained_policy: actions: expected two or more an update of a single robot, as what is better than what is "
+            f"learned from how they differ, got {actions}"
         )
 
 
@@ -161,6 +172,15 @@ class _Training:
     def _parts(self) -> dict[str, Any]:
         names = ("policy", "critic", "optimiser", "schedule")
         return {name: getattr(self, name) for name in names}
+
+    def refuse_not_finite(self, update: int) -> None:
+        """Refuse to go on with weights that are not finite, of the policy or of the critic, before they are kept."""
+        weights = [*self.policy.parameters(), *self.critic.parameters()]
+        if not all(bool(part.isfinite().all()) for part in weights):
+            raise InputError(
+                f"trained_policy: update {update} led to weights that are not finite: take a smaller rate, or rewards "
+                "and observations of a size of one"
+            )
 
     def write(self, path: Path, settings: dict[str, Any], done: int) -> None:
         """Write the training after so many updates; a kill at any moment leaves the old file or the new one."""

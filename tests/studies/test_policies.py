@@ -128,6 +128,22 @@ def test_trainings_that_make_no_sense_are_refused(wrong, words):
         trained_policy(environment(2), **{"updates": 1, "actions": 1, **wrong})
 
 
+def test_one_sample_an_update_is_refused():
+    """Refuse a single action of a single robot; two of one, or one of two, lead to weights that are finite."""
+    with pytest.raises(InputError, match="actions: expected two or more an update of a single robot.*, got 1"):
+        trained_policy(environment(1), updates=1, actions=1, width=4)
+    for robots, actions in ((1, 2), (2, 1)):
+        policy = trained_policy(environment(robots), updates=1, actions=actions, width=4)
+        assert all(bool(part.isfinite().all()) for part in policy.parameters())
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    """Stop after an update by a rate that is far too large, before its weights are kept."""
+    with pytest.raises(InputError, match="update 0 led to weights that are not finite: take a smaller rate"):
+        trained_policy(environment(2), updates=1, actions=2, width=4, rate=1e30, checkpoint=tmp_path / "policy.pt")
+    assert not (tmp_path / "policy.pt").exists()
+
+
 @pytest.mark.parametrize("high", [float("inf"), 1e300])
 def test_policies_need_bounds_of_actions(high):
     """Refuse actions without bounds, and with bounds beyond single precision."""
