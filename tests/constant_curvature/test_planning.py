@@ -265,6 +265,17 @@ def test_a_plan_is_written_and_read(small_plan, tmp_path):
     np.savez(tmp_path / "other.npz", q=np.zeros(3))
     with pytest.raises(InputError, match="it lacks times"):
         Plan.load(tmp_path / "other.npz")
+    (tmp_path / "text.npz").write_text("no plan")
+    (tmp_path / "nothing.npz").touch()
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "other.npz").read_bytes()[:100])
+    for name in ("text", "nothing", "cut"):
+        with pytest.raises(
+            InputError, match=f"{name}.npz: expected a file that Plan.save wrote, got another, or a dam"
+        ):
+            Plan.load(tmp_path / f"{name}.npz")
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(InputError, match="array.npy: expected a file that Plan.save wrote, got ndarray"):
+        Plan.load(tmp_path / "array.npy")
 
 
 def test_the_simulator_turns_the_ball_as_planned(small_plan):
@@ -280,8 +291,9 @@ def test_the_simulator_turns_the_ball_as_planned(small_plan):
     assert played.angle == pytest.approx(math.pi / 6, abs=math.radians(10))
     with pytest.raises(InputError, match="divides the plan's"):
         replay(small_arm(), small_ball(), small_plan, dt=3e-2)
-    with pytest.raises(InputError, match="gain: expected"):
-        replay(small_arm(), small_ball(), small_plan, gain=-1.0)
+    for change in ({"gain": -1.0}, {"gain": "a"}, {"dt": "a"}, {"dt": -1.0}):
+        with pytest.raises(InputError, match=f"{next(iter(change))}: expected a finite number"):
+            replay(small_arm(), small_ball(), small_plan, **change)
 
 
 def pressed(friction: float, spin: tuple[float, float, float], steps: int = 5, damping: float = 0.0):
@@ -358,6 +370,16 @@ REFUSED = {
     "start": ({"start": torch.full((6,), 1.0)}, "start: expected"),
     "start as a list": ({"start": [1.0] * 6}, "start: expected"),
     "target": ({"target": [0.0, 0.0, 0.0, 0.0]}, "target: expected a quaternion"),
+    "bounds as one": ({"elongations": (0.1,)}, "elongations: expected a lower and an upper bound"),
+    "bounds as text": ({"elongations": "ab"}, "elongations: expected a lower and an upper bound .m., got 'ab'"),
+    "one relaxation": ({"relaxations": 1e-3}, "relaxations: expected finite numbers above 0, got 0.001"),
+    "relaxations as text": ({"relaxations": ("a",)}, "relaxations: expected finite numbers above 0, got 'a'"),
+    "least normal as text": ({"least_normal": "a"}, "least_normal: expected a finite number from 0 up, got 'a'"),
+    "thickness as text": ({"thickness": "a"}, "thickness: expected a finite number above 0, got 'a'"),
+    "duration as text": ({"duration": "a"}, "duration: expected a finite number above 0, got 'a'"),
+    "start as text": ({"start": "a"}, "start: expected .6,. elongations"),
+    "target as text": ({"target": "abcd"}, "target: expected a quaternion .* got 'abcd'"),
+    "no target": ({"target": None}, "target: expected a quaternion .* got None"),
     "arm": ({"arm": None}, "expected a PneumaticArm and a Ball"),
     "reach": ({"ball": Ball(center=(0.0, 0.0, 3.0))}, "Ball.center: expected a ball whose lowest point"),
 }
@@ -371,11 +393,28 @@ def test_input_is_refused_by_name(change, complaint):
         plan_rotation(settings.pop("arm"), settings.pop("ball"), settings.pop("target"), **settings)
 
 
-@pytest.mark.parametrize(("axis", "degrees"), [((0.0, math.nan, 1.0), 30.0), ("x", math.nan), ("x", math.inf)])
-def test_rotations_that_are_not_finite_are_refused(axis, degrees):
-    """Name axis and angle, in place of a quaternion of NaN."""
-    with pytest.raises(InputError, match="rotation_about: expected finite numbers, got axis .* degrees"):
+@pytest.mark.parametrize(
+    ("axis", "degrees", "complaint"),
+    [
+        ((0.0, math.nan, 1.0), 30.0, "axis: expected x, y, z or a vector"),
+        ((0.0, 0.0, 0.0), 30.0, "axis: expected x, y, z or a vector"),
+        (None, 30.0, "axis: expected x, y, z or a vector"),
+        ("x", math.nan, "degrees: expected a finite number, got nan"),
+        ("x", math.inf, "degrees: expected a finite number, got inf"),
+        ("x", "a", "degrees: expected a finite number, got 'a'"),
+    ],
+)
+def test_rotations_that_are_none_are_refused(axis, degrees, complaint):
+    """Name axis or angle, in place of a quaternion of NaN."""
+    with pytest.raises(InputError, match=complaint):
         rotation_about(axis, degrees)
+
+
+def test_starts_are_asked_for_with_numbers():
+    """Refuse bounds and forces that are none, naming them."""
+    for change in ({"elongations": (0.1,)}, {"least_normal": "a"}, {"thickness": 0.0}):
+        with pytest.raises(InputError, match=f"{next(iter(change))}: expected"):
+            touching_start(small_arm(), small_ball(), **change)
 
 
 def test_arms_and_balls_are_refused_by_name():
@@ -385,9 +424,11 @@ def test_arms_and_balls_are_refused_by_name():
     with pytest.raises(InputError, match="those of one robot, got 2"):
         ArmExpressions(upright(base=torch.zeros(2, 3, dtype=torch.float64)))
     for name in ("radius", "mass", "damping", "friction"):
-        with pytest.raises(InputError, match=f"Ball.{name}: expected a finite number"):
-            Ball(**{name: -1.0})
-    with pytest.raises(InputError, match="Ball.center"):
-        Ball(center=(0.0, 1.0))
+        for wrong in (-1.0, "a", None):
+            with pytest.raises(InputError, match=f"Ball.{name}: expected a finite number"):
+                Ball(**{name: wrong})
+    for center in ((0.0, 1.0), "abc", 1.0):
+        with pytest.raises(InputError, match="Ball.center: expected three finite numbers"):
+            Ball(center=center)
     with pytest.raises(InputError, match="axis: expected x, y, z"):
         rotation_about("w", 90.0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchdismech.constant_curvature.planning.casadi import casadi
+from torchdismech.constant_curvature.planning.checks import finite_numbers, size
 from torchdismech.constant_curvature.planning.expressions import bend_series
-from torchdismech.errors import InputError
 
 __all__ = ["Ball", "Touch", "quaternion_after", "touch"]
 
@@ -31,7 +30,7 @@ class Ball:
     Raises
     ------
     InputError
-        Numbers that are not finite, a radius or mass not above zero, damping or friction below zero.
+        What is no number, numbers that are not finite, a radius or mass not above zero, damping or friction below zero.
     """
 
     center: Sequence[float] = (0.0, 0.1, 0.7)
@@ -42,14 +41,9 @@ class Ball:
     inertia: float = field(init=False)  # about any axis through the middle [kg m^2]
 
     def __post_init__(self):
-        if len(self.center) != 3 or not all(math.isfinite(x) for x in self.center):
-            raise InputError(f"Ball.center: expected three finite numbers, got {self.center!r}")
+        object.__setattr__(self, "center", finite_numbers(self.center, "Ball.center", "three finite numbers", 3))
         for name in ("radius", "mass", "damping", "friction"):
-            value = getattr(self, name)
-            enough = value > 0 if name in ("radius", "mass") else value >= 0
-            if not (math.isfinite(value) and enough):
-                bound = "above 0" if name in ("radius", "mass") else "from 0 up"
-                raise InputError(f"Ball.{name}: expected a finite number {bound}, got {value!r}")
+            object.__setattr__(self, name, size(getattr(self, name), f"Ball.{name}", name in ("radius", "mass")))
         object.__setattr__(self, "inertia", 0.4 * self.mass * self.radius**2)
 
 

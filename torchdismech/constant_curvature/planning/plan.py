@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 
 __all__ = ["Plan", "Stage"]
 
@@ -106,9 +108,9 @@ class Plan:
         Raises
         ------
         InputError
-            A file without what a plan has.
+            A file that is no .npz, or without what a plan has.
         """
-        with np.load(path, allow_pickle=False) as file:
+        with _archive(path) as file:
             columns = [f"stage/{f.name}" for f in dataclasses.fields(Stage)]
             missing = [name for name in [*(f.name for f in _tensors()), *columns] if name not in file]
             if missing:
@@ -117,6 +119,16 @@ class Plan:
             residuals = {name[9:]: float(file[name]) for name in file if name.startswith("residual/")}
             stages = zip(*(file[name].tolist() for name in columns), strict=True)
             return cls(**tensors, residuals=residuals, stages=tuple(Stage(*row) for row in stages))
+
+
+def _archive(path: str | Path) -> NpzFile:
+    """Return an .npz file, open; refuse another kind of file."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:  # what NumPy raises of text, nothing, damaged archives
+        raise InputError(f"{path}: expected a file that Plan.save wrote, got another, or a damaged one") from error
+    refuse_other_kind(str(path), found, NpzFile, "a file that Plan.save wrote")
+    return found
 
 
 def _tensors() -> list[dataclasses.Field]:

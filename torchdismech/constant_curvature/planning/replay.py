@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.planning.ball import Ball
+from torchdismech.constant_curvature.planning.checks import size
 from torchdismech.constant_curvature.planning.plan import Plan
 from torchdismech.constant_curvature.planning.turning import TurningBall
 from torchdismech.contact import Complementarity, Friction, Obstacle, Sphere
@@ -74,11 +75,10 @@ def replay(
     SimulationError
         A step of the simulator failed.
     """
-    parts = round(plan.step / dt) if math.isfinite(dt) and dt > 0 else 0
+    dt, gain = size(dt, "dt", above_zero=True), size(gain, "gain")
+    parts = round(plan.step / dt)
     if parts < 1 or not math.isclose(parts * dt, plan.step, rel_tol=1e-9):
         raise InputError(f"dt: expected a step that divides the plan's, {plan.step:g} s, got {dt!r}")
-    if not (math.isfinite(gain) and gain >= 0):
-        raise InputError(f"gain: expected a finite number from 0 up, got {gain!r}")
     if len(arm.obstacles) or plan.q.shape[1] != arm.n_dofs:
         raise InputError(
             f"replay: expected the plan's arm, without obstacles and with {plan.q.shape[1]} chambers, got one with "

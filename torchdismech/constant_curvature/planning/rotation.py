@@ -13,11 +13,12 @@ from torch import Tensor
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.planning.ball import Ball
 from torchdismech.constant_curvature.planning.casadi import casadi
+from torchdismech.constant_curvature.planning.checks import finite_numbers, size
 from torchdismech.constant_curvature.planning.expressions import STEEPEST, ArmExpressions
 from torchdismech.constant_curvature.planning.plan import Plan
 from torchdismech.constant_curvature.planning.solving import IPOPT, Limits, Motion
 from torchdismech.constant_curvature.planning.transcription import Task
-from torchdismech.errors import InputError, whole_number
+from torchdismech.errors import InputError, real_number, whole_number
 
 __all__ = ["plan_rotation", "rotation_about", "touching_start"]
 
@@ -25,12 +26,14 @@ __all__ = ["plan_rotation", "rotation_about", "touching_start"]
 def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
     """Return the quaternion (4,) (w, x, y, z) of a rotation about "x", "y", "z" or a vector (3,)."""
     vector = {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}.get(axis) if isinstance(axis, str) else axis
-    if vector is None or len(vector) != 3 or not any(vector):
-        raise InputError(f"axis: expected x, y, z or a vector of three numbers and some length, got {axis!r}")
-    along = torch.tensor([float(x) for x in vector], dtype=torch.float64)
-    if not (bool(torch.isfinite(along).all()) and math.isfinite(degrees)):
-        raise InputError(f"rotation_about: expected finite numbers, got axis {axis!r} and {degrees!r} degrees")
-    half = math.radians(degrees) / 2
+    expected = "x, y, z or a vector of three finite numbers and some length"
+    along = torch.tensor(finite_numbers(vector, "axis", expected, 3), dtype=torch.float64)
+    if not bool(along.any()):
+        raise InputError(f"axis: expected {expected}, got {axis!r}")
+    angle = real_number(degrees, "degrees", "a finite number")
+    if not math.isfinite(angle):
+        raise InputError(f"degrees: expected a finite number, got {degrees!r}")
+    half = math.radians(angle) / 2
     return torch.cat([along.new_tensor([math.cos(half)]), math.sin(half) * along / along.norm()])
 
 
@@ -79,9 +82,15 @@ def plan_rotation(
     Raises
     ------
     InputError
-        CasADi is not installed; a number out of its range; an arm with obstacles, or with constants of several robots.
+        CasADi is not installed; what is no number, or out of its range; an arm with obstacles, or with constants of
+        several robots.
     """
-    _check(arm, ball, steps, duration, elongations, least_normal, directions, thickness, relaxations, max_iterations)
+    _check(arm, ball)
+    _check_counts(steps, directions, max_iterations)
+    duration, thickness = size(duration, "duration", above_zero=True), size(thickness, "thickness", above_zero=True)
+    least_normal, relaxations = size(least_normal, "least_normal"), _relaxations(relaxations)
+    elongations = _bounds(elongations)
+    _check_elongations(arm, elongations)
     task = Task(ArmExpressions(arm), ball, _unit(target), duration / steps, directions, thickness)
     if start is None:
         start = touching_start(arm, ball, elongations=elongations, least_normal=least_normal, thickness=thickness)[0]
@@ -110,9 +119,12 @@ def touching_start(
     Raises
     ------
     InputError
-        CasADi is not installed, or no elongations within the bounds bring the plate there.
+        CasADi is not installed; what is no number, or out of its range; no elongations within the bounds that bring
+        the plate there.
     """
     ca, expressions = casadi(), ArmExpressions(arm)
+    elongations, least_normal = _bounds(elongations), size(least_normal, "least_normal")
+    thickness = size(thickness, "thickness", above_zero=True)
     q = ca.SX.sym("q", arm.n_dofs)
     task = Task(expressions, ball, np.array([1.0, 0, 0, 0]), 1.0, thickness=thickness)
     place, turn = expressions.end(q)
@@ -155,46 +167,48 @@ def _holding(task: Task, q: Any, normal: float) -> Any:
 
 def _unit(target: Tensor | Sequence[float]) -> np.ndarray:
     """Return a quaternion of length one (4,), or refuse what is none."""
-    values = np.asarray(target.detach().cpu() if isinstance(target, Tensor) else target, float)
-    if values.shape != (4,) or not np.isfinite(values).all() or not values.any():
-        raise InputError(f"target: expected a quaternion (w, x, y, z) of finite numbers and some length, got {target}")
+    expected = "a quaternion (w, x, y, z) of finite numbers and some length"
+    values = np.array(finite_numbers(target, "target", expected, 4))
+    if not values.any():
+        raise InputError(f"target: expected {expected}, got {target}")
     return values / np.linalg.norm(values)
 
 
 def _elongations(start: Tensor | Sequence[float], count: int, bounds: tuple[float, float]) -> np.ndarray:
     """Return the elongations at the beginning (n,), or refuse them."""
-    values = torch.as_tensor(start, dtype=torch.float64).detach().cpu().numpy()
-    if values.shape != (count,) or not ((values >= bounds[0]) & (values <= bounds[1])).all():
-        raise InputError(f"start: expected ({count},) elongations from {bounds[0]} to {bounds[1]} m, got {start}")
+    expected = f"({count},) elongations from {bounds[0]} to {bounds[1]} m"
+    values = np.array(finite_numbers(start, "start", expected, count))
+    if not ((values >= bounds[0]) & (values <= bounds[1])).all():
+        raise InputError(f"start: expected {expected}, got {start}")
     return values
 
 
-def _check(
-    arm: PneumaticArm,
-    ball: Ball,
-    steps: int,
-    duration: float,
-    elongations: tuple[float, float],
-    least_normal: float,
-    directions: int,
-    thickness: float,
-    relaxations: Sequence[float],
-    max_iterations: int,
-) -> None:
-    """Refuse numbers that no plan can be made with."""
+def _check(arm: PneumaticArm, ball: Ball) -> None:
+    """Refuse what no plan is for."""
     if not isinstance(arm, PneumaticArm) or not isinstance(ball, Ball):
         raise InputError(
             f"plan_rotation: expected a PneumaticArm and a Ball, got {type(arm).__name__} and {type(ball).__name__}"
         )
     if len(arm.obstacles):
         raise InputError("plan_rotation: expected an arm without obstacles, as a plan knows none but the ball")
-    _check_counts(steps, directions, max_iterations)
-    _check_sizes(duration, thickness, least_normal)
-    if not relaxations or not all(math.isfinite(x) and x > 0 for x in relaxations):
-        raise InputError(f"relaxations: expected finite numbers above 0, got {relaxations!r}")
+
+
+def _relaxations(given: object) -> tuple[float, ...]:
+    """Return the relaxations, or refuse them."""
+    relaxations = finite_numbers(given, "relaxations", "finite numbers above 0")
+    if not relaxations or min(relaxations) <= 0:
+        raise InputError(f"relaxations: expected finite numbers above 0, got {given!r}")
     if any(after >= before for before, after in zip(relaxations, relaxations[1:], strict=False)):
-        raise InputError(f"relaxations: expected each below the one before, got {relaxations!r}")
-    _check_elongations(arm, elongations)
+        raise InputError(f"relaxations: expected each below the one before, got {given!r}")
+    return relaxations
+
+
+def _bounds(given: object) -> tuple[float, float]:
+    """Return the bounds of elongations [m], or refuse them."""
+    low, high = finite_numbers(given, "elongations", "a lower and an upper bound [m]", 2)
+    if low >= high:
+        raise InputError(f"elongations: expected a lower and an upper bound [m], got {given!r}")
+    return low, high
 
 
 def _check_counts(steps: int, directions: int, max_iterations: int) -> None:
@@ -207,24 +221,9 @@ def _check_counts(steps: int, directions: int, max_iterations: int) -> None:
         whole_number(number, name, least)
 
 
-def _check_sizes(duration: float, thickness: float, least_normal: float) -> None:
-    """Refuse a duration [s], a thickness [m] or a least normal force [N] that is negative or not finite."""
-    for name, value, above_zero in (
-        ("duration", duration, True),
-        ("thickness", thickness, True),
-        ("least_normal", least_normal, False),
-    ):
-        if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
-            raise InputError(
-                f"{name}: expected a finite number {'above 0' if above_zero else 'from 0 up'}, got {value}"
-            )
-
-
 def _check_elongations(arm: PneumaticArm, elongations: tuple[float, float]) -> None:
     """Refuse bounds of elongations [m] between which a section has no length, or bends farther than plans compute."""
     low, high = elongations
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InputError(f"elongations: expected a lower and an upper bound [m], got {elongations!r}")
     if float(arm.length.min()) + low <= 0:
         raise InputError(f"elongations: at {low} m a section of {float(arm.length.min())} m has no length left")
     bend = ArmExpressions(arm).steepest(low, high)

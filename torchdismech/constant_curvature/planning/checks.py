@@ -1,0 +1,35 @@
+"""Numbers that planning is given: what is none, or out of its range, is refused by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from torch import Tensor
+
+from torchdismech.errors import InputError, real_number
+
+__all__ = ["finite_numbers", "size"]
+
+
+def size(given: object, where: str, above_zero: bool = False) -> float:
+    """Return a finite number from 0 up, or above it."""
+    expected = f"a finite number {'above 0' if above_zero else 'from 0 up'}"
+    number = real_number(given, where, expected)
+    if not math.isfinite(number) or number < 0 or (above_zero and number == 0):
+        raise InputError(f"{where}: expected {expected}, got {given!r:.80}")
+    return number
+
+
+def finite_numbers(given: object, where: str, expected: str, count: int | None = None) -> tuple[float, ...]:
+    """Return the finite numbers, so many or any number, of a list, an array or a tensor (count,)."""
+    refusal = f"{where}: expected {expected}, got {given!r:.80}"
+    listed = given.detach().tolist() if isinstance(given, Tensor) else given
+    listed = listed.tolist() if isinstance(listed, np.ndarray) else listed
+    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
+        raise InputError(refusal)
+    numbers = tuple(real_number(number, where, expected) for number in listed)
+    if not all(map(math.isfinite, numbers)) or (count is not None and len(numbers) != count):
+        raise InputError(refusal)
+    return numbers
