@@ -64,6 +64,7 @@ def trained_policy(
         An argument out of its range, actions without bounds, a checkpoint that is there already without `resume`, is
         not there with it, or is of another training; weights that are not finite after an update.
     """
+    refuse_other_kind("trained_policy: environment", environment, Environment, "an Environment")
     _refuse_no_bounds(environment)
     settings = {
         "updates": whole_number(updates, "trained_policy: updates"),
@@ -113,10 +114,17 @@ def _discount(given: float) -> float:
 
 def _refuse_no_bounds(environment: Environment) -> None:
     """Refuse actions without bounds, or with bounds that the policy's single precision does not have."""
-    if not bool(torch.isfinite(torch.cat([environment.low, environment.high]).float()).all()):
+    low, high = environment.low.float(), environment.high.float()
+    if not bool((low.isfinite() & high.isfinite()).all()):
         raise InputError(
             "trained_policy: expected actions with bounds, as the policy's numbers lie between them, and of less than "
             "3e38, as they are in single precision"
+        )
+    if not bool((low < high).all()):
+        k = int((low >= high).nonzero()[0])
+        raise InputError(
+            f"trained_policy: expected bounds of actions that single precision tells apart, got {environment.low[k]:g} "
+            f"and {environment.high[k]:g} for number {k}: take them farther apart"
         )
 
 

@@ -128,6 +128,15 @@ def test_trainings_that_make_no_sense_are_refused(wrong, words):
         trained_policy(environment(2), **{"updates": 1, "actions": 1, **wrong})
 
 
+def test_policies_need_bounds_that_single_precision_tells_apart():
+    """Refuse bounds that are one number there, and what is no environment."""
+    arms = environment(2, actions=[Force([15], 1.0, 1.0 + 1e-9)])
+    with pytest.raises(InputError, match="expected bounds of actions that single precision tells apart, got 1 and 1"):
+        trained_policy(arms, updates=1, actions=1)
+    with pytest.raises(InputError, match="trained_policy: environment: expected an Environment, got NoneType"):
+        trained_policy(None, updates=1, actions=1)
+
+
 def test_one_sample_an_update_is_refused():
     """Refuse a single action of a single robot; two of one, or one of two, lead to weights that are finite."""
     with pytest.raises(InputError, match="actions: expected two or more an update of a single robot.*, got 1"):
