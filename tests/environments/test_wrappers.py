@@ -24,7 +24,7 @@ def test_one_robot_passes_gymnasiums_checker():
 def test_batch_is_a_vector_environment():
     """Step five robots past their horizon: they begin anew in the step after, which has no reward."""
     env = VectorRobotEnv(environment(horizon=2))
-    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert env.metadata["autoreset_mode"] is env.autoreset_mode is AutoresetMode.NEXT_STEP
     first, _ = env.reset(seed=3)
     assert first in env.observation_space and env.action_space.sample() in env.action_space
     action = np.zeros((5, 2), dtype=np.float32)
@@ -96,6 +96,13 @@ def test_torchrl_draws_actions_without_bounds(high):
     env = TorchRLRobotEnv(environment(actions=[Force([15], -1e-3, 1e-3), Force([17], -1e-3, high)]))
     check_env_specs(env)
     assert env.rollout(3)["action"].isfinite().all()
+
+
+def test_torchrl_says_which_batches_of_gymnasium_it_takes():
+    """Let TorchRL's wrapper refuse autoreset in the next step in its own words."""
+    wrappers = pytest.importorskip("torchrl.envs")
+    with pytest.raises(RuntimeError, match="auto-reset mode must be one of SAME_STEP or DISABLED"):
+        wrappers.GymWrapper(VectorRobotEnv(environment(2)))
 
 
 def test_torchrl_specs():

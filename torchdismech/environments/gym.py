@@ -45,8 +45,8 @@ class VectorRobotEnv(VectorEnv):
 
     def __init__(self, environment: Environment, autoreset: bool = True):
         self.environment, self._autoreset = environment, autoreset
-        mode = AutoresetMode.NEXT_STEP if autoreset else AutoresetMode.DISABLED
-        self.metadata = {"render_modes": [], "autoreset_mode": mode}
+        self.autoreset_mode = AutoresetMode.NEXT_STEP if autoreset else AutoresetMode.DISABLED
+        self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.num_envs = environment.batch
         self.single_observation_space, self.single_action_space = _spaces(environment)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
