@@ -245,6 +245,10 @@ def drawn(name, values):
         ),
         (lambda env: drawn("start", {"x": torch.zeros(3)}), "Task.start: expected q and velocity, got 'x'"),
         (lambda env: drawn("constants", None), "Task.constants: expected tensors by name, got NoneType"),
+        (
+            lambda env: drawn("constants", {"Gravity.acceleration": torch.zeros(5, dtype=torch.float64)}),
+            r"Task.constants: Gravity.acceleration: expected a row for each robot, .* got \(5,\): draw it with a count",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong, words):

@@ -47,9 +47,9 @@ class Task:
     terminated : function of (model, step) -> (B,) bool: what ends an episode besides failed steps; None: nothing.
     start : function of (model, draws) -> {"q": (B, n) or (n,), "velocity": ...}; None: at rest in the rest shape.
     goal : function of (model, draws) -> tensors (B, ...) by name, which stay for an episode; None: nothing.
-    constants : function of (model, draws) -> values of constants of the model by name, as in `Control.values`, which
-        stay for an episode: robots drawn anew; None: the model's own. What a `Constant` among the actions sets is none
-        of them.
+    constants : function of (model, draws) -> values of constants of the model by name, as in `Control.values`: with a
+        row for each robot, (B, 1) of one number. They stay for an episode: robots drawn anew; None: the model's own.
+        What a `Constant` among the actions sets is none of them.
     """
 
     actions: Sequence[Action]
@@ -75,7 +75,13 @@ class Task:
         refuse_no_length(self.actions, model)
 
     def check_drawn(self, constants: Mapping[str, Tensor]) -> None:
-        """Refuse constants drawn for an episode that an action sets, which would hide what was drawn."""
+        """Refuse drawn constants that an action sets, which would hide what was drawn, and those without rows."""
+        for name, value in constants.items():
+            if value.dim() == 1:
+                raise InputError(
+                    f"Task.constants: {name}: expected a row for each robot, or one number () for all, got "
+                    f"{tuple(value.shape)}: draw it with a count, such as draws.uniform(low, high, 1)"
+                )
         if hidden := sorted(constants.keys() & self.set_by_actions):
             raise InputError(
                 f"Task.constants: {hidden[0]} is drawn for an episode and set by an action, which hides what is drawn: "
