@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 __all__ = [
     "InputError",
@@ -134,7 +135,8 @@ def refuse_other_model(caller: str, model: object, kind: type, instead: str = ""
     """Refuse a model of another kind than a caller is for; classes of models say what they are `called`."""
     if not isinstance(model, kind):
         called = kind.called  # type: ignore[attr-defined]
-        raise InputError(f"{caller} is for {called} ({kind.__name__}), got {type(model).__name__}{instead}")
+        got = type_before_parametrizations(model).__name__  # type: ignore[arg-type]  # one with trained constants, too
+        raise InputError(f"{caller} is for {called} ({kind.__name__}), got {got}{instead}")
 
 
 def refuse_unstepped(integrator: object, model: object, kind: type) -> None:

@@ -16,6 +16,7 @@ from torchdismech import (
     modes,
     rollout,
     straight,
+    trainable,
     unroll,
 )
 from torchdismech.constant_curvature import ArmIntegrator
@@ -62,6 +63,15 @@ def test_robots_of_another_kind_are_not_stepped(name):
     ):
         with pytest.raises(InputError, match=message):
             run()
+
+
+def test_robots_with_trained_constants_keep_their_name():
+    """Name the class of a chain whose constants are trained, of which torch makes another one."""
+    chain = cable(3)
+    trainable.scaled(chain, [next(iter(trainable.constants(chain)))])
+    assert type(chain).__name__ != "RigidChain"
+    with pytest.raises(InputError, match=f"{FOR_RODS}RigidChain; that takes"):
+        ImplicitEuler(1e-3).step(chain, chain.initial_state())
 
 
 def test_robots_of_another_kind_have_no_modes_and_no_paths():
