@@ -183,7 +183,9 @@ def test_gradients_through_contact():
         obstacles=[Obstacle(face, Complementarity(), friction, name="face")],
     )
     force, start = rows[:, :1].clone().requires_grad_(True), rows[:, 3:4].clone().requires_grad_(True)
-    given = (force, friction.coefficient.requires_grad_(True), stiffness, start, face.point.requires_grad_(True))
+    own = arm.obstacles[0]  # whose shape and law are copies
+    mu, height = own.law.friction.coefficient.requires_grad_(True), own.shape.point.requires_grad_(True)
+    given = (force, mu, stiffness, start, height)
     push = torch.zeros(9, dtype=torch.float64)
     push[[3, 6]] = 1.0
     state = arm.initial_state(q=REST + start)
