@@ -28,8 +28,7 @@ SEGMENTS, STEPS = 5, 80
 def seen(chain: RigidChain, robots: int, steps: int = STEPS) -> Tensor:
     """Return where joints and tip are after each step (steps, robots, K + 1, 3) [m]."""
     run = unroll(chain, chain.initial_state(robots), Radau(STEP), steps, controller=motor(), throw=True)
-    q = run.q[1:]
-    return chain.points(q.flatten(0, 1)).unflatten(0, q.shape[:2])
+    return torch.stack([chain.points(q) for q in run.q[1:]])
 
 
 def identify(robots: int = 16, iterations: int = 15, noise: float = 2e-3, steps: int = STEPS) -> dict[str, Tensor]:
