@@ -8,9 +8,9 @@ from studies.shell_benchmarks.shell_benchmarks import CASES, measured
 # how far off each move is, in parts of the reference (of the strip's length where that is zero); docs/shells.md
 ERRORS = {
     "end_shear": (0.0017, 0.0027),
-    "end_moment": (0.0, 0.0011, 0.0517),
-    "hemisphere": (0.0053, -0.0091),
-    "pulled_cylinder": (-0.0073, 0.0007, 0.0159),
+    "end_moment": (0.0, 0.0011, 0.0524),
+    "hemisphere": (0.0054, -0.0089),
+    "pulled_cylinder": (-0.0073, 0.0007, 0.0161),
 }
 
 
