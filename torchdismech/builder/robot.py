@@ -8,25 +8,21 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.builder.body import robot_body
 from torchdismech.builder.clamps import ClampedNodes, fixed_directions, free_dofs
 from torchdismech.builder.given import (
-    TERMS,
     check_choice,
-    check_density,
     check_device,
     check_module,
     check_name,
-    check_part,
-    check_term,
     corners_of,
     refuse_lost_stiffness,
-    refuse_unlike_term,
     warn_of_two_weights,
     warn_of_units,
 )
+from torchdismech.builder.laws import Laws
 from torchdismech.builder.parts import in_one_place, nearest, warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
     refuse_fields_out_of_plane,
@@ -34,7 +30,6 @@ from torchdismech.builder.planar import (
     refuse_out_of_plane,
     refuse_rods_out_of_plane,
     refuse_stiffness_out_of_plane,
-    stiffnesses_in,
 )
 from torchdismech.builder.rod_terms import bend_twist_terms, stretch_terms
 from torchdismech.builder.rods import RodGroup, Rods, edge_constants
@@ -51,8 +46,7 @@ from torchdismech.builder.shells import (
 from torchdismech.builder.spring_stiffness import SpringStiffness, refuse_set_twice
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
-from torchdismech.elastic import ElasticTerm, Energy, Inelastic, Sum
-from torchdismech.elastic.energy import OWN
+from torchdismech.elastic import ElasticTerm, Energy, Inelastic
 from torchdismech.errors import InputError, refuse_other_dtype, warn
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices, array_of, check_nodes, check_rods, distinct_indices
@@ -66,7 +60,6 @@ from torchdismech.solve import linear
 __all__ = ["RobotBuilder"]
 
 NATURAL = {"rod": ("initial", "straight"), "shell": ("initial", "flat")}
-RESIDUAL = "residual"  # an energy that is added without a name
 
 
 class RobotBuilder:
@@ -124,11 +117,7 @@ class RobotBuilder:
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._forces: list[Force] = []
         self._self_contacts: list[SelfContact] = []
-        self._terms: list[ElasticTerm] = []
-        self._replacements: dict[str, Energy] = {}
-        self._energies: list[tuple[str, str | None, Energy]] = []
-        self._dissipations: list[tuple[str, Energy]] = []
-        self._inelastic: list[tuple[str, str, Inelastic]] = []
+        self._laws = Laws(self._refuse_out_of_plane)
         self._spring_stiffnesses: list[SpringStiffness] = []
         self._model_made = False  # and nothing was added since
         self._spent = False  # whether forces, energies or laws belong to a model already
@@ -353,10 +342,7 @@ class RobotBuilder:
 
     def add_term(self, term: ElasticTerm) -> None:
         """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
-        check_module("add_term", term, ElasticTerm, "an elastic.ElasticTerm")
-        if term.name in {*TERMS, *(t.name for t in self._terms)}:
-            raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
-        self._terms.append(term)
+        self._laws.add_term(term)
         self._warn_of_model_made("add_term")
 
     def add_energy(self, name: str, energy: Energy, part: str | None = None) -> None:
@@ -373,22 +359,12 @@ class RobotBuilder:
         part : what reports call this energy; by default "residual", or where several are given no name
             "stretch_residual", "bend_twist_residual", ...
         """
-        check_term("add_energy", name)
-        check_density("add_energy", energy)
-        if part is not None:
-            check_part("add_energy", part)
-        if part == OWN:
-            raise InputError(f"add_energy: {OWN!r} is the name of the term's own energy; choose another name")
-        self._energies.append((name, part, energy))
+        self._laws.add_energy(name, energy, part)
         self._warn_of_model_made("add_energy")
 
     def replace_energy(self, name: str, energy: Energy) -> None:
         """Put an energy density in place of the linear one of a term (see `add_energy`); what is added stays."""
-        check_term("replace_energy", name)
-        check_density("replace_energy", energy)
-        if name in self._replacements:
-            raise InputError(f"replace_energy: the energy of {name} is replaced already; add the second by add_energy")
-        self._replacements[name] = energy
+        self._laws.replace_energy(name, energy)
         self._warn_of_model_made("replace_energy")
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
@@ -396,11 +372,7 @@ class RobotBuilder:
 
         It is convex and least where all rates are 0: `finalize` refuses one of your own whose slopes are not 0 there.
         """
-        check_term("add_dissipation", name)
-        check_density("add_dissipation", dissipation)
-        if name == "bend_twist":
-            self._refuse_out_of_plane("add_dissipation: ", stiffnesses_in(dissipation))
-        self._dissipations.append((name, dissipation))
+        self._laws.add_dissipation(name, dissipation)
         self._warn_of_model_made("add_dissipation")
 
     def add_inelastic(self, name: str, law: Inelastic, part: str | None = None) -> None:
@@ -412,15 +384,7 @@ class RobotBuilder:
         ----------
         part : what constants and reports call the law; by default its class in small letters.
         """
-        check_term("add_inelastic", name)
-        check_module("add_inelastic", law, Inelastic, "a law (elastic.Inelastic)")
-        if name == "bend_twist":
-            self._refuse_out_of_plane("add_inelastic: ", stiffnesses_in(law))
-        part = type(law).__name__.lower() if part is None else part
-        check_part("add_inelastic", part)
-        if any((name, part) == (of, taken) for of, taken, _ in self._inelastic):
-            raise InputError(f"add_inelastic: {name} has a law called {part!r} already; choose another name")
-        self._inelastic.append((name, part, law))
+        self._laws.add_inelastic(name, law, part)
         self._warn_of_model_made("add_inelastic")
 
     def finalize(
@@ -452,7 +416,7 @@ class RobotBuilder:
         refuse_other_dtype("dtype", dtype)
         check_device(device)
         self._check_parts()
-        given = self._laws()
+        given = self._laws.modules()
         refuse_shared("finalize", given)
         nodes = torch.as_tensor(self._nodes)
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
@@ -523,8 +487,8 @@ class RobotBuilder:
         built = [*stretch_terms(body, rods), *bend_twist, *membrane_terms(body, shells), *bending_terms(body, shells)]
         for term in built:
             refuse_lost_stiffness(term, dtype)
-        terms = [*built, *self._terms]
-        self._put_laws_into({t.name: t for t in terms})
+        terms = [*built, *self._laws.terms]
+        self._laws.put_into({t.name: t for t in terms})
         return terms
 
     def _refuse_out_of_plane(self, what: str, names: Iterable[str]) -> None:
@@ -532,38 +496,6 @@ class RobotBuilder:
         if self.planar:
             turned = not self._rods or any(group.directors is not None for group in self._rods)
             refuse_stiffness_out_of_plane(what, names, turned)
-
-    def _laws(self) -> list[nn.Module]:
-        """Return the energies, dissipations, inelastic laws and terms that were given."""
-        energies = [*self._replacements.values(), *(energy for *_, energy in self._energies)]
-        dissipations = (dissipation for _, dissipation in self._dissipations)
-        inelastic = (law for *_, law in self._inelastic)
-        return [*energies, *dissipations, *inelastic, *self._terms]
-
-    def _put_laws_into(self, terms: dict[str, ElasticTerm]) -> None:
-        """Put the energies, dissipations and inelastic laws of the user's into the terms that they are for."""
-        added = [*self._energies, *self._dissipations, *self._inelastic]
-        for name in {*self._replacements, *(n for n, *_ in added)} - set(terms):
-            raise InputError(f"this robot has no term {name!r}; it has: {', '.join(terms)}")
-        for name, energy in self._replacements.items():
-            refuse_unlike_term(energy, terms[name])
-            terms[name].energy = energy
-        alone = [part in (None, RESIDUAL) for _, part, _ in self._energies].count(True) == 1
-        for name, part, energy in self._energies:
-            refuse_unlike_term(energy, terms[name])
-            own, part = terms[name].energy, part or (RESIDUAL if alone else f"{name}_{RESIDUAL}")
-            if isinstance(own, Sum):
-                own.add(part, energy)
-            else:
-                terms[name].energy = Sum({OWN: own, part: energy})
-        for k, (name, dissipation) in enumerate(self._dissipations):
-            refuse_unlike_term(dissipation, terms[name])
-            present = terms[name].dissipation
-            if present is not None:
-                dissipation = Sum({f"present{k}": present, f"added{k}": dissipation})
-            terms[name].dissipation = dissipation
-        for name, part, law in self._inelastic:
-            terms[name].add_inelastic(part, law)
 
     def _warn_of_model_made(self, what: str) -> None:
         """Warn, once, where something is added after a model was made, which lacks it."""
