@@ -1,7 +1,5 @@
 """Pairs of primitives by themselves, for tests."""
 
-from functools import cache
-
 import torch
 
 from torchdismech.contact.law import ContactLaw
@@ -27,13 +25,7 @@ def full_table(kernel: Kernel, nodes: torch.Tensor, reach: torch.Tensor, goes_on
 def touching_pairs(table: PairTable, law: ContactLaw, q, velocity, follow: bool = False) -> Touching:
     """Return the pairs of a table that touch; autograd can `follow` their closest points, else loops find them."""
     with torch.set_grad_enabled(follow):
-        return touching(_loops(table.kernel, law), table, q, velocity, law.constants)
-
-
-@cache
-def _loops(kernel: Kernel, law: ContactLaw) -> PairLoops:
-    """Return the loops of a kind of pairs: to record them takes longer than to run them."""
-    return PairLoops(kernel, law)
+        return touching(PairLoops.of(table.kernel, law.formulas), table, q, velocity, law.constants)
 
 
 def whole(blocks: PairBlocks) -> torch.Tensor:

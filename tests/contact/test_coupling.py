@@ -90,12 +90,12 @@ def test_matrix_with_tractions(kind, by, monkeypatch):
         )
         (normal, slid), law = pair_loops.vectors(torch.stack(geometry[1:7])), contact.law
         constants = law.constants.at(table.robot)
-        known = torch.stack([*law.traction(normal, slid, constants).components(), *geometry[1:7]], dim=1)
+        known = torch.stack([*law.formulas.traction(normal, slid, constants).components(), *geometry[1:7]], dim=1)
         assert torch.allclose(first[table.slots], known, rtol=1e-10, atol=1e-12)
         first[table.slots] = 0.0
         assert float(first.abs().sum()) == 0
         traction, turned, before = pair_loops.vectors(known_by_table[table][table.slots].t())
-        awaited = law.expected_traction(turned, before, slid - before, traction, constants).components()
+        awaited = law.formulas.expected_traction(turned, before, slid - before, traction, constants).components()
         found = contact.expected_friction(table, q, velocity, known_by_table[table])[table.slots]
         assert torch.allclose(found[:, :3], torch.stack(awaited, dim=1), rtol=1e-9, atol=1e-12)
         assert torch.allclose(found[:, 3:], known[:, 3:], rtol=1e-10, atol=1e-12)

@@ -167,7 +167,7 @@ def test_blocks_with_a_traction(kernel, response):
     normal, velocity = Vec3(*found.geometry[1:4]), Vec3(*found.geometry[4:7])
     sliding = velocity - normal.times(velocity.dot(normal))
     speed = sliding.dot(sliding).sqrt()
-    ratio, rise = law.friction_ratio(speed, *constants.friction)
+    ratio, rise = law.formulas.friction_ratio(speed, *constants.friction)
     own = torch.stack(sliding.times(ratio).components(), dim=1)
     plain = whole(found.force_and_blocks(0.7, 30.0)[1])
     force, blocks = found.force_and_blocks(0.7, 30.0, own)

@@ -8,9 +8,10 @@ body's relative velocity. With a static coefficient mu is a function of |v_t|, t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.fused import Fused, is_own
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "law_of"]
+__all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "LawFormulas", "law_of"]
 
 
 @dataclass(frozen=True)
@@ -60,84 +61,48 @@ class ConstraintLaw(nn.Module):
         self.friction = friction
 
 
-class ContactLaw(nn.Module):
-    """A normal response by a potential and the friction that goes with it (None: smooth)."""
+class LawFormulas:
+    """How surfaces push each other and rub, by components: a law without its constants, which come with each call.
 
-    response: Potential
+    Laws of the library's own share these, so that a formula is recorded once (`fused`), however many models there are.
 
-    def __init__(self, response: Potential, friction: Friction | None = None):
-        super().__init__()
-        if friction is not None and friction.slip_velocity is None:
-            raise InputError(
-                f"Friction.slip_velocity: {type(response).__name__} needs one, the velocity [m/s] at which friction "
-                "has its full size"
-            )
-        self.response = response
-        self.friction = friction
-        self._forces = Fused(partial(_forces, self), "forces of contact", is_own(response))
-        self._forces_and_derivatives = Fused(
-            partial(_forces_and_derivatives, self), "forces of contact", is_own(response)
-        )
-        self._primal_dual_derivatives = Fused(
-            partial(_primal_dual_derivatives, self), "forces of contact", is_own(response)
-        )
-        self._tractions = Fused(partial(_tractions, self), "friction of contact", is_own(response))
-        self._expected_tractions = Fused(partial(_expected_tractions, self), "friction of contact", is_own(response))
+    Parameters
+    ----------
+    response : whose potential it is, and how friction sets in; its own constants are not read.
+    constants : number of those that `LawConstants.given` lists.
 
-    @property
-    def constants(self) -> LawConstants:
-        """The law's constants as they are now, each () or (B, 1)."""
-        friction = None if self.friction is None else self.friction.given()
-        return LawConstants(self.response.stiffness, self.response.tolerance, friction)
+    Attributes
+    ----------
+    of_pairs : loops over pairs that are made of it, by kernel (`contact.pairs.pair_loops`).
+    """
 
-    def energy(self, gap: Tensor, constants: LawConstants) -> Tensor:
-        """Return the potential (..) of the normal force [J]."""
-        return self.response.energy(gap, constants.stiffness, constants.tolerance)
+    def __init__(self, response: Potential, constants: int):
+        self.response, self.constants = response, constants
+        self.is_own = is_own(response)
+        self.of_pairs: dict[Any, Any] = {}
+        of_contact, of_friction = "forces of contact", "friction of contact"
+        self.forces = self.fused(_forces, of_contact)
+        self.forces_and_derivatives = self.fused(_forces_and_derivatives, of_contact)
+        self.primal_dual_derivatives = self.fused(_primal_dual_derivatives, of_contact)
+        self.tractions = self.fused(_tractions, of_friction)
+        self.expected_tractions = self.fused(_expected_tractions, of_friction)
 
-    def forces(self, gap: Tensor, normal: Tensor, velocity: Tensor) -> Tensor:
-        """Return F (B, N, 3) of gaps (B, N), normals and relative velocities (B, N, 3); autograd can follow it."""
-        given = (tensor.t() for tensor in self.constants.given())
-        rows = self._forces(gap.shape[1], gap.t(), normal.permute(2, 1, 0), velocity.permute(2, 1, 0), *given)
-        return rows.permute(2, 1, 0)
+    @classmethod
+    def of(cls, response: Potential, constants: int) -> LawFormulas:
+        """Return those of a response, which are the same for all of a kind of the library's own."""
+        kind = type(response)
+        if not is_own(response):
+            return cls(response, constants)
+        if (kind, constants) not in _OF_KINDS:
+            _OF_KINDS[kind, constants] = cls(kind(1.0, 1.0), constants)
+        return _OF_KINDS[kind, constants]
 
-    def forces_and_derivatives(
-        self, gap: Tensor, normal: Tensor, curvature: Tensor, velocity: Tensor, traction: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return F (B, N, 3), dF/dx and dF/dvelocity (B, N, 3, 3); the last is None without friction.
+    def __reduce__(self) -> tuple:
+        return LawFormulas.of, (self.response, self.constants)
 
-        Parameters
-        ----------
-        curvature : (B, N, 3, 3) dn/dx, symmetric [1/m].
-        traction : (B, N, 3) that a search expects; see `partials`.
-        """
-        moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
-        given = (tensor.t() for tensor in self.constants.given())
-        turning = curvature.permute(3, 2, 1, 0)
-        if traction is None:
-            rows = self._forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *given)
-        else:
-            expected = traction.permute(2, 1, 0)
-            rows = self._primal_dual_derivatives(gap.shape[1], gap.t(), *moving, turning, expected, *given)
-        force = rows[:3].permute(2, 1, 0)
-        by_x, *by_velocity = (part.unflatten(0, (3, 3)).permute(3, 2, 0, 1) for part in rows[3:].split(9))
-        return force, by_x, by_velocity[0] if by_velocity else None
-
-    def tractions(self, normal: Tensor, velocity: Tensor) -> Tensor:
-        """Return the tractions (B, N, 3) at velocities (B, N, 3): what friction takes off the load, over the load."""
-        moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
-        given = (tensor.t() for tensor in self.constants.given())
-        return self._tractions(normal.shape[1], *moving, *given).permute(2, 1, 0)
-
-    def expected_tractions(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
-        """Return the tractions (B, N, 3) to expect after a `change` of the velocities, if `traction` was before it.
-
-        By the derivatives that `partials` gives with that; no larger than friction can be.
-        """
-        tensors = (x.permute(2, 1, 0) for x in (normal, velocity, change, traction))
-        given = (tensor.t() for tensor in self.constants.given())
-        return self._expected_tractions(normal.shape[1], *tensors, *given).permute(2, 1, 0)
-
-    # ---- by components -----------------------------------------------------------------------------------------
+    def fused(self, function: Callable[..., Sequence], name: str) -> Fused:
+        """Return a function of these and of tensors as one loop; `name` is what warnings call it."""
+        return Fused(partial(function, self), name, self.is_own)
 
     def force(self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Vec3:
         """Return F of gaps, normals and relative velocities; autograd can follow it."""
@@ -215,6 +180,80 @@ class ContactLaw(nn.Module):
         return present * ratio, present * rise + slope * speed * ratio
 
 
+_OF_KINDS: dict[tuple[type[Potential], int], LawFormulas] = {}
+
+
+class ContactLaw(nn.Module):
+    """A normal response by a potential and the friction that goes with it (None: smooth)."""
+
+    response: Potential
+    formulas: LawFormulas
+
+    def __init__(self, response: Potential, friction: Friction | None = None):
+        super().__init__()
+        if friction is not None and friction.slip_velocity is None:
+            raise InputError(
+                f"Friction.slip_velocity: {type(response).__name__} needs one, the velocity [m/s] at which friction "
+                "has its full size"
+            )
+        self.response = response
+        self.friction = friction
+        self.formulas = LawFormulas.of(response, len(self.constants.given()))
+
+    @property
+    def constants(self) -> LawConstants:
+        """The law's constants as they are now, each () or (B, 1)."""
+        friction = None if self.friction is None else self.friction.given()
+        return LawConstants(self.response.stiffness, self.response.tolerance, friction)
+
+    def energy(self, gap: Tensor, constants: LawConstants) -> Tensor:
+        """Return the potential (..) of the normal force [J]."""
+        return self.response.energy(gap, constants.stiffness, constants.tolerance)
+
+    def forces(self, gap: Tensor, normal: Tensor, velocity: Tensor) -> Tensor:
+        """Return F (B, N, 3) of gaps (B, N), normals and relative velocities (B, N, 3); autograd can follow it."""
+        given = (tensor.t() for tensor in self.constants.given())
+        rows = self.formulas.forces(gap.shape[1], gap.t(), normal.permute(2, 1, 0), velocity.permute(2, 1, 0), *given)
+        return rows.permute(2, 1, 0)
+
+    def forces_and_derivatives(
+        self, gap: Tensor, normal: Tensor, curvature: Tensor, velocity: Tensor, traction: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return F (B, N, 3), dF/dx and dF/dvelocity (B, N, 3, 3); the last is None without friction.
+
+        Parameters
+        ----------
+        curvature : (B, N, 3, 3) dn/dx, symmetric [1/m].
+        traction : (B, N, 3) that a search expects; see `LawFormulas.partials`.
+        """
+        moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
+        given = (tensor.t() for tensor in self.constants.given())
+        turning = curvature.permute(3, 2, 1, 0)
+        if traction is None:
+            rows = self.formulas.forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *given)
+        else:
+            expected = traction.permute(2, 1, 0)
+            rows = self.formulas.primal_dual_derivatives(gap.shape[1], gap.t(), *moving, turning, expected, *given)
+        force = rows[:3].permute(2, 1, 0)
+        by_x, *by_velocity = (part.unflatten(0, (3, 3)).permute(3, 2, 0, 1) for part in rows[3:].split(9))
+        return force, by_x, by_velocity[0] if by_velocity else None
+
+    def tractions(self, normal: Tensor, velocity: Tensor) -> Tensor:
+        """Return the tractions (B, N, 3) at velocities (B, N, 3): what friction takes off the load, over the load."""
+        moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
+        given = (tensor.t() for tensor in self.constants.given())
+        return self.formulas.tractions(normal.shape[1], *moving, *given).permute(2, 1, 0)
+
+    def expected_tractions(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
+        """Return the tractions (B, N, 3) to expect after a `change` of the velocities, if `traction` was before it.
+
+        By the derivatives that `LawFormulas.partials` gives with that; no larger than friction can be.
+        """
+        tensors = (x.permute(2, 1, 0) for x in (normal, velocity, change, traction))
+        given = (tensor.t() for tensor in self.constants.given())
+        return self.formulas.expected_tractions(normal.shape[1], *tensors, *given).permute(2, 1, 0)
+
+
 class Partials(NamedTuple):
     """The force of a contact and its derivatives; that by velocity is None without friction."""
 
@@ -229,13 +268,13 @@ class Partials(NamedTuple):
         return Partials(self.force.times(share), self.by_gap.times(share), self.by_normal.times(share), by_velocity)
 
 
-def _forces(law: ContactLaw, gap: Tensor, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
+def _forces(law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
     return law.force(gap, normals, velocities, LawConstants.of(*given)).components()
 
 
 def _forces_and_derivatives(
-    law: ContactLaw, gap: Tensor, normal: Tensor, velocity: Tensor, curvature: Tensor, *given: Tensor
+    law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, curvature: Tensor, *given: Tensor
 ) -> list:
     """Return F, dF/dx and, with friction, dF/dvelocity, by components."""
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
@@ -243,7 +282,7 @@ def _forces_and_derivatives(
 
 
 def _primal_dual_derivatives(
-    law: ContactLaw,
+    law: LawFormulas,
     gap: Tensor,
     normal: Tensor,
     velocity: Tensor,
@@ -268,13 +307,13 @@ def _by_components(found: Partials, normals: Vec3, curvature: Tensor) -> list:
     return [*force.components(), *by_x, *(() if by_velocity is None else by_velocity.components())]
 
 
-def _tractions(law: ContactLaw, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
+def _tractions(law: LawFormulas, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
     return law.traction(normals, velocities, LawConstants.of(*given)).components()
 
 
 def _expected_tractions(
-    law: ContactLaw, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor, *given: Tensor
+    law: LawFormulas, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor, *given: Tensor
 ) -> tuple:
     normals, velocities, changes, before = (Vec3(*x.unbind(0)) for x in (normal, velocity, change, traction))
     return law.expected_traction(normals, velocities, changes, before, LawConstants.of(*given)).components()

@@ -93,7 +93,7 @@ class Rubbing:
 
     @contextmanager
     def with_tractions(self, known: Sequence[Tensor]) -> Iterator[None]:
-        """Meanwhile, let forces have the derivatives of primal-dual steps for tractions; see `ContactLaw.partials`.
+        """Meanwhile, let forces have the derivatives of primal-dual steps for tractions; see `LawFormulas.partials`.
 
         Parameters
         ----------

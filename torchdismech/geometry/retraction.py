@@ -54,7 +54,6 @@ class LengthPreservingMove(nn.Module):
         networks = [_Network(edges, column) for column in chosen.T] if len(edges) else []
         self.dense = self.n_nodes <= largest_map
         self.enabled = len(edges) > 0 and max(n.band_numbers for n in networks) <= LARGEST_BAND
-        self._missing = Fused(_missing_changes, "moves along edges")
         self.shifts = nn.ModuleList(_Shifts(network, dtype, self.dense) for network in networks if self.enabled)
 
     def forward(self, q: Tensor, step: Tensor, kept: Tensor | None = None) -> Tensor:
@@ -68,7 +67,7 @@ class LengthPreservingMove(nn.Module):
         if not self.enabled or not (self.dense or q.device.type == "cpu"):
             return moved
         of_robots = () if kept is None else (kept,)
-        changes = self._missing(len(self.edges), q.t(), step.t(), self._ends, *of_robots)  # (3, E, B)
+        changes = _MISSING_CHANGES(len(self.edges), q.t(), step.t(), self._ends, *of_robots)  # (3, E, B)
         moved[:, : 3 * self.n_nodes].unflatten(1, (self.n_nodes, 3)).add_(self._shifts(changes).permute(2, 1, 0))
         return moved
 
@@ -361,3 +360,6 @@ _OPERATORS.impl(
     lambda changes, step, still, part, parts: changes.new_empty(*changes.shape[:-2], part.shape[0], changes.shape[-1]),
     "Meta",
 )
+
+
+_MISSING_CHANGES = Fused(_missing_changes, "moves along edges")

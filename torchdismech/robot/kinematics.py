@@ -45,8 +45,6 @@ class Frames(nn.Module):
         self.register_buffer("_spring_edges", torch.as_tensor(springs.edges), persistent=False)
         self.register_buffer("_spring_signs", torch.as_tensor(springs.signs, dtype=dtype), persistent=False)
         self._length_preserving = LengthPreservingMove(body.links, free[: 3 * body.n_nodes].reshape(-1, 3), dtype)
-        self._carried = Fused(_carried, "frames")
-        self._twist = Fused(_reference_twists, "reference twist")
 
     def tangents(self, q: Tensor) -> Tensor:
         """Return the unit tangents of the framed edges (B, A, 3) at q (B, n)."""
@@ -63,7 +61,7 @@ class Frames(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Carry the tangents, directors (B, A, 3) and reference twists (B, S) of a state to q (B, n)."""
         along = self._along(q)
-        frames = self._carried(along.shape[1], along, _components(tangent), _components(director))
+        frames = _CARRIED(along.shape[1], along, _components(tangent), _components(director))
         tangents, directors = frames.split(3)
         return _vectors(tangents), _vectors(directors), self._reference_twist(frames, reference_twist)
 
@@ -110,7 +108,7 @@ class Frames(nn.Module):
         frames : (6, A, B) tangents, then directors.
         """
         edges, signs = self._spring_edges, self._spring_signs.t().unsqueeze(2)
-        return self._twist(len(edges), previous.t(), frames, edges, signs)[0].t().contiguous()
+        return _REFERENCE_TWISTS(len(edges), previous.t(), frames, edges, signs)[0].t().contiguous()
 
 
 def _carried(along: Tensor, tangent: Tensor, director: Tensor) -> tuple:
@@ -141,3 +139,6 @@ def _components(vectors: Tensor) -> Tensor:
 def _vectors(components: Tensor) -> Tensor:
     """Return vectors (B, A, 3) of their components (3, A, B)."""
     return components.permute(2, 1, 0).contiguous()
+
+
+_CARRIED, _REFERENCE_TWISTS = Fused(_carried, "frames"), Fused(_reference_twists, "reference twist")

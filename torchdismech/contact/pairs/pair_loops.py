@@ -13,8 +13,8 @@ from operator import add
 import torch
 from torch import Tensor
 
-from torchdismech.contact.law import ContactLaw, LawConstants
-from torchdismech.fused import Fused, is_own
+from torchdismech.contact.law import LawConstants, LawFormulas
+from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram
 from torchdismech.geometry.vec3 import Mat3, Vec3
@@ -54,25 +54,34 @@ class PairLoops:
     law : between two surfaces.
     """
 
-    def __init__(self, kernel: Kernel, law: ContactLaw):
-        own = is_own(law.response)
+    def __init__(self, kernel: Kernel, law: LawFormulas):
+        self.kernel, self.law = kernel, law
+        forces, friction, reports = "forces of pairs", "friction of pairs", "reports of pairs"
         self.slack = Fused(partial(_slack, kernel), "gaps of pairs")
         self.step_fraction = Fused(partial(_step_fraction, kernel), "motions of pairs")
-        self.first_friction = Fused(partial(_first_friction, kernel, law), "friction of pairs", own)
-        self.expected_friction = Fused(partial(_expected_friction, kernel, law), "friction of pairs", own)
         self.geometry = Fused(partial(_geometry, kernel, False), "closest points")
         self.differentiable_geometry = partial(_geometry, kernel, True)
-        self.force = Fused(partial(_force, law), "forces of pairs", own)
-        self.summary = Fused(partial(_summary, kernel, law), "reports of pairs", own)
-        self.derivatives = Fused(partial(_derivatives, law), "forces of pairs", own)
-        self.primal_dual_derivatives = Fused(partial(_primal_dual_derivatives, law), "forces of pairs", own)
+        self.first_friction = law.fused(partial(_first_friction, kernel), friction)
+        self.expected_friction = law.fused(partial(_expected_friction, kernel), friction)
+        self.force = law.fused(_force, forces)
+        self.summary = law.fused(partial(_summary, kernel), reports)
+        self.derivatives = law.fused(_derivatives, forces)
+        self.primal_dual_derivatives = law.fused(_primal_dual_derivatives, forces)
         # the same from where the nodes are, for compiled code that calls them for some pairs at a time
-        self.force_of_nodes = Fused(partial(_force_of_nodes, kernel, law), "forces of pairs", own)
-        self.summary_of_nodes = Fused(partial(_summary_of_nodes, kernel, law), "reports of pairs", own)
-        self.blocks_of_nodes = Fused(partial(_blocks_of_nodes, kernel, law), "forces of pairs", own)
-        self.primal_dual_blocks_of_nodes = Fused(
-            partial(_primal_dual_blocks_of_nodes, kernel, law), "forces of pairs", own
-        )
+        self.force_of_nodes = law.fused(partial(_force_of_nodes, kernel), forces)
+        self.summary_of_nodes = law.fused(partial(_summary_of_nodes, kernel), reports)
+        self.blocks_of_nodes = law.fused(partial(_blocks_of_nodes, kernel), forces)
+        self.primal_dual_blocks_of_nodes = law.fused(partial(_primal_dual_blocks_of_nodes, kernel), forces)
+
+    @classmethod
+    def of(cls, kernel: Kernel, law: LawFormulas) -> PairLoops:
+        """Return those of a kernel and a law, made at the first call."""
+        if kernel not in law.of_pairs:
+            law.of_pairs[kernel] = cls(kernel, law)
+        return law.of_pairs[kernel]
+
+    def __reduce__(self) -> tuple:
+        return PairLoops.of, (self.kernel, self.law)
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ def _step_fraction(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
     return [torch.where(farthest > free, free / torch.where(farthest > 0, farthest, 1.0), torch.ones_like(free))]
 
 
-def _first_friction(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+def _first_friction(kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
     """Return the traction, the normal, and the velocity of the first closest point against the second, by components.
 
     Given is what `_of_nodes` is.
@@ -163,7 +172,7 @@ def _first_friction(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, 
 
 
 def _expected_friction(
-    kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, known: Tensor, *given: Tensor
+    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, known: Tensor, *given: Tensor
 ) -> list:
     """Return what `_first_friction` does with the traction to expect, if this (KNOWN, A) was `known` before."""
     at, constants = _of_nodes(kernel, law, x, moving, reach, given)
@@ -177,13 +186,13 @@ def _components(*vectors: Vec3) -> list:
 
 
 def _of_nodes(
-    kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, given: Sequence[Tensor]
+    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, given: Sequence[Tensor]
 ) -> tuple[Geometry, Sequence[Tensor]]:
     """Return how pairs lie whose nodes have these coordinates and velocities (3 n, A), and the law's constants.
 
     Given are these constants, then `PairTable.more`.
     """
-    count = len(law.constants.given())
+    count = law.constants
     return Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:])), given[:count]
 
 
@@ -203,27 +212,27 @@ def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Te
     return Geometry(distance - reach, normal, velocity, distance, share, *place).rows()
 
 
-def _force(law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
+def _force(law: LawFormulas, geometry: Tensor, *given: Tensor) -> list:
     """Return the forces on the nodes, by components."""
     return _force_at(law, Geometry.of(geometry.unbind(0)), given)
 
 
-def _force_at(law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
+def _force_at(law: LawFormulas, at: Geometry, given: Sequence[Tensor]) -> list:
     force = law.force(at.gap, at.normal, at.velocity, LawConstants.of(*given))
     return _on_nodes(at.weights, force.times(at.share))
 
 
-def _force_of_nodes(kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+def _force_of_nodes(kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
     """Return `_force` from coordinates and velocities (3 n, A); given is what `_of_nodes` is."""
     return _force_at(law, *_of_nodes(kernel, law, x, moving, reach, given))
 
 
-def _summary(kernel: Kernel, law: ContactLaw, geometry: Tensor, *given: Tensor) -> list:
+def _summary(kernel: Kernel, law: LawFormulas, geometry: Tensor, *given: Tensor) -> list:
     """Return the gap, the size of the force on the first surface, and how fast the surfaces slide."""
     return _summary_at(kernel, law, Geometry.of(geometry.unbind(0)), given)
 
 
-def _summary_at(kernel: Kernel, law: ContactLaw, at: Geometry, given: Sequence[Tensor]) -> list:
+def _summary_at(kernel: Kernel, law: LawFormulas, at: Geometry, given: Sequence[Tensor]) -> list:
     force = _force_at(law, at, given)
     on_first = Vec3(*(reduce(add, [force[3 * node + axis] for node in FIRST[kernel]]) for axis in range(3)))
     along = at.velocity - at.normal.times(at.velocity.dot(at.normal))
@@ -231,7 +240,7 @@ def _summary_at(kernel: Kernel, law: ContactLaw, at: Geometry, given: Sequence[T
 
 
 def _summary_of_nodes(
-    kernel: Kernel, law: ContactLaw, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor
+    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor
 ) -> list:
     """Return `_summary` from coordinates and velocities (3 n, A), given what `_of_nodes` is, then the forces."""
     at, constants = _of_nodes(kernel, law, x, moving, reach, given)
@@ -239,7 +248,7 @@ def _summary_of_nodes(
 
 
 def _derivatives(
-    law: ContactLaw, geometry: Tensor, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, *given: Tensor
+    law: LawFormulas, geometry: Tensor, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, *given: Tensor
 ) -> list:
     """Return the forces on the nodes, and matrix, left and right of `PairBlocks`, by components."""
     at = Geometry.of(geometry.unbind(0))
@@ -248,7 +257,7 @@ def _derivatives(
 
 def _blocks_of_nodes(
     kernel: Kernel,
-    law: ContactLaw,
+    law: LawFormulas,
     x: Tensor,
     moving: Tensor,
     position_gain: Tensor,
@@ -262,7 +271,7 @@ def _blocks_of_nodes(
 
 
 def _primal_dual_derivatives(
-    law: ContactLaw,
+    law: LawFormulas,
     geometry: Tensor,
     moving: Tensor,
     position_gain: Tensor,
@@ -277,7 +286,7 @@ def _primal_dual_derivatives(
 
 def _primal_dual_blocks_of_nodes(
     kernel: Kernel,
-    law: ContactLaw,
+    law: LawFormulas,
     x: Tensor,
     moving: Tensor,
     position_gain: Tensor,
@@ -293,7 +302,7 @@ def _primal_dual_blocks_of_nodes(
 
 
 def _derivatives_at(
-    law: ContactLaw,
+    law: LawFormulas,
     at: Geometry,
     moving: Tensor,
     position_gain: Tensor,

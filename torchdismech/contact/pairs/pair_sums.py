@@ -344,7 +344,7 @@ class PairSums:
 
         Parameters
         ----------
-        known : (B, P, KNOWN) of the pairs, whose tractions a search expects; see `ContactLaw.partials`.
+        known : (B, P, KNOWN) of the pairs, whose tractions a search expects; see `LawFormulas.partials`.
         values : (nnz, B), or more rows.
         before : the values without contact, which `values` are to begin as; None if they are there already.
         at : where the blocks go; see `BlockPlaces.bound`.

@@ -242,7 +242,7 @@ class Touching:
 
         Parameters
         ----------
-        tractions : (C, 3) that a search expects of the table's pairs; see `ContactLaw.partials`.
+        tractions : (C, 3) that a search expects of the table's pairs; see `LawFormulas.partials`.
         """
         like = self.geometry
         gains = (torch.as_tensor(gain, dtype=like.dtype, device=like.device) for gain in (position_gain, velocity_gain))

@@ -122,8 +122,8 @@ class SelfContact(nn.Module):
         self.centre_line = centre_line
         if centre_line == "smooth" and self.constrained:
             raise InputError("SelfContact.centre_line: 'smooth' goes with Penalty or Barrier, not with Complementarity")
-        law = self.law
-        self._loops = {} if isinstance(law, ConstraintLaw) else {kernel: PairLoops(kernel, law) for kernel in KERNELS}
+        formulas = self.law.formulas if isinstance(self.law, ContactLaw) else None
+        self._loops = {} if formulas is None else {kernel: PairLoops.of(kernel, formulas) for kernel in KERNELS}
 
     @property
     def symmetric(self) -> bool:
