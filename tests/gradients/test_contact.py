@@ -1,8 +1,23 @@
 """Gradients through steps in contact: of a robot with itself and with obstacles, sticking and sliding."""
 
+import pytest
+import torch
+
 from tests.contact.robots import ROBOTS, constrained_between_nodes, constrained_crossing, constrained_on_obstacles
 from tests.gradients.cases import EXACT, GradientCase
-from torchdismech import ImplicitEuler, ImplicitMidpoint, Newmark, Static
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    RobotBuilder,
+    Static,
+    forces,
+    straight,
+    trainable,
+)
+from torchdismech.contact import Penalty, SelfContact
 
 
 class TestRodsRubbing(GradientCase):
@@ -118,3 +133,31 @@ class TestRodsHeldApartByConstraints(GradientCase):
     def model(self):
         """Return the rods."""
         return constrained_crossing(0.3)
+
+
+@pytest.mark.parametrize("name", ["self_contact.stiffness", "self_contact.tolerance"])
+def test_by_constants_of_contact_alone(name):
+    """Follow one number of a contact of rods, where neither the state nor any other number requires gradients."""
+    builder = RobotBuilder()
+    lower = builder.add_rod(straight((-0.05, 0, 0), (0.05, 0, 0), nodes=6), Circle(2e-3), Material(1e6, 1100.0))
+    upper = builder.add_rod(
+        straight((0.003, -0.05, 0.0046), (0.003, 0.05, 0.0046), nodes=6), Circle(2e-3), Material(1e6, 1100.0)
+    )
+    builder.clamp(nodes=[lower[0], lower[1], lower[-1], upper[0], upper[1]])
+    builder.add_force(forces.PointForce([upper[-1]], (0, 0, -1e-3)))
+    builder.add_contact(SelfContact(Penalty(200.0, 5e-4)))
+    model = builder.finalize()
+    constant = trainable.scaled(model, [name], shape=())
+
+    def tip() -> torch.Tensor:
+        state, _ = Static(force_tolerance=1e-14, relative_tolerance=1e-13).step(model, model.initial_state())
+        return state.positions[0, int(upper[-1]), 2]
+
+    (found,) = torch.autograd.grad(tip(), [constant.log_factor])
+    with torch.no_grad():
+        constant.log_factor += 1e-4
+        above = tip()
+        constant.log_factor -= 2e-4
+        difference = (above - tip()) / 2e-4
+    # central differences: 1e-8 of the derivative, and as much again of what the search leaves
+    assert abs(float(difference)) > 1e-6 and float(found) == pytest.approx(float(difference), rel=1e-6)

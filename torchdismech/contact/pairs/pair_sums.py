@@ -272,7 +272,7 @@ class PairSums:
         The table keeps them, which lives for a step: they serve as long as the law has the same tensors. Those of
         single robots are looked at anew each time.
         """
-        if not compiled_code_takes(q, velocity):
+        if not compiled_code_takes(q, velocity, *constants.given()):
             return None
         kept: PairSums | None = table.sums.get(loops)
         if kept is not None and kept._table() is not table:  # it was bound to another one since
