@@ -91,11 +91,14 @@ def magnetisation(wave: float = 1.0) -> np.ndarray:
 def build(friction: Sequence[float], waves: Sequence[float], **options) -> Model:
     """Return crawlers, one for each friction coefficient and the wave that goes with it."""
     nodes, edges = geometry()
+    trunk, legs = edges[: TRUNK_NODES - 1], edges[TRUNK_NODES - 1 :]
+    stiff = {"EI1": STIFFENED * YOUNGS * math.pi * RADIUS**4 / 4}
+    rod = (Circle(RADIUS), Material(YOUNGS, DENSITY))
     builder = RobotBuilder(planar=True)
-    builder.add_rods(nodes, edges, Circle(RADIUS), Material(YOUNGS, DENSITY))
-    trunk = np.arange(TRUNK_NODES)
-    stiff = STIFFENED * YOUNGS * math.pi * RADIUS**4 / 4
-    builder.set_spring_stiffness(np.stack([trunk[:-2], trunk[1:-1], trunk[2:]], axis=1), EI1=stiff)
+    builder.add_nodes(nodes)
+    builder.add_rods(nodes[:TRUNK_NODES], trunk, *rod, stiffness=stiff)
+    for leg in np.split(np.array(legs), LEGS):
+        builder.add_rod(nodes[[leg[0, 0], *leg[:, 1]]], *rod)
     builder.add_force(forces.Gravity((0.0, 0.0, -GRAVITY)))
     builder.add_force(forces.MassDamping(DAMPING))
     each = torch.tensor(np.array([magnetisation(wave) for wave in waves]))

@@ -1,6 +1,8 @@
 """Laws between two surfaces: potentials of the gap and their derivatives, friction within Coulomb's cone."""
 
+import copy
 import math
+import pickle
 import warnings
 
 import pytest
@@ -300,6 +302,25 @@ class Spring(Potential):
         return torch.where(near, stiffness * (gap - tolerance), 0.0), torch.where(near, stiffness, 0.0)
 
     slipping = staticmethod(Barrier.slipping)
+
+
+def test_formulas_are_shared_by_laws_of_the_library():
+    """Have the same formulas as others of a kind, copied or pickled, too; laws of a user's own have theirs."""
+    rough, fall = Friction(0.4, SLIP), Friction(0.4, SLIP, static=0.7)
+    law = ContactLaw(Penalty(STIFFNESS, TOLERANCE), rough)
+    for other in (ContactLaw(Penalty(1.0, 1.0), Friction(0.1, 1.0)), copy.deepcopy(law), _pickled(law)):
+        assert other.formulas is law.formulas
+    unlike = [ContactLaw(Penalty(1.0, 1.0)), ContactLaw(Penalty(1.0, 1.0), fall), ContactLaw(Barrier(1.0, 1.0), rough)]
+    own = [ContactLaw(Spring(1.0, 1.0), rough) for _ in range(2)]
+    every = [law, *unlike, *own, copy.deepcopy(own[0])]
+    assert len({id(each.formulas) for each in every}) == len(every)
+    for each in own:
+        assert each.formulas.response is each.response
+    assert every[-1].formulas.response is every[-1].response
+
+
+def _pickled(module: torch.nn.Module) -> torch.nn.Module:
+    return pickle.loads(pickle.dumps(module))
 
 
 def test_own_law_of_an_obstacle():
