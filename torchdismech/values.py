@@ -476,7 +476,7 @@ class _Tree:
             label, parent = waiting.pop()
             for name, child in parent._modules.items():
                 if child is not None and id(child) not in found:
-                    _refuse_scripted(f"{label}.{name}", child)
+                    _refuse_compiled(f"{label}.{name}", child)
                     found[id(child)] = child
                     of_torch = type(child).__module__.partition(".")[0] == "torch"
                     waiting.append((f"{label}.{name}" if of_torch else type(child).__name__, child))
@@ -501,12 +501,18 @@ class _Tree:
         return [*chain.from_iterable(map(dict.values, below))]
 
 
-def _refuse_scripted(label: str, module: nn.Module) -> None:
-    """Refuse a module of TorchScript, which keeps its tensors where no values can take their places."""
+def _refuse_compiled(label: str, module: nn.Module) -> None:
+    """Refuse modules whose tensors or derivatives are out of reach: of TorchScript, and what torch.compile returns."""
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError(
             f"{label}: expected a module of Python, got one of TorchScript (torch.jit.script, torch.jit.trace), whose "
-            "tensors steps cannot reach; give the nn.Module that it was made from, or torch.compile of that"
+            "tensors steps cannot reach; give the nn.Module that it was made from"
+        )
+    if type(module).__name__ == "OptimizedModule" and type(module).__module__.startswith("torch."):  # slow to import
+        raise InputError(
+            f"{label}: expected a module of Python, got what torch.compile made of one, which cannot be differentiated "
+            "row by row as steps need it; give the module itself, and let steps compile it (finalize(compile=True)) or "
+            "record it (`records = True` in the class of the force or energy)"
         )
 
 

@@ -309,3 +309,21 @@ def test_states_of_inference_mode(steps):
     trainable.scaled(model, ["bend_twist.EI1"])
     with pytest.raises(RuntimeError, match=r"under torch\.inference_mode: make .* under torch\.no_grad"):
         unroll(model, state, ImplicitEuler(1e-2), steps)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_backward_passes_in_inference_mode(steps):
+    """Say that a backward pass does not stand under `inference_mode`; under `no_grad` it is as any other."""
+    model, state = rod()
+    stiffness = trainable.scaled(model, ["bend_twist.EI1"])
+
+    def gradient() -> torch.Tensor:
+        loss = unroll(model, state.detach(), ImplicitEuler(1e-2), steps).positions.sum()
+        with torch.no_grad():
+            return torch.autograd.grad(loss, stiffness.log_factor)[0]
+
+    expected = gradient()
+    loss = unroll(model, state.detach(), ImplicitEuler(1e-2), steps).positions.sum()
+    with torch.inference_mode(), pytest.raises(RuntimeError, match=r"torch\.inference_mode; call backward\(\) outside"):
+        loss.backward()
+    assert torch.equal(gradient(), expected)

@@ -512,22 +512,23 @@ def test_copies_of_a_model_keep_their_hooks():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's, of TorchScript
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_network_of_torchscript_is_refused_by_name(nested):
-    """Refuse what keeps its tensors where no values can take their places."""
+@pytest.mark.parametrize(
+    ("made", "told"), [(torch.jit.script, "one of TorchScript"), (torch.compile, r"what torch\.compile made of one")]
+)
+def test_compiled_networks_are_refused_by_name(made, told, nested):
+    """Refuse what keeps its tensors, or its derivatives, out of reach."""
 
     class Wind(forces.LocalForce):
         """A network of positions."""
 
         def __init__(self):
             super().__init__(reach=0)
-            net = torch.jit.script(nn.Linear(3, 3).double())
+            net = made(nn.Linear(3, 3).double())
             self.net = nn.Sequential(nn.Tanh(), net) if nested else net
 
         def nodal_force(self, state, control):
             """Return a push."""
             return self.net(state.positions)
 
-    with pytest.raises(
-        InputError, match=rf"^Wind\.net{'.1' * nested}: expected a module of Python, got one of TorchScript"
-    ):
+    with pytest.raises(InputError, match=rf"^Wind\.net{'.1' * nested}: expected a module of Python, got {told}"):
         rod(Wind())

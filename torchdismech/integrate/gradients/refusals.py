@@ -20,11 +20,16 @@ _looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot, bool, bool, list[str]]
 
 
 def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
-    """Refuse gradients of gradients, and several at once."""
+    """Refuse gradients of gradients, several at once, and those of a backward pass in inference mode."""
     if torch.is_grad_enabled():
         raise RuntimeError(
             "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
             "differences of gradients, or a loss without them"
+        )
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "a step cannot be differentiated under torch.inference_mode; call backward() outside of it (it may stand "
+            "under torch.no_grad)"
         )
     if any(gradient is not None and _is_batched(gradient) for gradient in gradients):
         raise RuntimeError(
