@@ -122,21 +122,29 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
     """
     if obstacle.shape.endless:
         return torch.zeros_like(before.time, dtype=torch.bool)
-    x0, x1, way, through, ahead, crosses, distances = _Way.of(obstacle, before, after)
-    depth = obstacle.shape.depth
-    passed, share = ahead & torch.isinf(way), torch.zeros_like(way)  # nobody can follow a way that long
-    ahead = ahead & ~passed
+    way = _Way.of(obstacle, before, after)
+    passed, ahead = _dived(obstacle, way)
+    crosses = way.crosses
+    if bool(crosses.any()):
+        start, end = way.start[crosses], way.end[crosses]
+        through_wall = obstacle.shape.passed(start, end, (way.distances[0][crosses], way.distances[1][crosses]))
+        passed = passed.masked_scatter(crosses, passed[crosses] | through_wall)
+    return (passed | ahead).any(1)
+
+
+def _dived(obstacle: Obstacle, way: _Way) -> tuple[Tensor, Tensor]:
+    """Return which points (B, P) got so deep on their way that they passed, and which nobody followed to the end."""
+    passed = way.ahead & torch.isinf(way.length)  # nobody can follow a way that long
+    ahead, share = way.ahead & ~passed, torch.zeros_like(way.length)
+    stride = STRIDE * obstacle.shape.depth
     for _ in range(LOOKS):
         if not bool(ahead.any()):
             break
-        gap = obstacle.clearance(obstacle.shape.distance(torch.lerp(x0, x1, share.unsqueeze(-1))))
-        passed = passed | (ahead & (gap < through))
-        share = share + torch.where(ahead, torch.maximum(gap - through, STRIDE * depth) / way, 0.0)
+        gap = obstacle.clearance(obstacle.shape.distance(torch.lerp(way.start, way.end, share.unsqueeze(-1))))
+        passed = passed | (ahead & (gap < way.through))
+        share = share + torch.where(ahead, torch.maximum(gap - way.through, stride) / way.length, 0.0)
         ahead = ahead & ~passed & (share < 1)
-    if bool(crosses.any()):
-        ends = (distances[0][crosses], distances[1][crosses])
-        passed = passed.masked_scatter(crosses, passed[crosses] | obstacle.shape.passed(x0[crosses], x1[crosses], ends))
-    return (passed | ahead).any(1)
+    return passed, ahead
 
 
 def noticed_width(obstacle: Obstacle, radius: float) -> float:
@@ -150,19 +158,21 @@ def noticed_width(obstacle: Obstacle, radius: float) -> float:
 
 
 class _Way(NamedTuple):
-    """How points of the robot moved past an obstacle: from x0 to x1 (B, P, 3), how far (B, P).
+    """How points of the robot moved past an obstacle.
 
     Attributes
     ----------
+    start, end : (B, P, 3) of the points' ways.
+    length : of these (B, P).
     through : gap (B, P) below which a point on its way counts as inside.
     ahead : (B, P) points that may have got there.
     crosses : (B, P) points that may have crossed the surface there and back, of a shape that has thin walls.
     distances : (B, P) of the points from the surface, at both ends.
     """
 
-    x0: Tensor
-    x1: Tensor
-    way: Tensor
+    start: Tensor
+    end: Tensor
+    length: Tensor
     through: Tensor
     ahead: Tensor
     crosses: Tensor
@@ -171,16 +181,16 @@ class _Way(NamedTuple):
     @classmethod
     def of(cls, obstacle: Obstacle, before: State, after: State) -> _Way:
         """Return the ways of the points between two states, as the obstacle sees them."""
-        (x0, _), (x1, _) = obstacle.relative(before), obstacle.relative(after)
-        distances = obstacle.shape.distance(x0), obstacle.shape.distance(x1)
+        (start, _), (end, _) = obstacle.relative(before), obstacle.relative(after)
+        distances = obstacle.shape.distance(start), obstacle.shape.distance(end)
         d0, d1 = (obstacle.clearance(distance) for distance in distances)
-        depth, way = obstacle.shape.depth, torch.linalg.vector_norm(x1 - x0, dim=-1)
-        ahead = way >= d0.clamp_min(0) + d1.clamp_min(0) + depth
+        depth, length = obstacle.shape.depth, torch.linalg.vector_norm(end - start, dim=-1)
+        ahead = length >= d0.clamp_min(0) + d1.clamp_min(0) + depth
         nearest = torch.minimum(d0, d1)
         through = nearest.clamp_max(0) - torch.where(nearest > DIP * depth, GRAZE, DIP) * depth
         if obstacle.shape.walled:
-            far = (way >= distances[0].abs() + distances[1].abs()) & (way > 0) & (way < torch.inf)
+            far = (length >= distances[0].abs() + distances[1].abs()) & (length > 0) & (length < torch.inf)
             crosses = obstacle.touches & far
         else:
             crosses = torch.zeros_like(ahead)
-        return cls(x0, x1, way, through, ahead, crosses, distances)
+        return cls(start, end, length, through, ahead, crosses, distances)
