@@ -226,6 +226,31 @@ def gradients(size, trained: bool):
     return torch.autograd.grad(loss, [velocity, *fields.values(), *wanted])
 
 
+@pytest.mark.parametrize("way", ["along", "normal"])
+def test_lines_of_each_robot_in_parts(way):
+    """Let ends slide along lines, or in planes, of each robot's own: parts that are recorded know theirs."""
+    lines = torch.tensor([[1.0, 0, 0], [1, 0.3, 0], [1, 0, 0.2], [1, 0.1, -0.1]], dtype=torch.float64)
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), nodes=9), Circle(3e-3), Material(7e5, 1100.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.clamp(nodes=[8], **{way: lines})
+    builder.add_force(forces.Gravity((0, 1.0, -9.81)))
+    model = builder.finalize()
+    ends, gradients = [], []
+    for chunk in (None, 1):
+        push = torch.zeros(4, model.n_dofs, dtype=torch.float64, requires_grad=True)
+        run = unroll(model, model.initial_state(velocity=push), ImplicitEuler(5e-3, chunk=chunk), steps=15)
+        (gradient,) = torch.autograd.grad(run.positions[-1].square().sum(), push)
+        ends.append(run.positions[-1])
+        gradients.append(gradient)
+    assert torch.allclose(*ends, rtol=0, atol=ROUNDING)
+    assert torch.allclose(*gradients, rtol=ROUNDING, atol=ROUNDING)
+    moved = ends[1][:, 8] - torch.tensor([0.2, 0, 0], dtype=torch.float64)
+    along = torch.nn.functional.normalize(lines, dim=1)
+    there = (moved * along).sum(1, keepdim=True) * along
+    assert float((moved - there if way == "along" else there).abs().max()) < ROUNDING
+
+
 @pytest.mark.parametrize("trained", [False, True])
 def test_gradients_in_parts(trained):
     """Find the gradients of the whole by state, control, networks, constants of each robot and of all."""

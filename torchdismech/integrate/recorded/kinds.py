@@ -180,7 +180,7 @@ class StepKind:
     def _roots(self, model: Model) -> list[nn.Module]:
         """Return the modules that the equations read, besides the model itself; others are in them."""
         forces = model.forces if self.all_forces else changing_forces(model)
-        return [model.body, *model.terms, model.mechanics.layout, model.frames, *forces]
+        return [model.body, model.unknowns, *model.terms, model.mechanics.layout, model.frames, *forces]
 
     def _tensors(self, model: Model) -> list[Tensor | None]:
         """Return the tensors of model and modules."""
