@@ -416,3 +416,19 @@ def test_minima_know_contacts_that_are_closed():
     for _ in range(4):
         before, (state, _) = state, steps.step(model, state, tip_force(model, [-0.75 * EULER]), throw=True)
     assert steps.minima(model, before, state, tip_force(model, [-0.75 * EULER])).tolist() == [True]
+
+
+@pytest.mark.filterwarnings("ignore:.*no minimum:RuntimeWarning")
+@pytest.mark.parametrize("nodes", [5, 11, 21, 41])
+@pytest.mark.parametrize("radius", [5e-4, 2e-3])
+def test_what_is_free_to_turn_is_no_minimum_whatever_rounding_leaves_of_it(nodes, radius):
+    """Say of rods that hang between hinges, which may turn about their own axes, what does not depend on rounding."""
+    for held in (None, "rest"):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), (0.3, 0.1, 0), nodes=nodes), Circle(radius), Material(1e7, 1000.0))
+        builder.clamp(nodes=[0], direction=held)
+        builder.clamp(nodes=[nodes - 1])
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+        model = builder.finalize()
+        _, info = Static().step(model, model.initial_state(), throw=True)
+        assert info.stable.tolist() == [held is not None]

@@ -28,17 +28,12 @@ from torchdismech.integrate.static import ramped
 from torchdismech.model.clamps import RigidWays
 from torchdismech.robot.state import Control, State
 from torchdismech.rows import weighted_norms
-from torchdismech.solve.linear import Factor, JoinedFactor, Solver
+from torchdismech.solve.linear import RESISTS, Factor, factored
 from torchdismech.solve.noise import lengths, rounding_noise, settled, short_length
 
 __all__ = ["Arclength", "PathPoint"]
 
 DIFFERENCE = 1e-4  # of the load factor: dr/df by central differences, exact for loads that grow with it
-# The smallest eigenvalue of a matrix with ones on its diagonal. Where rounding alone keeps it from zero it is up to
-# 3e-15 (a coarse shell with hinges; rods 7e-16); of a clamped rod of 1000 edges that is 15,000 times as long as thick
-# it is 5e-14. In single precision rounding leaves 1e-7, and rods of 100 edges have 6e-8 to 4e-7: some of them cannot be
-# told apart.
-RESISTS = {torch.float64: 1e-14, torch.float32: 2e-7}
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples, less their whole parts, are spread evenly and follow no pattern
 INVERSE_ITERATIONS = 3  # zero is far from all other eigenvalues
 
@@ -141,7 +136,7 @@ class Arclength:
             noise = rounding_noise(x, values, solver.diagonal(x.device), weight)
             near = settled(norm, length, before, noise, short)
             found = found | (going & ((norm <= tolerance) | near))
-            factors, _ = _factored(solver, values, going & ~found)
+            factors, _ = factored(solver, values, going & ~found)
             regular = _regular(factors, values[solver.diagonal(x.device)].T)
             status = _ended(going & ~found, status, norm, regular, iterations, method.max_iterations)
             going = going & ~found & (status == 0)
@@ -183,7 +178,7 @@ class Arclength:
         x = self.model.unknowns.picked(state.q)
         solver = there.solver()
         _, values = there.residual_and_matrix(x)
-        factors, definite = _factored(solver, values, rows)
+        factors, definite = factored(solver, values, rows)
         ways = -factors.solve(self._by_load(state, x, factor, candidates))
         norm = torch.sqrt(self.dot(ways, ways) + self.unit**2)
         ways, slope = ways / norm[:, None], 1 / norm
@@ -232,17 +227,6 @@ def _ended(going: Tensor, status: Tensor, norm: Tensor, solved: Tensor, iteratio
     status = torch.where(going & (iterations >= most), int(Status.MAX_ITERATIONS), status)
     status = torch.where(going & ~solved, int(Status.SINGULAR), status)
     return torch.where(going & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
-
-
-def _factored(solver: Solver, values: Tensor, rows: Tensor) -> tuple[Factor, Tensor]:
-    """Return the factor of the matrices of some rows (B,), and which of these are symmetric and positive definite."""
-    factor = solver.factor(values, rows=rows)
-    if not solver.pattern.symmetric:
-        return factor, torch.zeros_like(rows)
-    lost = rows & ~factor.ok
-    if not bool(lost.any()):
-        return factor, factor.ok
-    return JoinedFactor(factor, solver.factor(values, rows=lost, indefinite=True)), factor.ok
 
 
 def _regular(factor: Factor, diagonal: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torchdismech.errors import InputError, Status, listed, warn, whole_number
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.settling import settled_step
-from torchdismech.integrate.equilibria.stability import stability, without_saddles
+from torchdismech.integrate.equilibria.stability import no_saddles, stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.idle_loads import warn_of_absent_loads
@@ -74,8 +74,9 @@ class Static(SteppingMethod):
         they had. For these two, where the search down the potential ends without an equilibrium, as it may beyond a
         bifurcation, Newton's method searches anew from where the share began, for any balance, a saddle, too; for
         "leave" it does so for minima alone.
-        Stability is told by the Cholesky factor of the matrix. Where there is none (loads without a potential such as
-        drag, friction, pressure on a surface with a free rim; an iterative linear solver) "leave" and "report" leave
+        Stability is told by the Cholesky factor of the matrix. What is free to move without any force is not stable; in
+        single precision rounding decides. Where there is no factor (loads without a potential such as drag, friction,
+        pressure on a surface with a free rim; an iterative linear solver) "leave" and "report" leave
         `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
         stay closed in a push, and those that touch without any may open.
     Others as for `SteppingMethod`.
@@ -247,8 +248,7 @@ class Static(SteppingMethod):
         """
         there, found = self._balanced(problem, at, info)
         anew = problem.running & found.converged & ~info.converged
-        minima = stability(problem.replace(state=there)) if bool(anew.any()) else None
-        taken = torch.zeros_like(anew) if minima is None else anew & minima
+        taken = no_saddles(problem.replace(state=there), anew) if bool(anew.any()) else anew
         return at.merged(there, taken), dataclasses.replace(info.merged(found, taken), iterations=found.iterations)
 
     def _failed(self, going: Tensor, info: StepInfo, stable: Tensor | None) -> tuple[Tensor, StepInfo]:

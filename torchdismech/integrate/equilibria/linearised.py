@@ -12,6 +12,7 @@ from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.search.active_set import stiffened
+from torchdismech.solve.linear import resisting
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.solve.progress import matrix_values
 
@@ -29,7 +30,8 @@ class Linearised:
     Attributes
     ----------
     x, values : unknowns (B, n_free), matrix (nnz, B) on a pattern, with what keeps contacts that bear a load closed.
-    minima : (B,) whether a running robot's matrix is positive definite.
+    minima : (B,) whether a running robot's matrix is positive definite; not where a part is free to move, where that
+        would be up to rounding.
     """
 
     equations: StepEquations
@@ -58,8 +60,12 @@ class Linearised:
         values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
         if equations.constraints is not None:
             values = _with_loaded_contacts_closed(here, equations, x, values)
-        minima = solver.factor(values, rows=problem.running).ok & problem.running
+        minima = resisting(solver, values, problem.running)
         return cls(equations, x, solver.pattern, values, minima)
+
+    def without_ways_down(self, rows: Tensor) -> Tensor:
+        """Return which robots (B,) of some rows are at no saddle: at a minimum, or free to move without any force."""
+        return resisting(self.equations.solver(), self.values, rows, least=-1.0)
 
 
 def _with_loaded_contacts_closed(problem: StepProblem, equations: StepEquations, x: Tensor, values: Tensor) -> Tensor:

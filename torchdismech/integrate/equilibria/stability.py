@@ -19,7 +19,7 @@ from torchdismech.model import Model
 from torchdismech.robot.state import State
 from torchdismech.solve.eigen import lowest_modes, sparse_matrix
 
-__all__ = ["stability", "without_saddles"]
+__all__ = ["no_saddles", "stability", "without_saddles"]
 
 LEAVES = 10  # saddles that a robot leaves in one search, at most
 PUSH = 1e-2  # of the robot's extent: how far the first push along the lowest mode goes
@@ -36,6 +36,13 @@ TELLING_PART = 1e-3  # of a mode, along an axis: a larger one decides on its sig
 def stability(problem: StepProblem) -> Tensor | None:
     """Return which equilibria (B,) at the problem's state are minima of the potential energy; None if unknown."""
     return None if (found := Linearised.at(problem, problem.state.q)) is None else found.minima
+
+
+@torch.no_grad()
+def no_saddles(problem: StepProblem, rows: Tensor) -> Tensor:
+    """Return which of some robots (B,) are at no saddle of the potential energy; none where that is unknown."""
+    found = Linearised.at(problem, problem.state.q)
+    return torch.zeros_like(rows) if found is None else found.without_ways_down(rows)
 
 
 def without_saddles(
@@ -85,6 +92,7 @@ def _pushed(problem: StepProblem, tolerance: Tensor, unknown: list[str]) -> tupl
         if found is None:
             return state, stay, None
         saddles = problem.running & ~found.minima
+        saddles = saddles & ~found.without_ways_down(saddles) if bool(saddles.any()) else saddles
         if not bool(saddles.any()):
             return state, stay, found.minima
         there, pushes = _pushed_unknowns(problem, found, *_open_ways_down(found, saddles, unknown), tolerance)

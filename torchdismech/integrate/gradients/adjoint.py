@@ -22,6 +22,7 @@ from torchdismech.model.mechanics import Mechanics
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.snapshot import Snapshot
+from torchdismech.solve.linear import RESISTS, Factor, factored
 from torchdismech.solve.progress import matrix_values
 from torchdismech.values import Values
 
@@ -30,6 +31,7 @@ __all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "with_zero
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
 Gradients = tuple[Tensor | None, ...]  # None where nothing depends on a tensor
+FELT = 1e-8  # of a loss along a motion: of one that is not to feel it rounding leaves 1e-16 to 1e-12
 AdjointSolve = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
 
 
@@ -248,21 +250,45 @@ def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 @torch.no_grad()
 def multipliers(equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
-    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A cannot be factored.
+    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A is singular.
 
     Where contacts are constraints, their KKT conditions and the multipliers of these are returned, too.
     """
-    solver = equations.model.solvers.of(len(rows), equations.start.pairs)
-    factor = solver.factor(values, rows=rows)
-    solution = factor.solve(rhs, transpose=True)
-    lost = rows & ~factor.ok
-    if bool(lost.any()) and solver.solves_indefinite and solver.pattern.symmetric:
-        again = solver.factor(values, rows=lost, indefinite=True)
-        solution = torch.where(lost[:, None], again.solve(rhs, transpose=True), solution)
-        factor = again if bool(again.ok[rows].all()) else factor
-        lost = lost & ~again.ok
-    conditions, of_contacts = None, None
-    if equations.constraints is not None:
-        conditions = KKTConditions(equations, x, factor, rows)
+    solver, conditions, of_contacts = equations.solver(), None, None
+    if equations.constraints is None:
+        factor, _ = factored(solver, values, rows)
+        solution = factor.solve(rhs, transpose=True)
+    else:
+        conditions = KKTConditions(equations, x, values, rows)
+        factor, values = conditions.factor, conditions.values
         solution, of_contacts = conditions.multipliers(rhs)
+    lost = rows & ~factor.ok
+    # inertia holds what is free; single precision and iterative solvers cannot tell it from what is soft
+    if not equations.scheme.inertial and solver.solves_indefinite and rhs.dtype == torch.float64:
+        lost = lost | (rows & _moved_freely(factor, solution, rhs, values[solver.diagonal(values.device)].t()))
+    if conditions is not None:
+        assert of_contacts is not None
+        of_contacts = torch.where(lost[conditions.robot][:, None], torch.nan, of_contacts)
     return torch.where(lost[:, None], torch.nan, solution), conditions, of_contacts
+
+
+def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tensor) -> Tensor:
+    """Return the robots (B,) whose loss asks for a motion that A resists by no more than rounding.
+
+    A robot that is free to turn has gradients of what does not turn along: rounding alone makes its matrix regular, and
+    no part of such a loss is along that motion. One more solution tells how much of it is: with ones on A's diagonal
+    two inverse iterations from the loss give the eigenvalue that dominates the solution.
+
+    Parameters
+    ----------
+    solution, rhs : (B, n_free) of A^T lambda = rhs.
+    diagonal : (B, n_free) of A.
+    """
+    scale = diagonal.abs().sqrt()
+    scale = torch.where(scale > 0, scale, 1.0)
+    size = torch.linalg.vector_norm(scale * solution, dim=1, keepdim=True)
+    way = scale * solution / torch.where(size > 0, size, 1.0)
+    eigenvalue = 1 / torch.linalg.vector_norm(scale * factor.solve(scale * way, transpose=True), dim=1)
+    along = size.squeeze(1) * eigenvalue
+    asked = torch.linalg.vector_norm(rhs / scale, dim=1)
+    return (eigenvalue < RESISTS[rhs.dtype]) & (along > FELT * asked)

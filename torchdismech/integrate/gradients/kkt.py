@@ -7,8 +7,9 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import REDUNDANT
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.search.active_set import stiffened
 from torchdismech.integrate.search.delassus import Delassus
-from torchdismech.solve.linear import Factor
+from torchdismech.solve.linear import factored
 
 __all__ = ["KKTConditions"]
 
@@ -25,25 +26,43 @@ class KKTConditions:
     give the multipliers a of the balance of forces and c of these equations; D and E are the equations' derivatives by
     (gap, slide) and by the loads.
 
+    Without friction J a = 0 along the normals, so A may be stiffened there by J^T s J, which changes no solution. It
+    is, as contacts alone may hold a robot at rest: A is singular then, and what it says of one contact drowns in how
+    far the robot would move as a whole. With s the stiffness of its stiffest part contacts answer to loads all alike.
+    Slides, which nothing may hold, are left out of what is solved.
+
     Parameters
     ----------
     equations : of the step, with the loads found.
     x : (B, n_free) its root.
-    factor : of the matrix A there.
+    values : (nnz, B) of the matrix A there.
     rows : (B,) robots that were solved.
+
+    Attributes
+    ----------
+    values : of the matrix, stiffened where nothing rubs.
+    factor : of that.
+    robot : (A,) the robot of each contact that bears a load.
     """
 
-    def __init__(self, equations: StepEquations, x: Tensor, factor: Factor, rows: Tensor):
+    def __init__(self, equations: StepEquations, x: Tensor, values: Tensor, rows: Tensor):
         constraints = equations.constraints
         assert constraints is not None
         self.constraints, self.rows = constraints, rows
-        q = equations.full(x)
-        self._delassus = Delassus(equations, constraints, q, factor, rows)
-        self._delassus.choose(constraints.load[:, 0] > 0)
-        self.chosen = self._delassus.chosen
-        self._matrix = self._delassus.matrix(transpose=True)
-        self._scale = self._delassus.compliance[self.chosen, 1:].mean(1, keepdim=True)
+        q, closed, solver = equations.full(x), constraints.load[:, 0] > 0, equations.solver()
+        self._rubs = bool((constraints.friction > 0).any())
+        if not self._rubs:
+            stiffness = values[solver.diagonal(values.device)].abs().amax(0)[constraints.robot]
+            normals = constraints.jacobian(equations.contacts_at(x))[:, :1]
+            values = stiffened(equations, values, normals, torch.where(closed, stiffness, 0.0).unsqueeze(1))
+        self.values, self.factor = values, factored(solver, values, rows)[0]
+        self._delassus = Delassus(equations, constraints, q, self.factor, rows)
+        self._delassus.choose(closed)
+        self.chosen, self.robot = self._delassus.chosen, self._delassus.robot
+        self._matrix = self._delassus.matrix(3 if self._rubs else 1, transpose=True)
         slide, load, mu = constraints.slide(q)[self.chosen], constraints.load[self.chosen], self._friction()
+        scale = self._delassus.compliance[self.chosen, 1:].mean(1, keepdim=True)
+        self._scale = scale if self._rubs else torch.ones_like(scale)
         wanted = torch.linalg.vector_norm(load[:, 1:] * self._scale - slide, dim=1)
         self._slides = ((wanted > mu * load[:, 0] * self._scale.squeeze(1)) | (mu == 0)).unsqueeze(1)
         self._slide, self._load = slide, load
@@ -59,10 +78,32 @@ class KKTConditions:
 
     def multipliers(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
         """Return a (B, n_free) and c (A, 3) for a gradient (B, n_free)."""
-        factor, delassus = self._delassus.factor, self._delassus
-        first = factor.solve(rhs, transpose=True)
-        if not delassus.size:
+        first = self.factor.solve(rhs, transpose=True)
+        if not self._delassus.size:
             return first, rhs.new_zeros(0, 3)
+        return self._with_friction(rhs, first) if self._rubs else self._smooth(rhs, first)
+
+    def _smooth(self, rhs: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a and c where nothing rubs, from the gradient and A^-T times it."""
+        delassus = self._delassus
+        gaps = delassus.padded(delassus.motions_of(first)[self.chosen, :1])
+        c = torch.zeros_like(self.constraints.load)
+        c[self.chosen, :1] = self._solved(self._matrix, gaps)
+        a = self.factor.solve(rhs - delassus.forces_of(c), transpose=True)
+        c[self.chosen, 1:] = delassus.motions_of(a)[self.chosen, 1:]  # by which friction would count
+        return a, c[self.chosen]
+
+    def _solved(self, system: Tensor, motions: Tensor) -> Tensor:
+        """Return what (A, k) of each contact solves a system (B, k C, k C) for motions (B, C, k).
+
+        Redundant contacts share their load in many ways: the pseudo-inverse takes the smallest.
+        """
+        found = torch.linalg.pinv(system, rtol=REDUNDANT) @ motions.flatten(1).unsqueeze(2)
+        return found.view_as(motions)[self._delassus.robot, self._delassus.slot]
+
+    def _with_friction(self, rhs: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a and c where something rubs, from the gradient and A^-T times it."""
+        delassus = self._delassus
         by_motion, by_load = self._derivatives()
         moved = delassus.padded(delassus.motions_of(first)[self.chosen])
         # W of A^T times D^T, then E^T on the diagonal
@@ -73,12 +114,10 @@ class KKTConditions:
         own = torch.where(taken, delassus.padded(by_load).mT, unit)
         for k in range(delassus.size):
             system[:, 3 * k : 3 * k + 3, 3 * k : 3 * k + 3] += own[:, k]
-        # redundant contacts share their load in many ways: the pseudo-inverse takes the smallest
-        c = (torch.linalg.pinv(system, rtol=REDUNDANT) @ moved.flatten(1).unsqueeze(2)).squeeze(2)
-        own_c = c.unflatten(1, (-1, 3))[delassus.robot, delassus.slot]
+        own_c = self._solved(system, moved)
         back = torch.zeros_like(self.constraints.load)
         back[self.chosen] = (by_motion.mT @ own_c.unsqueeze(2)).squeeze(2)
-        return factor.solve(rhs - delassus.forces_of(back), transpose=True), own_c
+        return self.factor.solve(rhs - delassus.forces_of(back), transpose=True), own_c
 
     def _friction(self) -> Tensor:
         return self.constraints.friction[self.chosen].detach()

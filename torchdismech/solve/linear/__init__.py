@@ -6,7 +6,21 @@ that the solution. See `docs/architecture.md` for the interface.
 
 from torchdismech.solve.linear.base import Factor, JoinedFactor, Solver
 from torchdismech.solve.linear.choice import choose
+from torchdismech.solve.linear.definite import RESISTS, factored, resisting
 from torchdismech.solve.linear.names import SOLVERS, Setting, make, named
 from torchdismech.solve.linear.shifted import shifted_factor
 
-__all__ = ["SOLVERS", "Factor", "JoinedFactor", "Setting", "Solver", "choose", "make", "named", "shifted_factor"]
+__all__ = [
+    "RESISTS",
+    "SOLVERS",
+    "Factor",
+    "JoinedFactor",
+    "Setting",
+    "Solver",
+    "choose",
+    "factored",
+    "make",
+    "named",
+    "resisting",
+    "shifted_factor",
+]
