@@ -131,6 +131,56 @@ def test_operations_in_the_table(name):
     assert len(tape.operations) == 1
 
 
+def with_gradients(code):
+    """Return a function of tensors that gives what `code` does and the gradients of its square by them."""
+
+    def pulled_back(*given):
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in given]
+            y = code(*leaves)
+            return y.detach(), *torch.autograd.grad(y.square().sum(), leaves)
+
+    return pulled_back
+
+
+NUMBERS = torch.sin(7.0 * torch.arange(24, dtype=torch.float64)).reshape(4, 6)
+SIX = torch.linspace(0.5, 2.0, 6, dtype=torch.float64)
+MATRIX = NUMBERS[:, :4] @ NUMBERS[:, :4].t() + torch.eye(4, dtype=torch.float64)
+F, linalg = torch.nn.functional, torch.linalg
+
+SEVERAL = {
+    "running norm": (lambda x, w: F.batch_norm(x, SIX, SIX, w, SIX), NUMBERS, SIX),
+    "layer norm": (lambda x, w: F.layer_norm(x, (6,), w, SIX), NUMBERS, SIX),
+    "group norm": (lambda x, w: F.group_norm(x, 2, w, SIX), NUMBERS, SIX),
+    "convolution": (lambda x, w: F.conv1d(x[None], w.view(3, 1, 2).expand(3, 4, 2)), NUMBERS, SIX),
+    "largest, smallest": (lambda x: (x.max(1), x.min(0, keepdim=True)), NUMBERS),
+    "only where": (lambda x: x.max(1).indices + 1, NUMBERS),
+    "sorted, first": (lambda x: (x.sort(1), x.topk(2, 0), x.kthvalue(2, 1), x.median(1), x.aminmax(dim=0)), NUMBERS),
+    "cumulative": (lambda x: (x.cummax(1), x.cummin(0)), NUMBERS),
+    "spread": (lambda x: (torch.var_mean(x, 1), torch.std_mean(x, 0)), NUMBERS),
+    "eigenvectors": (lambda x: (linalg.eigh(x), linalg.svd(x)), MATRIX),
+    "factors": (lambda x: (linalg.qr(x), linalg.lu_factor_ex(x), linalg.slogdet(x)), MATRIX),
+    "solved": (lambda x, y: (linalg.solve_ex(x, y), linalg.inv_ex(x), linalg.cholesky_ex(x)), MATRIX, NUMBERS),
+    "lists": (lambda x: (*torch.unbind_copy(x), *torch._foreach_mul([x, x.t()], 2.0)), NUMBERS),
+    "lists of one": (lambda x: (*torch.split_copy(x, 6, 1), *torch._foreach_mul([x], 2.0)), NUMBERS),
+}
+for named in ("running norm", "layer norm", "group norm", "convolution"):
+    SEVERAL[f"gradients of {named}"] = (with_gradients(SEVERAL[named][0]), *SEVERAL[named][1:])
+# what a fixed input leaves out of a backward pass's results
+SEVERAL["gradients by weights"] = (with_gradients(lambda w: F.layer_norm(NUMBERS, (6,), w)), SIX)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_operations_with_several_results(name):
+    """Give what torch gives, to the last bit, also where operations leave out some of their results."""
+    code, *given = SEVERAL[name]
+    tensors = [x.flip(0) for x in given]
+    tape = recorded(lambda: code(*tensors), CPU, None)
+    for own, x in zip(tensors, given, strict=True):
+        own.copy_(x)
+    torch.testing.assert_close(tape.replay(), code(*given), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 37), (3, 37), (5, 37, 3), (3, 1, 37), (37, 3, 41)])
 def test_sums_of_few_numbers_round_as_torchs(shape, dtype):

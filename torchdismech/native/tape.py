@@ -347,11 +347,14 @@ def _refuse_reading(func: OpOverload, args: tuple) -> None:
 
 
 def _again(func: OpOverload, args: tuple, kwargs: dict[str, Any], made: list[Tensor]) -> Callable[[], Any]:
-    """Return a call that writes the results of an operation anew to where they are."""
+    """Return a call that writes the results of an operation anew to where they are.
+
+    Results may be fewer than the operation names: backward passes leave out what nobody asks for.
+    """
     if _name(func) in COPIES:
         return partial(made[0].copy_, args[0])
     found = _into(func)
-    if found is None:
+    if found is None or len(found[1]) != len(made):
         return partial(_written_anew, func, args, kwargs, made)
     into, names = found
     return partial(into._op, *args, **kwargs, **dict(zip(names, made, strict=True)))
@@ -359,7 +362,12 @@ def _again(func: OpOverload, args: tuple, kwargs: dict[str, Any], made: list[Ten
 
 @lru_cache(None)
 def _into(func: OpOverload) -> tuple[OpOverload, list[str]] | None:
-    """Return the overload that takes the same and writes to given tensors, and the names of these; None without one."""
+    """Return the overload that takes the same and writes to given tensors, and the names of these; None without one.
+
+    Nor is there one of operations that return lists of tensors.
+    """
+    if any(str(result.type) != "Tensor" for result in func._schema.returns):
+        return None
     taken = [(a.name, str(a.type)) for a in func._schema.arguments]
     packet = func._overloadpacket
     for name in packet.overloads():
