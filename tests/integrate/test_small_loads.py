@@ -3,9 +3,11 @@
 import warnings
 
 import pytest
+import torch
 
 from torchdismech import (
     Circle,
+    Control,
     ImplicitEuler,
     Material,
     RobotBuilder,
@@ -69,3 +71,21 @@ def test_fibres_of_a_millimetre_need_no_setting():
             model = fibre_in_a_field(length)
             found, _ = Static().step(model, model.initial_state(), throw=True)
             assert found.q[0, 62].item() == pytest.approx(0.6033 * length, rel=1e-4)
+
+
+def test_loads_that_cancel_are_none():
+    """Say nothing of a robot that floats, of which rounding leaves some 1e-20 N, and that its natural shape moves."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0.02, 0.03), 11), Circle(1e-3), Material(1e6, 1000.0))
+    gravity = (0.3, 0.2, -9.81)
+    builder.add_force(forces.Gravity(gravity))
+    builder.add_force(forces.Buoyancy(gravity, 1000.0))
+    builder.add_force(forces.Viscous(0.1))
+    model = builder.finalize()
+    bent = 0.5 * torch.ones_like(model.natural_strains(1).natural_curvature)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = rollout(
+            model, model.initial_state(), ImplicitEuler(1e-2), 5, schedule=lambda *_: Control(natural_curvature=bent)
+        )
+    assert (run.positions[-1] - run.positions[0]).abs().max() > 1e-4

@@ -11,6 +11,9 @@ from torchdismech.robot.state import Control, State, running_robots
 __all__ = ["warning_of_small_loads"]
 
 LEAST_LOAD = 100.0  # times the tolerance: of smaller loads more than a hundredth may be left over
+ROUNDING = (
+    1e-12  # of the loads one by one: a smaller sum is what rounding leaves where they cancel, as weight and lift do
+)
 
 
 @torch.no_grad()
@@ -20,9 +23,10 @@ def warning_of_small_loads(
     """Return what to say of running robots whose loads are hardly above the tolerance [N]; None: there are none."""
     mechanics, on_unknowns = model.mechanics, model.unknowns.on_unknowns
     start = mechanics.start(state, control, None, None)
-    constant = mechanics.constant_load(start, state.time)
+    parts = mechanics.constant_loads(start, state.time)
+    constant, one_by_one = torch.stack(parts).sum(0), torch.stack([on_unknowns(p).norm(dim=1) for p in parts]).sum(0)
     load = on_unknowns(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
-    small = (load > 0) & (load < LEAST_LOAD * tolerance) & running_robots(state, running)
+    small = (load > ROUNDING * one_by_one) & (load < LEAST_LOAD * tolerance) & running_robots(state, running)
     if bool(small.any()):  # strains that drive it do not count
         drive = on_unknowns(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
         small &= (load < tolerance) | (drive < LEAST_LOAD * tolerance)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Self
 
 import torch
@@ -188,12 +188,16 @@ class Mechanics:
 
     def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
         """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
+        return times_load_factor(start.load_factor, reduce(torch.add, self.constant_loads(start, time)))
+
+    def constant_loads(self, start: StepStart, time: Tensor) -> list[Tensor]:
+        """Return the parts (B, n) of what `constant_load` gives when it acts in full: one for each force, and the held.
+
+        The first are explicit forces and that of the control, together.
+        """
         trial = start.state.replace(time=time)
-        total = start.held_force
-        for force in self.forces:
-            if force.constant and not force.explicit:
-                total = total + force(trial, start.control)
-        return times_load_factor(start.load_factor, total)
+        acting = (force for force in self.forces if force.constant and not force.explicit)
+        return [start.held_force, *(force(trial, start.control) for force in acting)]
 
     def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the external forces (B, n) that change with q or velocity, without sums over stencils."""
