@@ -430,5 +430,11 @@ def test_arms_and_balls_are_refused_by_name():
     for center in ((0.0, 1.0), "abc", 1.0):
         with pytest.raises(InputError, match="Ball.center: expected three finite numbers"):
             Ball(center=center)
-    with pytest.raises(InputError, match="axis: expected x, y, z"):
-        rotation_about("w", 90.0)
+
+
+def test_bounds_that_nobody_gave_are_called_the_default():
+    """Say that it is the default for which an arm is too thin."""
+    thin = PneumaticArm([0.2, 0.15], [0.6, 0.3], 0.02, 300.0, 100.0, disks=0)
+    for given, default in (({}, ", the default, "), ({"elongations": (-0.06, 0.15)}, " ")):
+        with pytest.raises(InputError, match=f"expected bounds within which .*0.15.{default}with .* rad"):
+            plan_rotation(thin, BALL, rotation_about("x", 30.0), **given)

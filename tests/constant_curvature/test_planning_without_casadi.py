@@ -24,3 +24,9 @@ def test_planning_without_casadi_says_what_to_install(monkeypatch):
         plan_rotation(arm, ball, rotation_about("x", 30.0))
     with pytest.raises(InputError, match=r"pip install 'torchdismech\[plan\]'"):
         touching_start(arm, ball)
+
+
+def test_an_axis_that_is_none_is_named():
+    """Say what was given in place of an axis."""
+    with pytest.raises(InputError, match="axis: expected x, y, z or a vector .*, got 'w'"):
+        rotation_about("w", 90.0)

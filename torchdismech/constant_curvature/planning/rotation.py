@@ -22,10 +22,12 @@ from torchdismech.errors import InputError, real_number, whole_number
 
 __all__ = ["plan_rotation", "rotation_about", "touching_start"]
 
+ELONGATIONS = (-0.05, 0.15)  # m
+
 
 def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
     """Return the quaternion (4,) (w, x, y, z) of a rotation about "x", "y", "z" or a vector (3,)."""
-    vector = {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}.get(axis) if isinstance(axis, str) else axis
+    vector = {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}.get(axis, axis) if isinstance(axis, str) else axis
     expected = "x, y, z or a vector of three finite numbers and some length"
     along = torch.tensor(finite_numbers(vector, "axis", expected, 3), dtype=torch.float64)
     if not bool(along.any()):
@@ -44,7 +46,7 @@ def plan_rotation(
     *,
     steps: int = 100,
     duration: float = 4.0,
-    elongations: tuple[float, float] = (-0.05, 0.15),
+    elongations: tuple[float, float] = ELONGATIONS,
     least_normal: float = 0.1,
     directions: int = 10,
     thickness: float = 0.01,
@@ -65,7 +67,7 @@ def plan_rotation(
     arm : without obstacles; its numbers are taken as they are now.
     target : (4,) orientation of the ball at the end, a quaternion (w, x, y, z) of any length; see `rotation_about`.
     steps, duration : N, and the time of all [s].
-    elongations : bounds on those of all chambers [m].
+    elongations : bounds on those of all chambers [m]; a section has to bend by less than 4.5 rad within them.
     least_normal : force with which plate and ball are always pressed together [N]; 0 lets them part.
     directions : of friction, three or more.
     thickness : of the plate, behind its end face [m].
@@ -106,7 +108,7 @@ def touching_start(
     arm: PneumaticArm,
     ball: Ball,
     *,
-    elongations: tuple[float, float] = (-0.05, 0.15),
+    elongations: tuple[float, float] = ELONGATIONS,
     least_normal: float = 0.1,
     thickness: float = 0.01,
 ) -> tuple[Tensor, Tensor]:
@@ -224,11 +226,14 @@ def _check_counts(steps: int, directions: int, max_iterations: int) -> None:
 def _check_elongations(arm: PneumaticArm, elongations: tuple[float, float]) -> None:
     """Refuse bounds of elongations [m] between which a section has no length, or bends farther than plans compute."""
     low, high = elongations
+    default = ", the default," if elongations == ELONGATIONS else ""
     if float(arm.length.min()) + low <= 0:
-        raise InputError(f"elongations: at {low} m a section of {float(arm.length.min())} m has no length left")
+        raise InputError(
+            f"elongations: at {low} m{default} a section of {float(arm.length.min())} m has no length left"
+        )
     bend = ArmExpressions(arm).steepest(low, high)
     if bend > STEEPEST:
         raise InputError(
             f"elongations: expected bounds within which a section bends by less than {STEEPEST:.3g} rad, the range of "
-            f"the series that plans use, got {elongations!r}, {bend:.3g} rad"
+            f"the series that plans use, got {elongations!r}{default} with {bend:.3g} rad"
         )
