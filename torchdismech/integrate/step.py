@@ -192,7 +192,7 @@ def _without_missed(
     missed = running & info.converged & candidates.missed(q)
     while bool(missed.any()) and candidates.widen(q):
         # loads belong to the contacts that were looked at: with constraints all are found anew
-        rows = missed if equations.constraints is None else running
+        rows = missed if equations.constraints is None else running & info.converged
         equations = candidates.equations(problem)
         again, second = _root(problem, equations, rows, near=q)
         second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
