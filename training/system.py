@@ -142,14 +142,19 @@ class System(nn.Module, ABC):
     def buffers_by_name(self) -> dict[str, Tensor]:
         """Return the persistent buffers of the learned modules, as checkpoints name them.
 
-        Those of a robot are not among them: they follow from the config.
+        Those of a robot are not among them, nor of its body, which learned forces share: they follow from the config.
         """
+        parts: list[nn.Module] = [robot.body for robot in _robots(self)]
+        parts += [robot for module in self.learned_modules().values() for robot in _robots(module)]
+        of_robots = {id(buffer) for part in parts for buffer in part.buffers()}
+        return {name: buffer for name, buffer in self._learned_buffers().items() if id(buffer) not in of_robots}
+
+    def _learned_buffers(self) -> dict[str, Tensor]:
+        """Return the persistent buffers of the learned modules, those of robots among them."""
         found: dict[str, Tensor] = {}
         for of, module in self.learned_modules().items():
             persistent = module.state_dict().keys()
-            of_robots = {id(buffer) for robot in _robots(module) for buffer in robot.buffers()}
-            own = {n: b for n, b in module.named_buffers() if n in persistent and id(b) not in of_robots}
-            found |= {f"buffer/{of}.{name}": buffer for name, buffer in own.items()}
+            found |= {f"buffer/{of}.{name}": b for name, b in module.named_buffers() if name in persistent}
         return found
 
     @torch.no_grad()
@@ -160,7 +165,8 @@ class System(nn.Module, ABC):
         if missing:
             older = ", or was written by an earlier version, without buffers" if missing[0] in buffers else ""
             raise InputError(f"{folder}: its checkpoint has no {missing[0]!r}: it belongs to another config{older}")
-        known, beside = parameters.keys() | buffers.keys(), ("optimizer/", "random/", "starts.")
+        # earlier versions wrote buffers of the robot, too
+        known, beside = parameters.keys() | self._learned_buffers().keys(), ("optimizer/", "random/", "starts.")
         unknown = [name for name in tensors if name not in known and not name.startswith(beside)]
         if unknown:
             raise InputError(f"{folder}: its checkpoint has {unknown[0]!r:.80}, too: it belongs to another config")

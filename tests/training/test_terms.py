@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from tests.training.beams import tables, window_of
 from torchdismech import InputError
 from training.config import Config, load
-from training.fitting import recordings_of
+from training.fitting import fit, recordings_of
+from training.optimization import checkpoint
 from training.optimization.fingerprints import fingerprints
 from training.robots.systems import build
 
@@ -54,6 +55,19 @@ def test_users_forces_and_energies_are_learned(folder):
     moved = system.predict(window_of(folder)).positions[:, -1, 3].square().sum()
     assert all(float(g.abs().max()) > 0 for g in torch.autograd.grad(moved, list(learned.values())))
     assert set(fingerprints(config)) == {"robot.scene", "terms.pull.network", "terms.more.network"}
+
+
+def test_checkpoints_of_several_forces_hold_no_robot(folder):
+    """Fit two learned forces, which share the robot's body: a checkpoint holds their weights, and one with it loads."""
+    options = {"hidden": [2]}
+    terms = {k: {"kind": "force", "network": "DragLaw", "options": options} for k in ("first", "second")}
+    stages = [{"name": "one", "train": ["learned"], "iterations": 1, "horizon": [2], "batch": 2}]
+    config = Config.model_validate(tables(folder, terms=terms, constants={}, stages=stages))
+    fit(config, folder / "run")
+    tensors, _ = checkpoint.load(folder / "run", "best")
+    assert tensors and not [name for name in tensors if "body" in name]
+    system = build(config, recordings_of(config, "train")[0])
+    system.take(tensors | {"buffer/first.body.mass": system.model.body.mass}, folder)  # as earlier versions wrote
 
 
 @pytest.mark.parametrize(
