@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech import InputError, Model, Status
-from training.data import Recordings, Window
+from training.data import Recordings, Window, gather
 
-__all__ = ["GROUPS", "Prediction", "System", "refuse_another_kind", "refuse_unlike"]
+__all__ = ["GROUPS", "Prediction", "System", "refuse_another_kind", "refuse_unlike", "whole_windows"]
 
 GROUPS = ("constants", "learned")
 
@@ -210,6 +210,23 @@ class System(nn.Module, ABC):
         if self._found_not_frozen is None:
             self._found_not_frozen = frozenset(n for n, p in self.parameters_by_name().items() if p.requires_grad)
         return self._found_not_frozen
+
+
+def whole_windows(
+    system: System, recordings: Recordings, rows: slice = slice(None), frames: int | None = None
+) -> Window:
+    """Return recordings as windows from their first frame on, on the device of a system.
+
+    Parameters
+    ----------
+    rows : which of the recordings.
+    frames : how many of their frames; None: all.
+    """
+    which = torch.arange(len(recordings))[rows]
+    first = torch.zeros_like(which)
+    window = gather(recordings, which, first, frames or recordings.frames)
+    history = {name: value[which, first] for name, value in system.history(recordings).items()}
+    return window.replace(history=history).to(system.device)
 
 
 def _robots(module: nn.Module) -> list[Model]:

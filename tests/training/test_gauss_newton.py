@@ -10,17 +10,18 @@ from tests.training.swinging import recordings
 from tests.training.test_fit import tables
 from torchdismech import InputError
 from torchdismech.system.processes import ALONE, Processes
-from training.config import Config, Loss, Stage
+from training.config import Config, Stage
 from training.fitting import recordings_of
+from training.loss import WindowLosses, window_losses
 from training.optimization import gauss_newton, refusals
-from training.optimization.adam import losses, mean_gradient
+from training.optimization.adam import mean_gradient
 from training.optimization.batches import cut
 from training.optimization.gauss_newton import descended
 from training.optimization.loop import Trainer
 from training.optimization.residuals import Residual, numbers_of
 from training.robots.physics import PhysicsSystem
-from training.robots.starts import whole
 from training.robots.systems import build
+from training.system import whole_windows
 
 STAGE = {
     "name": "sharp",
@@ -90,8 +91,8 @@ def test_prior_counts_as_its_share_of_what_was_measured(data, tmp_path):
     for _ in range(4):
         trainer._by_gauss_newton(trainer.config.stages[0], 20)
     window = trainer._window(every.recording, every.first, 20)  # all of them: the stage's batch is as large
-    rows, _ = losses(system.predict(window), window, system, trainer.config.loss, trainer._measured)
-    loss = rows.mean()
+    losses = window_losses(system.predict(window), window, system, trainer.config.loss.scale, trainer._measured)
+    loss = losses.loss.mean()
     penalty = system.penalty()
     assert len(every) == 4 and penalty is not None
     (slope,) = torch.autograd.grad(loss, [drag])
@@ -106,14 +107,14 @@ def test_step_that_would_lead_up_is_damped_until_it_leads_down(data, tmp_path, m
     system = trainer.system
     with torch.no_grad():
         system.entries["bending"].parameter.fill_(4.0)  # 55 times as stiff
-    residual = Residual(system, whole(system, trainer.fitted, frames=10))
+    residual = Residual(system, whole_windows(system, trainer.fitted, frames=10))
     numbers, before = numbers_of(system), system.entries["bending"].parameter.item()
-    descent = descended(residual, numbers, Loss(scale=1e-4), 1.0)
+    descent = descended(residual, numbers, 1e-4, 1.0)
     assert descent.after < descent.before
     assert 0 < before - system.entries["bending"].parameter.item() <= gauss_newton.FARTHEST
     monkeypatch.setattr(gauss_newton, "TRIES", 0)
     stays = [entry.parameter.item() for entry in system.entries.values()]
-    assert descended(residual, numbers_of(system), Loss(scale=1e-4), 1.0).settled
+    assert descended(residual, numbers_of(system), 1e-4, 1.0).settled
     assert stays == [entry.parameter.item() for entry in system.entries.values()]
 
 
@@ -154,6 +155,6 @@ def test_adam_weighs_windows_by_what_is_seen_of_them(data, tmp_path):
     (first, *_) = trained = [*trainer_of(data, tmp_path).parameters.values()]
     rows = 0.1 * torch.stack([first.sum(), 3 * first.sum(), torch.zeros(())])
     seen, good = torch.tensor([30.0, 3.0, 0.0]), torch.tensor([True, True, False])
-    loss, count = mean_gradient(rows, seen, good, trained, ALONE)
+    loss, count = mean_gradient(WindowLosses(rows, seen), good, trained, ALONE)
     assert loss == pytest.approx(float((30 * rows[0] + 3 * rows[1]).detach() / 33)) and count == 2
     torch.testing.assert_close(first.grad, torch.full_like(first, 0.1 * (30 + 3 * 3) / 33))

@@ -10,9 +10,9 @@ from torchdismech.geometry.frames import rotated, unit
 from training.config import Config
 from training.data import Recordings, read
 from training.robots.robot import builder_of, held_edges, held_motion, integrator_of, start, turns
-from training.robots.starts import whole as whole_window
 from training.robots.systems import build
 from training.robots.trees import Tree
+from training.system import whole_windows
 
 EDGES = [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [2, 6], [6, 7], [3, 8]]
 DT = 0.01
@@ -108,7 +108,7 @@ def test_shaken_tree_is_predicted(tmp_path, gravity, part):
     whole = read(data, "train")
     system = build(Config.model_validate(tables), whole)
     with torch.no_grad():
-        found = system.predict(whole_window(system, whole))
+        found = system.predict(whole_windows(system, whole))
     off = (found.positions - whole.positions[:, 2:]).abs()
     moved = (whole.positions[:, 2:] - whole.positions[:, 1:2]).abs().max()
     # branches are taken to stand off at rest as they do under gravity, so they sag again: by .36 of what the robot

@@ -19,7 +19,7 @@ from torch import Tensor
 from training.optimization.evidence import Evidence, evidence_of
 from training.optimization.residuals import Number, Residual, numbers_of, prior_of
 from training.robots.physics import PhysicsSystem
-from training.robots.starts import whole
+from training.system import whole_windows
 
 if TYPE_CHECKING:
     from training.data import Recordings, Window
@@ -212,7 +212,7 @@ def _most_recordings(frames: int) -> int:
 
 
 def _window(system: PhysicsSystem, recordings: Recordings) -> Window:
-    return whole(system, recordings, frames=min(recordings.frames, MOST_FRAMES + system.given))
+    return whole_windows(system, recordings, frames=min(recordings.frames, MOST_FRAMES + system.given))
 
 
 def _certainty(

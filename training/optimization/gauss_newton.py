@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.config import Loss
+from training.loss import summed_loss
 from training.optimization.evidence import normal_equations
 from training.optimization.residuals import Number, Residual, prior_of
 from training.robots.physics import PhysicsSystem
@@ -46,19 +46,20 @@ class Descent:
 
 
 @torch.no_grad()
-def descended(residual: Residual, numbers: list[Number], loss: Loss, weight: float) -> Descent:
+def descended(residual: Residual, numbers: list[Number], scale: float, weight: float) -> Descent:
     """Move the numbers of a system by one step and return how it went; they stay if no step lowers the loss.
 
     Parameters
     ----------
+    scale : of the loss [m].
     weight : of priors, over that of everything measured.
     """
     system, slopes = residual.system, residual.slopes(numbers)
     prior = prior_of(numbers, weight, slopes.residual)
-    normal = normal_equations(slopes.residual, slopes.columns, loss.scale, prior, slopes.starts)
+    normal = normal_equations(slopes.residual, slopes.columns, scale, prior, slopes.starts)
     start, good = residual.window.start, slopes.good
-    of_one = loss.scale / slopes.measured.sum().clamp_min(1)
-    before = of_one * _loss(slopes.residual, system, loss, weight, start)
+    of_one = scale / slopes.measured.sum().clamp_min(1)
+    before = of_one * summed_loss(slopes.residual, system, scale, weight, start)
     damping = FIRST
     for _ in range(TRIES):
         step, starts_step = normal.step(damping)
@@ -68,19 +69,11 @@ def descended(residual: Residual, numbers: list[Number], loss: Loss, weight: flo
         moved = None if start is None else start + starts_step
         _move(system, numbers, step)
         off, still_good = Residual(system, residual.window.replace(start=moved))()
-        after = of_one * _loss(torch.where(good[:, None, None], off, 0.0), system, loss, weight, moved)
+        after = of_one * summed_loss(torch.where(good[:, None, None], off, 0.0), system, scale, weight, moved)
         if bool((after < before) & (still_good | ~good).all()):
             return Descent(float(before), float(after), good, moved)
         _move(system, numbers, -step)
     return Descent(float(before), float(before), good, start)
-
-
-def _loss(residual: Tensor, system: PhysicsSystem, loss: Loss, weight: float, start: Tensor | None) -> Tensor:
-    """Return the sum over residuals (B, T, C) in units of the loss's scale, with what priors say."""
-    total = (torch.sqrt(1 + (residual / loss.scale).square()) - 1).sum()
-    if (penalty := system.penalty()) is not None:
-        total = total + weight * penalty
-    return total if start is None else total + 0.5 * start.square().sum()
 
 
 def _move(system: PhysicsSystem, numbers: list[Number], step: Tensor) -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from torchdismech.system.processes import Processes
-from training.config import Loss
 from training.data import Recordings, gather
 from training.optimization.resuming import Progress
 from training.reports.metrics import Errors
@@ -28,7 +27,7 @@ class Looks:
     Parameters
     ----------
     system : what is looked at.
-    loss : by which starts are fitted; starts : where they are kept, None where none are fitted.
+    scale : of the loss by which starts are fitted [m]; starts : where they are kept, None where none are fitted.
     fitted, held_out : recordings that are trained on, and those that are not.
     processes : that share the recordings.
     """
@@ -36,13 +35,13 @@ class Looks:
     def __init__(
         self,
         system: System,
-        loss: Loss,
+        scale: float,
         fitted: Recordings,
         held_out: Recordings,
         processes: Processes,
         starts: Starts | None,
     ):
-        self.system, self.loss, self.processes, self.starts = system, loss, processes, starts
+        self.system, self.scale, self.processes, self.starts = system, scale, processes, starts
         self.fitted, self.held_out = fitted, held_out
 
     def errors(self) -> tuple[Errors, OpenLoop, Errors]:
@@ -75,7 +74,7 @@ class Looks:
         found = torch.zeros_like(known)
         if own.stop > own.start:
             rounds = self.system.start_rounds
-            found[own] = fitted_starts(self.system, self.held_out, self.loss, rounds, known[own], own)
+            found[own] = fitted_starts(self.system, self.held_out, self.scale, rounds, known[own], own)
         with torch.no_grad():
             starts.held_out.copy_(self.processes.summed(found))
 

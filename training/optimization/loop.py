@@ -18,8 +18,9 @@ from torchdismech.system.interrupts import say_at_the_end
 from torchdismech.system.processes import ALONE, Processes
 from training.config import Config, Stage
 from training.data import Recordings, Window, WindowSampler, gather
+from training.loss import coordinates, window_losses
 from training.optimization import checkpoint
-from training.optimization.adam import losses, new_optimizer, set_rates, step_by_adam
+from training.optimization.adam import new_optimizer, set_rates, step_by_adam
 from training.optimization.batches import Batch, cut, horizon_at, noisy
 from training.optimization.fingerprints import fingerprints
 from training.optimization.gauss_newton import descended
@@ -36,7 +37,7 @@ from training.optimization.resuming import (
 )
 from training.reports.board import Board
 from training.robots.physics import PhysicsSystem
-from training.robots.starts import Starts, coordinates
+from training.robots.starts import Starts
 from training.system import System, refuse_unlike
 
 __all__ = ["Trainer"]
@@ -70,7 +71,7 @@ class Trainer:
         self.progress = Progress()
         sizes = system.start_size, len(fitted), len(held_out)
         self.starts = Starts(*sizes, system.device) if system.start_size else None
-        self.looks = Looks(system, config.loss, fitted, held_out, processes, self.starts)
+        self.looks = Looks(system, config.loss.scale, fitted, held_out, processes, self.starts)
         self.parameters = system.parameters_by_name() | self._parameters_of_starts()
         refuse_unfitting(config, system, fitted, processes)
         self._history = system.history(fitted)
@@ -169,9 +170,9 @@ class Trainer:
         self._optimizer.zero_grad()
         with self._placed(stage):
             prediction = self.system.predict(self._with_noise(window, stage), stage.checkpoint_every)
-        rows, seen = losses(prediction, window, self.system, self.config.loss, self._measured)
+        losses = window_losses(prediction, window, self.system, self.config.loss.scale, self._measured)
         trained = [p for p in self.parameters.values() if p.requires_grad]
-        return step_by_adam(self._optimizer, stage, prediction, rows, seen, trained, self.processes)
+        return step_by_adam(self._optimizer, stage, prediction, losses, trained, self.processes)
 
     def _by_gauss_newton(self, stage: Stage, horizon: int) -> Batch:
         """Move the constants to the optimum of the stage's windows, as far as one step leads there."""
@@ -183,7 +184,7 @@ class Trainer:
         residual = Residual(self.system, window.replace(start=None if window.start is None else window.start.detach()))
         share = int(residual.measured.sum()) / self._measured
         with self._placed(stage):
-            descent = descended(residual, numbers_of(self.system), self.config.loss, share)
+            descent = descended(residual, numbers_of(self.system), self.config.loss.scale, share)
         if not bool(descent.good.any()):
             raise InputError(
                 f"stage {stage.name!r}: none of its windows is predicted to its end with each constant a little higher "

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from training.data import Window
+from training.loss import counted
 from training.optimization.evidence import Prior, StartSlopes
 from training.robots.physics import PhysicsSystem
 
@@ -94,9 +95,7 @@ class Residual:
 
     def __init__(self, system: PhysicsSystem, window: Window):
         self.system, self.window = system, window
-        seen = window.valid[:, system.given :].clone()
-        seen[:, : system.warm_up] = False
-        self.measured = seen.repeat_interleave(3, dim=2)
+        self.measured = counted(window, system).repeat_interleave(3, dim=2)
 
     @torch.no_grad()
     def __call__(self) -> tuple[Tensor, Tensor]:

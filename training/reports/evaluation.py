@@ -156,7 +156,7 @@ def _starts(system: System, recordings: Recordings, config: Config) -> Tensor | 
     if not system.start_size:
         return None
     nothing = torch.zeros(len(recordings), system.start_size, dtype=torch.float64, device=system.device)
-    return fitted_starts(system, recordings, config.loss, START_ROUNDS * system.start_rounds, nothing)
+    return fitted_starts(system, recordings, config.loss.scale, START_ROUNDS * system.start_rounds, nothing)
 
 
 def _table(errors: dict[str, Errors]) -> str:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.config import Loss
 from training.data import Recordings
 from training.system import System
 
-__all__ = ["HORIZONS", "Errors", "baselines", "robust_loss", "skipped_frames"]
+__all__ = ["HORIZONS", "Errors", "baselines", "skipped_frames"]
 
 HORIZONS = (0.1, 1.0, 5.0)  # [s] at which errors are reported
 
@@ -83,13 +82,6 @@ class Errors:
         good = torch.ones(len(recordings), dtype=torch.bool) if good is None else good
         mean = error.sum((1, 2)) / valid.sum((1, 2))
         return cls(curve, mean, good, recordings.dt, recordings.dt * (skipped + 1))
-
-
-def robust_loss(predicted: Tensor, measured: Tensor, valid: Tensor, loss: Loss) -> Tensor:
-    """Return (B,) mean pseudo-Huber distances [m] per coordinate of the valid nodes (B, T, N)."""
-    distance = predicted - measured
-    each = (torch.sqrt(distance.square() + loss.scale**2) - loss.scale).mean(-1)
-    return torch.where(valid, each, 0.0).sum((1, 2)) / valid.sum((1, 2)).clamp_min(1)
 
 
 def baselines(recordings: Recordings, system: System, measured: Recordings | None = None) -> dict[str, Errors]:

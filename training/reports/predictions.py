@@ -10,8 +10,7 @@ from torch import Tensor
 from torchdismech.system.processes import ALONE, Processes
 from training.data import Recordings
 from training.reports.metrics import Errors, skipped_frames
-from training.robots.starts import whole
-from training.system import System
+from training.system import System, whole_windows
 
 __all__ = ["OpenLoop", "errors_of", "predict_all"]
 
@@ -56,7 +55,7 @@ def predict_all(
     shapes = {"positions": recordings.nodes}
     found: dict[str, Tensor] = {}
     if own.stop > own.start:
-        window = whole(system, recordings, own).replace(start=None if start is None else start[own])
+        window = whole_windows(system, recordings, own).replace(start=None if start is None else start[own])
         prediction = system.predict(window)
         found["positions"], good[own] = prediction.positions, prediction.good.to(good)
         if prediction.nodes is not None:

@@ -24,7 +24,7 @@ from training.robots.drives import DriveMap, LinearMap
 from training.robots.markers import MarkerTable
 from training.robots.physics import Observer, PhysicsSystem, Schedule, add_terms
 from training.robots.poses import quaternion
-from training.robots.starts import whole
+from training.system import whole_windows
 
 __all__ = ["SceneSystem"]
 
@@ -158,7 +158,7 @@ class SceneSystem(PhysicsSystem):
         Distances (K, M) [m] are NaN where a marker was not seen; the size [m] is the diagonal of the box around the
         nodes. It is the robot before anything is fitted.
         """
-        window = whole(self, recordings, frames=self.given)
+        window = whole_windows(self, recordings, frames=self.given)
         zeros = window.time.new_zeros(len(recordings), self.start_size)
         state, _ = self.start(window.replace(start=zeros if self.start_size else None))
         control = self.control(window, self._driven(window), window.time)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from training.config import Loss
-from training.data import Recordings, Window, gather
-from training.reports.metrics import robust_loss
-from training.system import System
+from training.data import Recordings
+from training.loss import robust_loss, start_penalty
+from training.system import System, whole_windows
 
-__all__ = ["Starts", "coordinates", "fitted_starts", "whole"]
+__all__ = ["Starts", "fitted_starts"]
 
 RATE = 0.1  # of the optimiser: starts are about one or less
 
@@ -33,32 +32,19 @@ class Starts(nn.Module):
             self.register_parameter(name, nn.Parameter(numbers, requires_grad=name == "fitted"))
 
 
-def whole(system: System, recordings: Recordings, rows: slice = slice(None), frames: int | None = None) -> Window:
-    """Return recordings as windows from their first frame on, on the device of a system."""
-    which = torch.arange(len(recordings))[rows]
-    first = torch.zeros_like(which)
-    window = gather(recordings, which, first, frames or recordings.frames)
-    history = {name: value[which, first] for name, value in system.history(recordings).items()}
-    return window.replace(history=history).to(system.device)
-
-
-def coordinates(valid: Tensor) -> Tensor:
-    """Return how many numbers were measured in each window, (B,), for valid (B, T, M)."""
-    return 3 * valid.sum((1, 2)).clamp_min(1)
-
-
 def fitted_starts(
-    system: System, recordings: Recordings, loss: Loss, rounds: int, start: Tensor, rows: slice = slice(None)
+    system: System, recordings: Recordings, scale: float, rounds: int, start: Tensor, rows: slice = slice(None)
 ) -> Tensor:
     """Return the starts (K, S) that the first `System.start_frames` frames of recordings tell; nothing else is changed.
 
     Parameters
     ----------
+    scale : of the loss [m].
     rounds : steps of the optimiser.
     start : (K, S) to begin with; rows : of the recordings that it is for.
     """
     frames = min(system.start_frames + system.given, recordings.frames)
-    window = whole(system, recordings, rows, frames)
+    window = whole_windows(system, recordings, rows, frames)
     valid = window.valid[:, system.given :]
     found = start.detach().clone().requires_grad_()
     optimizer = torch.optim.Adam([found], lr=RATE)
@@ -66,9 +52,8 @@ def fitted_starts(
         for k in range(rounds):
             optimizer.param_groups[0]["lr"] = RATE * (1 - 0.9 * k / rounds)
             prediction = system.predict(window.replace(start=found))
-            rows_of_loss = robust_loss(prediction.positions, window.positions[:, system.given :], valid, loss)
-            likely = 0.5 * found.square().sum(1) * loss.scale / coordinates(valid)
-            total = torch.where(prediction.good, rows_of_loss + likely, 0.0).sum()
+            loss = robust_loss(prediction.positions, window.positions[:, system.given :], valid, scale)
+            total = torch.where(prediction.good, loss + start_penalty(found, valid, scale), 0.0).sum()
             (gradient,) = torch.autograd.grad(total, [found])
             found.grad = torch.where(gradient.isfinite(), gradient, 0.0)
             optimizer.step()
