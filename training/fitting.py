@@ -167,8 +167,8 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
             board.constants("final/physics", trainer.system.values(), total)
             board.pictures(AT_THE_END, config, trainer.held_out, predicted, trainer.system, total)
         if certainty is not None:
-            print(certainty.told())
-            board.text("certainty", certainty.told(), total)
+            print(certainty.as_text())
+            board.text("certainty", certainty.as_text(), total)
             write(trainer.folder / "certainty.json", json.dumps(certainty.facts(), indent=1))
         _write_metrics(trainer, errors, references, doubts)
     if done:

@@ -13,25 +13,25 @@ from training.fitting import recordings_of
 from training.optimization.certainty import (
     Certainty,
     _certainty,
-    _doubt,
     _longest_by_chance,
     _most_recordings,
+    _sampling_deviation,
     _shown,
     certainty_of,
 )
 from training.optimization.evidence import Evidence
 from training.optimization.loop import Trainer
-from training.optimization.residuals import Number
+from training.optimization.residuals import FittedNumber
 from training.robots.constants import Named, Trained
 from training.robots.systems import build
 
 UNIT = {"entry": "a", "index": 0, "unit": 1.0}
 
 
-def numbers(*priors: float) -> list[Number]:
+def numbers(*priors: float) -> list[FittedNumber]:
     """Return two numbers of value 2 and 3, whose units change them by 0.5 each."""
     return [
-        Number(name=name, prior=prior, pull=0.0, value=value, spread_of_one=0.5, **UNIT)
+        FittedNumber(name=name, precision=prior, offset=0.0, value=value, value_per_unit=0.5, **UNIT)
         for name, prior, value in zip("ab", priors, (2.0, 3.0), strict=True)
     ]
 
@@ -60,12 +60,12 @@ def test_what_nothing_determines_is_told_with_its_direction():
     found = _certainty(numbers(0.0, 0.0), independent(matrix), 1e-3)
     (sentence,) = found.warnings()
     assert "do not determine" in sentence
-    direction = found.loose[0] * found.loose[0, 0].sign()
+    direction = found.undetermined[0] * found.undetermined[0, 0].sign()
     assert torch.allclose(direction, torch.full((2,), 0.5**0.5, dtype=torch.float64))
     assert max(found.spreads) > 10  # nothing holds the sum
     held = _certainty(numbers(1.0, 1.0), independent(matrix), 1e-3)
     assert held.spreads[0] == pytest.approx(0.5 * 0.5**0.5, rel=1e-3)  # the prior does, half a unit's square each
-    assert "b and a correlate" in held.told() or "a  2.000 +-" in held.told()
+    assert "b and a correlate" in held.as_text() or "a  2.000 +-" in held.as_text()
 
 
 def test_values_have_the_digits_of_their_error_bars():
@@ -78,7 +78,7 @@ def test_values_have_the_digits_of_their_error_bars():
 def test_many_directions_are_counted():
     """Tell of five directions that nothing determines, and how many more there are."""
     found = _certainty(numbers(0.0, 0.0), independent(1e4 * torch.eye(2, dtype=torch.float64)), 1e-3)
-    told = dataclasses.replace(found, loose=torch.tensor([[1.0, 0.0]] * 7)).warnings()
+    told = dataclasses.replace(found, undetermined=torch.tensor([[1.0, 0.0]] * 7)).warnings()
     assert len(told) == 6 and all("do not determine" in sentence for sentence in told[:5])
     assert told[5] == "warning: nor do they determine 2 directions more, which are in certainty.json"
 
@@ -93,7 +93,7 @@ def test_fit_that_stands_beside_its_optimum_is_told_by_how_much():
     assert found.distance == pytest.approx(max(0.3 / bar, (0.5 * 0.3**2 * 700) ** 0.5))
     (sentence,) = found.warnings()
     assert "(a -3.97)" in sentence and "5.61 standard deviations" in sentence
-    assert "-4.0" in found.told() and found.facts()["steps_to_optimum"]["a"] == found.steps[0]
+    assert "-4.0" in found.as_text() and found.facts()["steps_to_optimum"]["a"] == found.steps[0]
     assert _certainty(numbers(0.0, 0.0), independent(matrix), 1e-3).warnings() == []
 
 
@@ -102,7 +102,7 @@ def test_part_of_the_recordings_leaves_the_optimum_in_doubt():
     matrix = torch.tensor([[4.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
     # two numbers, and two principal directions: the longest of four is below 2.5 standard deviations in 95 of 100
     for step, warned in ((5.8, False), (6.2, True)):  # 1 + 2.5 x 2
-        found = _certainty(numbers(0.0, 0.0), independent(matrix, (0.5 * step, 0.0)), 1e-3, doubt=2.0)
+        found = _certainty(numbers(0.0, 0.0), independent(matrix, (0.5 * step, 0.0)), 1e-3, sampling=2.0)
         assert bool(found.warnings()) == warned
     assert "looked at knows to 2:" in found.warnings()[0]
 
@@ -120,11 +120,11 @@ def test_doubt_is_how_the_optima_of_parts_differ():
     x = torch.randn(20_000, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     apart = float((x[:, :8].mean(1) - x.mean(1)).std())
     # 20,000 differences know their standard deviation to 0.5 %; five times that
-    assert _doubt(5.0, 8, 40) == pytest.approx(
+    assert _sampling_deviation(5.0, 8, 40) == pytest.approx(
         apart / 40**-0.5, rel=0.025
     )  # other recordings count as if they were like these
-    assert _doubt(1.0, 8, 40) == pytest.approx(apart / 8**-0.5, rel=0.025)  # later frames do not count
-    assert _doubt(1.0, 40, 40) == 0
+    assert _sampling_deviation(1.0, 8, 40) == pytest.approx(apart / 8**-0.5, rel=0.025)  # later frames do not count
+    assert _sampling_deviation(1.0, 40, 40) == 0
 
 
 def test_more_short_recordings_are_looked_at():

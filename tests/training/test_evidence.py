@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from training.optimization.certainty import _certainty
-from training.optimization.evidence import FEWEST, Prior, StartSlopes, evidence_of, noise_covariance
-from training.optimization.residuals import Number
+from training.optimization.evidence import FEWEST, Prior, StartJacobian, evidence_of, noise_covariance
+from training.optimization.residuals import FittedNumber
 
 RECORDINGS, FRAMES, COORDINATES, NUMBERS = 6, 60, 12, 2
 NOISE = 2e-3
@@ -40,9 +40,9 @@ def best(columns: torch.Tensor, measured: torch.Tensor) -> torch.Tensor:
     return torch.linalg.lstsq(columns.flatten(0, 2), measured.flatten()[:, None]).solution[:, 0]
 
 
-def numbers(count: int = NUMBERS) -> list[Number]:
+def numbers(count: int = NUMBERS) -> list[FittedNumber]:
     """Return numbers without priors, in units of one."""
-    return [Number(f"{k}", f"{k}", 0, 1.0, 0.0, 0.0, 1.0, 1.0) for k in range(count)]
+    return [FittedNumber(f"{k}", f"{k}", 0, 1.0, 0.0, 0.0, 1.0, 1.0) for k in range(count)]
 
 
 NOTHING_KNOWN = Prior(torch.zeros(NUMBERS).double(), torch.zeros(NUMBERS).double())
@@ -120,14 +120,14 @@ def test_starts_are_eliminated_as_if_all_numbers_were_fitted_together():
     everywhere = torch.ones(residual.shape, dtype=torch.bool)
     scale = 0.7 * NOISE  # well into what is robust
     prior = Prior(torch.tensor([1e3, 2e3]).double(), torch.tensor([-5.0, 10.0]).double())
-    evidence = evidence_of(residual, everywhere, columns, scale, prior, StartSlopes(now, own))
+    evidence = evidence_of(residual, everywhere, columns, scale, prior, StartJacobian(now, own))
     # all numbers in one row: P of the constants, then S for each recording
     together = torch.zeros(RECORDINGS, FRAMES, COORDINATES, NUMBERS + RECORDINGS * size, dtype=torch.float64)
     together[..., :NUMBERS] = columns
     for b in range(RECORDINGS):
         together[b, ..., NUMBERS + b * size : NUMBERS + (b + 1) * size] = own[b]
-    known = torch.cat([prior.known, torch.ones(RECORDINGS * size).double()])
-    of_all = Prior(known, torch.cat([prior.pull, now.flatten()]))
+    known = torch.cat([prior.precision, torch.ones(RECORDINGS * size).double()])
+    of_all = Prior(known, torch.cat([prior.gradient, now.flatten()]))
     whole = evidence_of(residual, everywhere, together, scale, of_all, None)
     # rounding
     assert torch.allclose(evidence.step, whole.step[:NUMBERS], rtol=1e-9, atol=0)
@@ -146,12 +146,12 @@ def test_step_leads_to_the_optimum_of_data_and_priors():
     prior = Prior(torch.tensor([50.0, 0.0]).double(), torch.tensor([-3.0, 0.0]).double())
 
     def step(at: torch.Tensor) -> torch.Tensor:
-        pulled = Prior(prior.known, prior.pull + prior.known * at)
+        pulled = Prior(prior.precision, prior.gradient + prior.precision * at)
         return evidence_of(residual + columns @ at, everywhere, columns, scale, pulled, None).step
 
     first = step(torch.zeros(NUMBERS).double())
-    matrix = torch.einsum("btcp,btcq->pq", columns, columns) / scale**2 + torch.diag(prior.known)
-    gradient = torch.einsum("btcp,btc->p", columns, residual) / scale**2 + prior.pull
+    matrix = torch.einsum("btcp,btcq->pq", columns, columns) / scale**2 + torch.diag(prior.precision)
+    gradient = torch.einsum("btcp,btc->p", columns, residual) / scale**2 + prior.gradient
     # the loss is quadratic up to (residual / scale)^2
     assert torch.allclose(first, -torch.linalg.solve(matrix, gradient), rtol=1e-4)
     assert float(step(first).norm()) < 1e-4 * float(first.norm())

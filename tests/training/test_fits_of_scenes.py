@@ -181,7 +181,7 @@ def test_a_step_to_the_optimum_leads_nearer_to_it(folder):
     assert isinstance(system, SceneSystem)
     trainer = Trainer(config, system, recordings, recordings, folder)
     before = certainty_of(trainer)
-    assert before is not None and "it has not converged" in before.told()
+    assert before is not None and "it has not converged" in before.as_text()
     # a tenth too soft: the step is right to first order, in the logarithm
     assert before.steps[0] * before.spreads[0] / before.values[0] == pytest.approx(-np.log(0.9), rel=0.1)
     system.entries["bending"].parameter.data += before.steps[0] * before.spreads[0] / before.values[0]

@@ -16,9 +16,9 @@ from training.loss import WindowLosses, window_losses
 from training.optimization import gauss_newton, refusals
 from training.optimization.adam import mean_gradient
 from training.optimization.batches import cut
-from training.optimization.gauss_newton import descended
+from training.optimization.gauss_newton import gauss_newton_step
 from training.optimization.loop import Trainer
-from training.optimization.residuals import Residual, numbers_of
+from training.optimization.residuals import Residual, fitted_numbers
 from training.robots.physics import PhysicsSystem
 from training.robots.systems import build
 from training.system import whole_windows
@@ -108,13 +108,13 @@ def test_step_that_would_lead_up_is_damped_until_it_leads_down(data, tmp_path, m
     with torch.no_grad():
         system.entries["bending"].parameter.fill_(4.0)  # 55 times as stiff
     residual = Residual(system, whole_windows(system, trainer.fitted, frames=10))
-    numbers, before = numbers_of(system), system.entries["bending"].parameter.item()
-    descent = descended(residual, numbers, 1e-4, 1.0)
+    numbers, before = fitted_numbers(system), system.entries["bending"].parameter.item()
+    descent = gauss_newton_step(residual, numbers, 1e-4, 1.0)
     assert descent.after < descent.before
     assert 0 < before - system.entries["bending"].parameter.item() <= gauss_newton.FARTHEST
     monkeypatch.setattr(gauss_newton, "TRIES", 0)
     stays = [entry.parameter.item() for entry in system.entries.values()]
-    assert descended(residual, numbers_of(system), 1e-4, 1.0).settled
+    assert gauss_newton_step(residual, fitted_numbers(system), 1e-4, 1.0).settled
     assert stays == [entry.parameter.item() for entry in system.entries.values()]
 
 

@@ -7,7 +7,7 @@ import torch
 from tests.training.beams import DT, SCENE, system_of, window_of
 from training.data import read
 from training.optimization import residuals
-from training.optimization.residuals import STEP, Residual, numbers_of
+from training.optimization.residuals import STEP, Residual, fitted_numbers
 
 
 def one_by_one(residual: Residual, numbers) -> torch.Tensor:
@@ -111,14 +111,14 @@ def test_every_kind_of_constant_may_differ_from_robot_to_robot(folder, monkeypat
     data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
     drives = {"pull": {"sets": "Tendons.pull", "gain": 2e-3}}
     system = system_of(folder, data=data, drives=drives, constants=constants, start={"state": start})
-    residual, numbers = Residual(system, window_of(folder, 2, inputs=("pull",))), numbers_of(system)
+    residual, numbers = Residual(system, window_of(folder, 2, inputs=("pull",))), fitted_numbers(system)
     before = {name: entry.parameter.detach().clone() for name, entry in system.entries.items()}
     monkeypatch.setattr(residuals, "ROBOTS", 80)  # 13 numbers at a time, as there are three windows
-    found = residual.slopes(numbers)
+    found = residual.linearized(numbers)
     assert found.good.all() and all(torch.equal(e.parameter, before[name]) for name, e in system.entries.items())
     # each row does the same sums, but Newton's method goes on until all rows have converged, to 1e-6 of forces
-    torch.testing.assert_close(found.columns, one_by_one(residual, numbers), rtol=1e-5, atol=1e-8)
-    moved = dict(zip((n.entry for n in numbers), found.columns.abs().amax((0, 1, 2)).tolist(), strict=True))
+    torch.testing.assert_close(found.jacobian, one_by_one(residual, numbers), rtol=1e-5, atol=1e-8)
+    moved = dict(zip((n.entry for n in numbers), found.jacobian.abs().amax((0, 1, 2)).tolist(), strict=True))
     assert all(size > 1e-7 for size in moved.values()), moved  # m: each shows
 
 
@@ -139,9 +139,9 @@ def test_fitted_starts_are_derived_by_as_well(folder, monkeypatch):
         expected.append((ends[0] - ends[1]) / (2 * STEP))
     for robots in (12, 384):
         monkeypatch.setattr(residuals, "ROBOTS", robots)
-        found = residual.slopes(numbers_of(system)).starts
-        assert found is not None and torch.equal(found.now, window.start)
-        torch.testing.assert_close(found.slopes, torch.stack(expected, dim=-1), rtol=1e-6, atol=1e-10)
+        found = residual.linearized(fitted_numbers(system)).starts
+        assert found is not None and torch.equal(found.start, window.start)
+        torch.testing.assert_close(found.jacobian, torch.stack(expected, dim=-1), rtol=1e-6, atol=1e-10)
 
 
 def test_windows_of_which_a_prediction_fails_do_not_count(folder, monkeypatch):
@@ -149,7 +149,7 @@ def test_windows_of_which_a_prediction_fails_do_not_count(folder, monkeypatch):
     system = system_of(folder)
     recordings = read(folder / "beam.npz", "train")
     residual = Residual(system, window_of(folder))
-    whole = residual.slopes(numbers_of(system))
+    whole = residual.linearized(fitted_numbers(system))
     predict, calls = system.predict, []
 
     def failing(window, checkpoint_every=None):
@@ -160,7 +160,7 @@ def test_windows_of_which_a_prediction_fails_do_not_count(folder, monkeypatch):
         return found
 
     monkeypatch.setattr(system, "predict", failing)
-    found = residual.slopes(numbers_of(system))
+    found = residual.linearized(fitted_numbers(system))
     assert found.good.tolist() == [True, False, True] and len(recordings) == 3
-    assert not found.measured[1].any() and not found.residual[1].any() and not found.columns[1].any()
-    assert torch.equal(found.columns[::2], whole.columns[::2])
+    assert not found.measured[1].any() and not found.residual[1].any() and not found.jacobian[1].any()
+    assert torch.equal(found.jacobian[::2], whole.jacobian[::2])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from training.optimization.evidence import Evidence, evidence_of
-from training.optimization.residuals import Number, Residual, numbers_of, prior_of
+from training.optimization.residuals import FittedNumber, Residual, fitted_numbers, prior_of
 from training.robots.physics import PhysicsSystem
 from training.system import whole_windows
 
@@ -32,8 +32,8 @@ MOST_RECORDINGS = 16  # that are looked at; the others are taken to be like them
 MOST_SHORT_ONES = 64  # of recordings shorter than MOST_FRAMES, which say less each
 MOST_FRAMES = 100
 MOST_CONSTANTS = 200
-CORRELATED = 0.7  # from there on pairs are told
-MOST_DIRECTIONS = 5  # of those that nothing determines are told, the least determined first
+CORRELATED = 0.7  # from there on pairs are named
+MOST_DIRECTIONS = 5  # of those that nothing determines are named, the least determined first
 ALARMS = 0.05  # share of converged fits that may be warned of as if they were not
 SHOWN = 0.2  # of a direction: what a constant has to have in it to be named
 TOO_SHORT = "it has not converged, or was trained on other windows than whole recordings; train longer"
@@ -48,24 +48,24 @@ class Certainty:
     names : of the numbers, such as "bending" or "rest_length[3]".
     values : of them; spreads : their standard deviations, in the same unit.
     covariance : (P, P) in the units of the module.
-    loose : directions (D, P), of length one, in which data say less than was known before.
+    undetermined : directions (D, P), of length one, in which data say less than was known before.
     noise : standard deviation of the residuals [m].
     steps : from each value to the optimum, by one step of Gauss and Newton, in its standard deviations.
     distance : the longest of these, and of the same along the principal directions of the covariance.
-    doubt : standard deviation that `steps` have at an optimum, as only a part of what was measured was looked at.
-    why : what a long way to the optimum is likely to come from.
+    sampling : standard deviation that `steps` have at an optimum, as only a part of what was measured was looked at.
+    reason : what a long way to the optimum is likely to come from.
     """
 
     names: list[str]
     values: list[float]
     spreads: list[float]
     covariance: Tensor
-    loose: Tensor
+    undetermined: Tensor
     noise: float
     steps: list[float]
     distance: float
-    doubt: float
-    why: str = TOO_SHORT
+    sampling: float
+    reason: str = TOO_SHORT
 
     @property
     def correlations(self) -> Tensor:
@@ -87,37 +87,39 @@ class Certainty:
 
     def warnings(self) -> list[str]:
         """Return a sentence for each of the least determined directions, and on whether the fit has converged."""
-        told = []
-        for direction in self.loose[:MOST_DIRECTIONS]:
+        found = []
+        for direction in self.undetermined[:MOST_DIRECTIONS]:
             largest = direction.abs().max()
             parts = [(float(w), n) for w, n in zip(direction, self.names, strict=True) if abs(w) >= SHOWN * largest]
             together = " ".join(f"{weight:+.2f} {name}" for weight, name in parts[:8])
             more = ", ..." if len(parts) > 8 else ""
-            told.append(
+            found.append(
                 f"warning: the recordings do not determine {together}{more} (in logarithms, or units of shifts): they "
                 "say less about it than was known before; leave a constant out, or give it a prior (mean, spread)"
             )
-        if len(self.loose) > MOST_DIRECTIONS:
-            count = len(self.loose) - MOST_DIRECTIONS
-            told.append(f"warning: nor do they determine {count} directions more, which are in certainty.json")
-        return told + self._missed()
+        if len(self.undetermined) > MOST_DIRECTIONS:
+            count = len(self.undetermined) - MOST_DIRECTIONS
+            found.append(f"warning: nor do they determine {count} directions more, which are in certainty.json")
+        return found + self._convergence_warning()
 
-    def _missed(self) -> list[str]:
+    def _convergence_warning(self) -> list[str]:
         """Return a sentence if the fit stands farther from its optimum than what was looked at leaves open."""
-        if self.distance <= 1 + self.doubt * _longest_by_chance(2 * len(self.names)):
+        if self.distance <= 1 + self.sampling * _longest_by_chance(2 * len(self.names)):
             return []
         far = sorted(zip(self.steps, self.names, strict=True), key=lambda step: -abs(step[0]))
         parts = ", ".join(f"{name} {step:+.3g}" for step, name in far[:8] if abs(step) > 0.5)
         part = (
-            f", which the part of the measurements that was looked at knows to {self.doubt:.2g}" if self.doubt else ""
+            f", which the part of the measurements that was looked at knows to {self.sampling:.2g}"
+            if self.sampling
+            else ""
         )
         return [
             f"warning: the fit stands about {self.distance:.3g} standard deviations from where these predictions are "
-            f"best{f' ({parts})' if parts else ''}{part}: {self.why}, or count that into the error bars"
+            f"best{f' ({parts})' if parts else ''}{part}: {self.reason}, or count that into the error bars"
         ]
 
-    def told(self) -> str:
-        """Return a table of the constants, what goes together, and what nothing determines."""
+    def as_text(self) -> str:
+        """Return a table of the constants, the pairs that correlate, and what nothing determines, to be printed."""
         width = max(map(len, self.names))
         lines = [f"residuals {1e3 * self.noise:.3g} mm; constants +- standard deviations, and how many to the optimum:"]
         rows = zip(self.names, self.values, self.spreads, self.steps, strict=True)
@@ -134,7 +136,7 @@ class Certainty:
         return {
             "constants": {n: [v, s] for n, v, s in zip(self.names, self.values, self.spreads, strict=True)},
             "correlations": [[a, b, c] for a, b, c in self.pairs()],
-            "undetermined": self.loose.tolist(),
+            "undetermined": self.undetermined.tolist(),
             "noise": self.noise,
             "steps_to_optimum": dict(zip(self.names, self.steps, strict=True)),
             "distance_to_optimum": self.distance,
@@ -147,7 +149,7 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     system = trainer.system
     if not isinstance(system, PhysicsSystem) or not system.entries or not trainer.processes.writes:
         return None
-    numbers = numbers_of(system)
+    numbers = fitted_numbers(system)
     if not numbers or not any("constants" in s.train for s in trainer.config.stages):
         return None
     if len(numbers) > MOST_CONSTANTS:
@@ -157,21 +159,20 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     rows = torch.linspace(0, len(trainer.fitted) - 1, count).long()
     start = None if trainer.starts is None else trainer.starts.fitted.detach()[rows.to(system.device)]
     window = _window(system, trainer.fitted.subset(rows)).replace(start=start)
-    slopes = Residual(system, window).slopes(numbers)
-    looked_at = int(slopes.good.sum())
+    at = Residual(system, window).linearized(numbers)
+    looked_at = int(at.good.sum())
     if not looked_at:
         print(
             "warning: no error bars: no recording is predicted to its end with each constant a little higher and lower"
         )
         return None
-    noise = float(slopes.residual.square().sum().div(slopes.measured.sum().clamp_min(1)).sqrt())
+    noise = float(at.residual.square().sum().div(at.measured.sum().clamp_min(1)).sqrt())
     share = len(trainer.fitted) / looked_at  # of what was measured that is looked at, counted as if all were alike
-    prior = prior_of(numbers, 1 / share, slopes.residual)
-    scale = trainer.config.loss.scale
-    evidence = evidence_of(slopes.residual, slopes.measured, slopes.columns, scale, prior, slopes.starts)
+    prior = prior_of(numbers, 1 / share, at.residual)
+    evidence = evidence_of(at.residual, at.measured, at.jacobian, trainer.config.loss.scale, prior, at.starts)
     everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
-    doubt, why = _doubt(share, int(slopes.measured.sum()), everything), _why_beside(trainer.progress)
-    return replace(_certainty(numbers, evidence, noise, share, doubt), why=why)
+    sampling = _sampling_deviation(share, int(at.measured.sum()), everything)
+    return replace(_certainty(numbers, evidence, noise, share, sampling), reason=_reason_beside(trainer.progress))
 
 
 def _shown(value: float, spread: float) -> str:
@@ -187,7 +188,7 @@ def _longest_by_chance(count: int) -> float:
     return NormalDist().inv_cdf(1 - 0.5 * ALARMS / count)
 
 
-def _doubt(share: float, looked_at: int, everything: int) -> float:
+def _sampling_deviation(share: float, looked_at: int, everything: int) -> float:
     """Return the standard deviation, in error bars, of the step to the optimum at the optimum of everything.
 
     Error bars are for `share` times the recordings that were looked at. The gradient of these has the variance
@@ -196,7 +197,7 @@ def _doubt(share: float, looked_at: int, everything: int) -> float:
     return math.sqrt(share * max(1 - looked_at / max(everything, 1), 0.0))
 
 
-def _why_beside(progress: Progress) -> str:
+def _reason_beside(progress: Progress) -> str:
     """Return what keeps a fit from the optimum of what it was trained on, with what to do."""
     if progress.best_at == progress.total:
         return TOO_SHORT
@@ -216,31 +217,33 @@ def _window(system: PhysicsSystem, recordings: Recordings) -> Window:
 
 
 def _certainty(
-    numbers: list[Number], evidence: Evidence, noise: float, share: float = 1.0, doubt: float = 0.0
+    numbers: list[FittedNumber], evidence: Evidence, noise: float, share: float = 1.0, sampling: float = 0.0
 ) -> Certainty:
     """Return the certainty in the units of the numbers, if there are `share` times the recordings of the evidence."""
     step, curvature, scatter = (x.cpu() for x in (evidence.step, evidence.curvature, evidence.scatter))
     curvature, scatter = 0.5 * share * (curvature + curvature.T), 0.5 * share * (scatter + scatter.T)
     values, vectors = torch.linalg.eigh(curvature)
     noisy = torch.einsum("pk,pq,qk->k", vectors, scatter, vectors)
-    loose = vectors.T[(values <= 0) | (values.square() < noisy)]  # data alone leave more than a unit open
-    prior = torch.tensor([number.prior for number in numbers]).to(curvature)
+    undetermined = vectors.T[(values <= 0) | (values.square() < noisy)]  # data alone leave more than a unit open
+    prior = torch.tensor([number.precision for number in numbers]).to(curvature)
     floor = 1e-12 * max(float((curvature.diagonal() + prior).max()), 1e-12)
     own = torch.diag(prior + floor)
     inverse = torch.linalg.inv(curvature + own)
     covariance = inverse @ (scatter + own) @ inverse
     size = covariance.diagonal().clamp_min(0).sqrt()
-    spreads = [n.spread_of_one * float(s) if math.isfinite(s) else math.inf for n, s in zip(numbers, size, strict=True)]
+    spreads = [
+        n.value_per_unit * float(s) if math.isfinite(s) else math.inf for n, s in zip(numbers, size, strict=True)
+    ]
     return Certainty(
         [n.name for n in numbers],
         [n.value for n in numbers],
         spreads,
         covariance,
-        loose,
+        undetermined,
         noise,
         steps=(step / size).tolist(),
         distance=_longest(step, covariance),
-        doubt=doubt,
+        sampling=sampling,
     )
 
 
@@ -248,5 +251,5 @@ def _longest(step: Tensor, covariance: Tensor) -> float:
     """Return a step (P,) in standard deviations, along that number or principal direction where it is the longest."""
     values, vectors = torch.linalg.eigh(covariance)
     alone, together = step / covariance.diagonal().sqrt(), (vectors.T @ step) / values.sqrt()
-    told = torch.cat([alone, together])
-    return float(told[told.isfinite()].abs().max())
+    lengths = torch.cat([alone, together])
+    return float(lengths[lengths.isfinite()].abs().max())

@@ -5,7 +5,7 @@ frames and C coordinates of markers; rho is the loss in units of its scale c: r^
 away. J are the derivatives of the residuals by P numbers. Where the fit stands, there are
 
     gradient  g = J^T rho'(r)
-    weighted  W = J^T (rho'(r) / r) J    (least squares with the weights that make their gradient this one)
+    weighted  W = J^T (rho'(r) / r) J    (least squares, reweighted: its gradient is this one)
 
 and with the priors' parts added -W^-1 g is the Gauss-Newton step to the optimum. It is exact for residuals that the
 numbers alone make, however large these are beside c. At the end of the step, where residuals are r + J step, there are
@@ -33,7 +33,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Evidence", "Normal", "Prior", "StartSlopes", "evidence_of", "noise_covariance", "normal_equations"]
+__all__ = [
+    "Evidence",
+    "NormalEquations",
+    "Prior",
+    "StartJacobian",
+    "evidence_of",
+    "noise_covariance",
+    "normal_equations",
+]
 
 
 FEWEST = 8  # recordings that tell how they differ
@@ -47,12 +55,12 @@ class Prior:
 
     Attributes
     ----------
-    known : (P,) one over the variance; 0 where nothing is known.
-    pull : (P,) how far the numbers are above the mean, over the variance.
+    precision : (P,) one over the variance; 0 where nothing is known.
+    gradient : (P,) of half the squares: how far the numbers are above the mean, over the variance.
     """
 
-    known: Tensor
-    pull: Tensor
+    precision: Tensor
+    gradient: Tensor
 
 
 @dataclass(frozen=True)
@@ -71,48 +79,49 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class StartSlopes:
-    """Starts (B, S) that are fitted as well, in standard deviations of their priors, and the residuals' derivatives.
+class StartJacobian:
+    """Starts that are fitted as well, in standard deviations of their priors, and the residuals' derivatives by them.
 
     Attributes
     ----------
-    now : (B, S); slopes : (B, T, C, S).
+    start : (B, S).
+    jacobian : (B, T, C, S).
     """
 
-    now: Tensor
-    slopes: Tensor
+    start: Tensor
+    jacobian: Tensor
 
 
 def evidence_of(
-    residual: Tensor, measured: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
+    residual: Tensor, measured: Tensor, jacobian: Tensor, scale: float, prior: Prior, starts: StartJacobian | None
 ) -> Evidence:
     """Return the evidence of residuals (B, T, C) [m].
 
     Parameters
     ----------
-    measured : (B, T, C) bool: which count; residuals and slopes are zero elsewhere.
-    columns : (B, T, C, P) derivatives of the residuals by the numbers.
+    measured : (B, T, C) bool: which count; residuals and derivatives are zero elsewhere.
+    jacobian : (B, T, C, P) derivatives of the residuals by the numbers.
     scale : of the robust loss [m].
     starts : what was fitted of each recording's start; it is eliminated.
     """
-    step, residual = _stepped(residual, columns, scale, prior, starts)
-    size = _size(residual, scale)
-    curvatures, follow = _reduced(columns, size**3 / scale**2, starts)  # rho''
+    step, residual = _step_and_residual_there(residual, jacobian, scale, prior, starts)
+    weight = _weight(residual, scale)
+    curvatures, response = _reduced(jacobian, weight**3 / scale**2, starts)  # rho''
     curvature = curvatures.sum(0)
-    led = columns if starts is None else columns - torch.einsum("btcs,bsp->btcp", starts.slopes, follow)
-    force = residual * size / scale**2  # rho'
-    time, between = noise_covariance(force, measured)
-    correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, led))
+    total = jacobian if starts is None else jacobian - torch.einsum("btcs,bsp->btcp", starts.jacobian, response)
+    score = residual * weight / scale**2  # rho'
+    time, between = noise_covariance(score, measured)
+    correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, total))
     # the start's own prior has the variance one
-    scatter = torch.einsum("btcp,btcq->pq", led, correlated) + torch.einsum("bsp,bsq->pq", follow, follow)
+    scatter = torch.einsum("btcp,btcq->pq", total, correlated) + torch.einsum("bsp,bsq->pq", response, response)
     scatter = scatter + LEAST_NOISE**2 * curvature
     seen = measured.flatten(1).any(1)
-    gradients = torch.einsum("btcp,btc->bp", led, force)
-    return Evidence(step, curvature, _widened(scatter, curvatures[seen], gradients[seen], prior))
+    gradients = torch.einsum("btcp,btc->bp", total, score)
+    return Evidence(step, curvature, _at_least_jackknife(scatter, curvatures[seen], gradients[seen], prior))
 
 
-def _widened(scatter: Tensor, curvatures: Tensor, gradients: Tensor, prior: Prior) -> Tensor:
-    """Return the scatter (P, P) by which nothing is known better than the optima without one recording say.
+def _at_least_jackknife(scatter: Tensor, curvatures: Tensor, gradients: Tensor, prior: Prior) -> Tensor:
+    """Return the scatter (P, P), made so large that nothing is known better than the jackknife over recordings says.
 
     Parameters
     ----------
@@ -121,46 +130,46 @@ def _widened(scatter: Tensor, curvatures: Tensor, gradients: Tensor, prior: Prio
     count, whole = len(gradients), curvatures.sum(0)
     if count < FEWEST:
         return scatter
-    floor = SINGULAR * float((whole.diagonal() + prior.known).max())
-    whole = whole + torch.diag(prior.known + floor)
+    floor = SINGULAR * float((whole.diagonal() + prior.precision).max())
+    whole = whole + torch.diag(prior.precision + floor)
     without = torch.linalg.solve(whole - curvatures, gradients)
     inverse = torch.linalg.inv(whole)
     # along each principal direction by itself: of how these go together a few recordings know nothing
     by_noise, directions = torch.linalg.eigh(inverse @ scatter @ inverse)
     by_recordings = ((without - without.mean(0)) @ directions).square().sum(0) * (count - 1) / count
-    led = whole @ directions
-    return (led * torch.maximum(by_noise, by_recordings)) @ led.T
+    factor = whole @ directions
+    return (factor * torch.maximum(by_noise, by_recordings)) @ factor.T
 
 
-def _size(residual: Tensor, scale: float) -> Tensor:
-    """Return rho'(r) / r in units of 1 / c^2."""
+def _weight(residual: Tensor, scale: float) -> Tensor:
+    """Return the weights of least squares, rho'(r) / r, in units of 1 / c^2."""
     return (1 + (residual / scale).square()).rsqrt()
 
 
-def _stepped(
-    residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
+def _step_and_residual_there(
+    residual: Tensor, jacobian: Tensor, scale: float, prior: Prior, starts: StartJacobian | None
 ) -> tuple[Tensor, Tensor]:
     """Return the step (P,) to the optimum, and the residuals (B, T, C) there, as far as they are linear."""
-    step, moved = normal_equations(residual, columns, scale, prior, starts).step()
-    residual = residual + columns @ step
-    return step, residual if starts is None else residual + torch.einsum("btcs,bs->btc", starts.slopes, moved)
+    step, start_step = normal_equations(residual, jacobian, scale, prior, starts).step()
+    residual = residual + jacobian @ step
+    return step, residual if starts is None else residual + torch.einsum("btcs,bs->btc", starts.jacobian, start_step)
 
 
 @dataclass(frozen=True)
-class Normal:
+class NormalEquations:
     """The equations of a Gauss-Newton step of P numbers, the starts (B, S) eliminated.
 
     Attributes
     ----------
     matrix, gradient : (P, P), (P,), with the priors' parts.
-    follow : (B, S, P): if the numbers move by p, the best starts move by -follow p ...
-    own : ... and by own (B, S) in any case.
+    start_response, start_step : (B, S, P), (B, S): if the numbers move by p, the best starts move by
+        start_step - start_response p.
     """
 
     matrix: Tensor
     gradient: Tensor
-    follow: Tensor
-    own: Tensor
+    start_response: Tensor
+    start_step: Tensor
 
     def step(self, damping: float = 0.0) -> tuple[Tensor, Tensor]:
         """Return the steps of the numbers (P,) and of the starts (B, S).
@@ -170,60 +179,60 @@ class Normal:
         """
         matrix = 0.5 * (self.matrix + self.matrix.T) + damping * torch.eye(len(self.matrix)).to(self.matrix)
         step = -torch.linalg.pinv(matrix, rtol=SINGULAR, hermitian=True) @ self.gradient
-        return step, self.own - self.follow @ step
+        return step, self.start_step - self.start_response @ step
 
 
 def normal_equations(
-    residual: Tensor, columns: Tensor, scale: float, prior: Prior, starts: StartSlopes | None
-) -> Normal:
+    residual: Tensor, jacobian: Tensor, scale: float, prior: Prior, starts: StartJacobian | None
+) -> NormalEquations:
     """Return the equations of the step to the optimum, for what `evidence_of` is given."""
-    weight = _size(residual, scale) / scale**2
-    force = weight * residual  # rho'
-    matrix, follow = _reduced(columns, weight, starts)
-    matrix = matrix.sum(0) + torch.diag(prior.known)
-    gradient = torch.einsum("btcp,btc->p", columns, force) + prior.pull
+    weight = _weight(residual, scale) / scale**2
+    score = weight * residual  # rho'
+    matrix, response = _reduced(jacobian, weight, starts)
+    matrix = matrix.sum(0) + torch.diag(prior.precision)
+    gradient = torch.einsum("btcp,btc->p", jacobian, score) + prior.gradient
     if starts is None:
-        return Normal(matrix, gradient, follow, follow.new_zeros(follow.shape[:2]))
-    of_starts = torch.einsum("btcs,btc->bs", starts.slopes, force) + starts.now
-    gradient = gradient - torch.einsum("bsp,bs->p", follow, of_starts)
-    return Normal(matrix, gradient, follow, -torch.linalg.solve(_square(starts, weight), of_starts))
+        return NormalEquations(matrix, gradient, response, response.new_zeros(response.shape[:2]))
+    by_starts = torch.einsum("btcs,btc->bs", starts.jacobian, score) + starts.start
+    gradient = gradient - torch.einsum("bsp,bs->p", response, by_starts)
+    return NormalEquations(matrix, gradient, response, -torch.linalg.solve(_start_matrix(starts, weight), by_starts))
 
 
-def _square(starts: StartSlopes, weight: Tensor) -> Tensor:
+def _start_matrix(starts: StartJacobian, weight: Tensor) -> Tensor:
     """Return the matrices (B, S, S) of the starts alone; the prior's variance is one."""
-    square = torch.einsum("btcs,btcz->bsz", starts.slopes, weight[..., None] * starts.slopes)
+    square = torch.einsum("btcs,btcz->bsz", starts.jacobian, weight[..., None] * starts.jacobian)
     return square + torch.eye(square.shape[-1]).to(square)
 
 
-def _reduced(columns: Tensor, weight: Tensor, starts: StartSlopes | None) -> tuple[Tensor, Tensor]:
-    """Return J^T weight J of each recording (B, P, P), its start eliminated, and how the best starts follow, (B, S, P).
+def _reduced(jacobian: Tensor, weight: Tensor, starts: StartJacobian | None) -> tuple[Tensor, Tensor]:
+    """Return J^T weight J of each recording (B, P, P), its start eliminated, and the response of the best starts.
 
-    If the numbers move by p, the best starts move by -follow p.
+    The response is (B, S, P): if the numbers move by p, the best starts move by -response p.
     """
-    heavy = weight[..., None] * columns
-    matrix = torch.einsum("btcp,btcq->bpq", columns, heavy)
+    weighted = weight[..., None] * jacobian
+    matrix = torch.einsum("btcp,btcq->bpq", jacobian, weighted)
     if starts is None:
-        return matrix, columns.new_zeros(len(columns), 0, columns.shape[-1])
-    mixed = torch.einsum("btcs,btcp->bsp", starts.slopes, heavy)
-    follow = torch.linalg.solve(_square(starts, weight), mixed)
-    return matrix - torch.einsum("bsp,bsq->bpq", mixed, follow), follow
+        return matrix, jacobian.new_zeros(len(jacobian), 0, jacobian.shape[-1])
+    mixed = torch.einsum("btcs,btcp->bsp", starts.jacobian, weighted)
+    response = torch.linalg.solve(_start_matrix(starts, weight), mixed)
+    return matrix - torch.einsum("bsp,bsq->bpq", mixed, response), response
 
 
-def noise_covariance(force: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the correlation (T, T) in time and the covariance (C, C) between coordinates of noise (B, T, C).
+def noise_covariance(score: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the correlation (T, T) in time and the covariance (C, C) between coordinates of rho' (B, T, C).
 
     Both are means over all pairs of numbers that were measured. A lag of k frames counts with 1 - k / T, as it is seen
     in so much fewer pairs; what makes either matrix indefinite, which only missing numbers can, is left out.
     """
-    frames = force.shape[1]
-    seen = measured.to(force)
-    lags = torch.arange(frames, device=force.device)
-    pairs = [(force[:, : frames - k] * force[:, k:]).sum() for k in range(frames)]
+    frames = score.shape[1]
+    seen = measured.to(score)
+    lags = torch.arange(frames, device=score.device)
+    pairs = [(score[:, : frames - k] * score[:, k:]).sum() for k in range(frames)]
     counts = [(seen[:, : frames - k] * seen[:, k:]).sum().clamp_min(1) for k in range(frames)]
     along = torch.stack(pairs) / torch.stack(counts) * (1 - lags / frames)
-    correlation = along / along[0].clamp_min(torch.finfo(force.dtype).tiny)
+    correlation = along / along[0].clamp_min(torch.finfo(score.dtype).tiny)
     together = torch.einsum("btc,btd->cd", seen, seen).clamp_min(1)
-    between = torch.einsum("btc,btd->cd", force, force) / together
+    between = torch.einsum("btc,btd->cd", score, score) / together
     return _definite(correlation[(lags[:, None] - lags).abs()]), _definite(between)
 
 

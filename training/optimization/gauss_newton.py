@@ -13,10 +13,10 @@ from torch import Tensor
 
 from training.loss import summed_loss
 from training.optimization.evidence import normal_equations
-from training.optimization.residuals import Number, Residual, prior_of
+from training.optimization.residuals import FittedNumber, Residual, prior_of
 from training.robots.physics import PhysicsSystem
 
-__all__ = ["Descent", "descended"]
+__all__ = ["GaussNewtonStep", "gauss_newton_step"]
 
 FARTHEST = 2.0  # units that a number moves in one step, a factor of seven: no linear model knows what is beyond
 FIRST, HARDER, TRIES = 1e-3, 10.0, 13  # damping, what it grows by, and how often
@@ -24,7 +24,7 @@ LITTLE = 1e-5  # of the loss: a step that lowers it by less is the last one
 
 
 @dataclass(frozen=True)
-class Descent:
+class GaussNewtonStep:
     """How a step went.
 
     Attributes
@@ -46,37 +46,37 @@ class Descent:
 
 
 @torch.no_grad()
-def descended(residual: Residual, numbers: list[Number], scale: float, weight: float) -> Descent:
-    """Move the numbers of a system by one step and return how it went; they stay if no step lowers the loss.
+def gauss_newton_step(residual: Residual, numbers: list[FittedNumber], scale: float, weight: float) -> GaussNewtonStep:
+    """Move the numbers of a system by one step, and return how it went; they stay if no step lowers the loss.
 
     Parameters
     ----------
     scale : of the loss [m].
     weight : of priors, over that of everything measured.
     """
-    system, slopes = residual.system, residual.slopes(numbers)
-    prior = prior_of(numbers, weight, slopes.residual)
-    normal = normal_equations(slopes.residual, slopes.columns, scale, prior, slopes.starts)
-    start, good = residual.window.start, slopes.good
-    of_one = scale / slopes.measured.sum().clamp_min(1)
-    before = of_one * summed_loss(slopes.residual, system, scale, weight, start)
+    system, at = residual.system, residual.linearized(numbers)
+    prior = prior_of(numbers, weight, at.residual)
+    equations = normal_equations(at.residual, at.jacobian, scale, prior, at.starts)
+    start, good = residual.window.start, at.good
+    per_measurement = scale / at.measured.sum().clamp_min(1)
+    before = per_measurement * summed_loss(at.residual, system, scale, weight, start)
     damping = FIRST
     for _ in range(TRIES):
-        step, starts_step = normal.step(damping)
+        step, start_step = equations.step(damping)
         damping *= HARDER
         if not bool(step.abs().max() <= FARTHEST):
             continue
-        moved = None if start is None else start + starts_step
+        moved = None if start is None else start + start_step
         _move(system, numbers, step)
         off, still_good = Residual(system, residual.window.replace(start=moved))()
-        after = of_one * summed_loss(torch.where(good[:, None, None], off, 0.0), system, scale, weight, moved)
+        after = per_measurement * summed_loss(torch.where(good[:, None, None], off, 0.0), system, scale, weight, moved)
         if bool((after < before) & (still_good | ~good).all()):
-            return Descent(float(before), float(after), good, moved)
+            return GaussNewtonStep(float(before), float(after), good, moved)
         _move(system, numbers, -step)
-    return Descent(float(before), float(before), good, start)
+    return GaussNewtonStep(float(before), float(before), good, start)
 
 
-def _move(system: PhysicsSystem, numbers: list[Number], step: Tensor) -> None:
+def _move(system: PhysicsSystem, numbers: list[FittedNumber], step: Tensor) -> None:
     """Move numbers by a step (P,) in their units."""
     for number, move in zip(numbers, step.tolist(), strict=True):
         system.entries[number.entry].parameter.data.view(-1)[number.index] += move * number.unit

@@ -23,10 +23,10 @@ from training.optimization import checkpoint
 from training.optimization.adam import new_optimizer, set_rates, step_by_adam
 from training.optimization.batches import Batch, cut, horizon_at, noisy
 from training.optimization.fingerprints import fingerprints
-from training.optimization.gauss_newton import descended
+from training.optimization.gauss_newton import gauss_newton_step
 from training.optimization.looks import Looks, failures_told, is_better
 from training.optimization.refusals import refuse_hopeless, refuse_unfitting
-from training.optimization.residuals import Residual, numbers_of
+from training.optimization.residuals import Residual, fitted_numbers
 from training.optimization.resuming import (
     Progress,
     differences,
@@ -184,16 +184,16 @@ class Trainer:
         residual = Residual(self.system, window.replace(start=None if window.start is None else window.start.detach()))
         share = int(residual.measured.sum()) / self._measured
         with self._placed(stage):
-            descent = descended(residual, numbers_of(self.system), self.config.loss.scale, share)
-        if not bool(descent.good.any()):
+            step = gauss_newton_step(residual, fitted_numbers(self.system), self.config.loss.scale, share)
+        if not bool(step.good.any()):
             raise InputError(
                 f"stage {stage.name!r}: none of its windows is predicted to its end with each constant a little higher "
                 "and lower: look at [robot] and [simulation] in the config, or let a stage by Adam go before"
             )
-        if self.starts is not None and descent.start is not None:
-            self.starts.fitted.data[every.recording[chosen].to(self.system.device)] = descent.start
-        failed = int((~descent.good).sum())
-        return Batch(descent.before, len(chosen), failed, settled=descent.settled)
+        if self.starts is not None and step.start is not None:
+            self.starts.fitted.data[every.recording[chosen].to(self.system.device)] = step.start
+        failed = int((~step.good).sum())
+        return Batch(step.before, len(chosen), failed, settled=step.settled)
 
     def _window(self, recording: Tensor, first: Tensor, horizon: int) -> Window:
         """Return windows of the recordings that are trained on, on the system's device."""

@@ -12,7 +12,7 @@ from torchdismech.system.processes import Processes
 from training.config import Config, Noise, Stage
 from training.data import Recordings
 from training.optimization.batches import cut
-from training.optimization.residuals import numbers_of
+from training.optimization.residuals import fitted_numbers
 from training.optimization.resuming import Progress
 from training.robots.physics import PhysicsSystem
 from training.system import System
@@ -79,7 +79,7 @@ def refuse_hopeless(progress: Progress, status: Tensor) -> None:
 def _refuse_odd_equations(stage: Stage, system: System, processes: Processes) -> None:
     """Refuse Gauss-Newton steps where there is nothing for them, or not all of it in one process."""
     name = f'stage {stage.name!r}: "gauss_newton"'
-    if not isinstance(system, PhysicsSystem) or not numbers_of(system):
+    if not isinstance(system, PhysicsSystem) or not fitted_numbers(system):
         raise InputError(f"{name} is for the constants of a simulated robot, and there are none")
     if processes.world > 1:
         raise InputError(f"{name} runs in one process, not in {processes.world}")
@@ -105,7 +105,7 @@ def _refuse_oversized(stage: Stage, system: System, recordings: Recordings, proc
 def _refuse_oversized_equations(stage: Stage, system: System, recordings: Recordings) -> None:
     """Refuse more derivatives than fit into memory."""
     assert isinstance(system, PhysicsSystem)  # else the stage was refused
-    count, longest = len(numbers_of(system)) + system.start_size, max(stage.horizon)
+    count, longest = len(fitted_numbers(system)) + system.start_size, max(stage.horizon)
     batch = min(stage.batch, len(cut(recordings, system, longest)))
     needed = COPIES * NUMBER * batch * longest * 3 * recordings.nodes * count
     free = available_bytes(system.device)

@@ -16,78 +16,89 @@ from torch import Tensor
 
 from training.data import Window
 from training.loss import counted
-from training.optimization.evidence import Prior, StartSlopes
+from training.optimization.evidence import Prior, StartJacobian
 from training.robots.physics import PhysicsSystem
 
-__all__ = ["Number", "Residual", "Slopes", "numbers_of", "prior_of"]
+__all__ = ["FittedNumber", "Residual", "Linearized", "fitted_numbers", "prior_of"]
 
 STEP = 1e-2  # of the differences, in these units: its error is 1e-4, far above that of Newton's method
 ROBOTS = 384  # that are predicted at a time: more take no less time each
 
 
 @dataclass(frozen=True)
-class Number:
+class FittedNumber:
     """A single number that is trained: its place in an entry of `[constants]`, its unit there, what it stands for.
+
+    "Unit" is what the number may be expected to change by; all derivatives and steps count in these.
 
     Attributes
     ----------
     name : such as "bending" or "rest_length[3]".
     entry : the name in `[constants]`; index : the place in its parameter, counted through.
-    unit : in which it may be expected to change by about one, in that of the parameter.
-    prior : 1 where something is known before, else 0; pull : how far it is above its mean, in standard deviations.
-    value : what it stands for; spread_of_one : by how much one unit changes that.
+    unit : the standard deviation of its prior, else a factor e or the unit of a shift; in numbers of the parameter.
+    precision, offset : of its prior: 1 where there is one, else 0; how far it is above the mean, in units.
+    value : of the constant; value_per_unit : by how much one unit changes that.
     """
 
     name: str
     entry: str
     index: int
     unit: float
-    prior: float
-    pull: float
+    precision: float
+    offset: float
     value: float
-    spread_of_one: float
+    value_per_unit: float
 
 
-def numbers_of(system: PhysicsSystem) -> list[Number]:
+def fitted_numbers(system: PhysicsSystem) -> list[FittedNumber]:
     """Return all numbers that are trained."""
     found = []
     for name, trained in system.entries.items():
         parameter = trained.parameter
         spread, value, mask = (t.flatten() for t in (trained.spread, trained.value, trained.mask))
-        pull = ((parameter - trained.center) / trained.spread).detach().flatten()
+        offset = ((parameter - trained.center) / trained.spread).detach().flatten()
         for k in mask.nonzero().flatten().tolist():
-            label = name if parameter.numel() == 1 else f"{name}[{k}]"
-            known = bool(spread[k].isfinite())
-            unit = float(spread[k]) if known else 1.0
-            own = float(value[k] if value.numel() == parameter.numel() else trained.value_of_trained.double().mean())
-            factor = trained.constant_kind == "factor"
-            of_one = abs(own) * unit if factor else trained.unit * unit
-            found.append(Number(label, name, k, unit, float(known), float(pull[k]), own, of_one))
+            has_prior = bool(spread[k].isfinite())
+            unit = float(spread[k]) if has_prior else 1.0
+            of_value = value[k] if value.numel() == parameter.numel() else trained.value_of_trained.double().mean()
+            of_factor = trained.constant_kind == "factor"
+            number = FittedNumber(
+                name=name if parameter.numel() == 1 else f"{name}[{k}]",
+                entry=name,
+                index=k,
+                unit=unit,
+                precision=float(has_prior),
+                offset=float(offset[k]),
+                value=float(of_value),
+                value_per_unit=abs(float(of_value)) * unit if of_factor else trained.unit * unit,
+            )
+            found.append(number)
     return found
 
 
-def prior_of(numbers: list[Number], weight: float, like: Tensor) -> Prior:
+def prior_of(numbers: list[FittedNumber], weight: float, like: Tensor) -> Prior:
     """Return what is known of numbers before anything is measured, counted as `weight` of it."""
-    known, pull = (weight * like.new_tensor(x) for x in ([n.prior for n in numbers], [n.pull for n in numbers]))
-    return Prior(known, pull)
+    precision, gradient = ([n.precision for n in numbers], [n.offset for n in numbers])
+    return Prior(weight * like.new_tensor(precision), weight * like.new_tensor(gradient))
 
 
 @dataclass(frozen=True)
-class Slopes:
-    """Residuals and their derivatives, where all of the predictions came to their end.
+class Linearized:
+    """Residuals and their derivatives, where all predictions that these are made of came to their end.
 
     Attributes
     ----------
     good : (B,) bool: windows of which all did; what follows is zero in the others.
     residual : (B, T, C) [m]; measured : (B, T, C) bool, which of these count.
-    columns : (B, T, C, P) by the numbers, in their units; starts : by what is fitted of starts, None without.
+    jacobian : (B, T, C, P) by the numbers, in their units.
+    starts : the same by what is fitted of starts; None without.
     """
 
     good: Tensor
     residual: Tensor
     measured: Tensor
-    columns: Tensor
-    starts: StartSlopes | None
+    jacobian: Tensor
+    starts: StartJacobian | None
 
 
 class Residual:
@@ -100,26 +111,26 @@ class Residual:
     @torch.no_grad()
     def __call__(self) -> tuple[Tensor, Tensor]:
         """Return the residuals now, and which predictions (B,) came to their end."""
-        return self._of(self.window)
+        return self._residual_of(self.window)
 
     @torch.no_grad()
-    def slopes(self, numbers: list[Number]) -> Slopes:
+    def linearized(self, numbers: list[FittedNumber]) -> Linearized:
         """Return the residuals now and their derivatives by numbers, and by what is fitted of starts."""
         now, good = self()
         parts = [self._by_numbers(part) for part in _parts(numbers, self._at_a_time)]
-        columns, start = torch.cat([columns for columns, _ in parts], dim=-1), self.window.start
+        jacobian, start = torch.cat([part for part, _ in parts], dim=-1), self.window.start
         good = torch.stack([good, *(whole for _, whole in parts)]).all(0)
         by_starts, starts_good = (None, good) if start is None else self._by_starts(start)
         good = good & starts_good
         everywhere = good[:, None, None]
         starts = None
         if start is not None and by_starts is not None:
-            starts = StartSlopes(start, torch.where(everywhere[..., None], by_starts, 0.0))
-        return Slopes(
+            starts = StartJacobian(start, torch.where(everywhere[..., None], by_starts, 0.0))
+        return Linearized(
             good,
             torch.where(everywhere, now, 0.0),
             self.measured & everywhere,
-            torch.where(everywhere[..., None], columns, 0.0),
+            torch.where(everywhere[..., None], jacobian, 0.0),
             starts,
         )
 
@@ -128,11 +139,11 @@ class Residual:
         """How many derivatives are taken at a time."""
         return max(1, ROBOTS // (2 * len(self.window.time)))
 
-    def _by_numbers(self, numbers: list[Number]) -> tuple[Tensor, Tensor]:
+    def _by_numbers(self, numbers: list[FittedNumber]) -> tuple[Tensor, Tensor]:
         """Return the derivatives (B, T, C, P) by numbers, and which windows (B,) could be predicted for all."""
         window = _repeated(self.window, 2 * len(numbers))
-        with _apart(self.system, numbers, len(self.window.time)):
-            return self._differences(*self._of(window), len(numbers))
+        with _perturbed(self.system, numbers, len(self.window.time)):
+            return self._central_differences(*self._residual_of(window), len(numbers))
 
     def _by_starts(self, start: Tensor) -> tuple[Tensor, Tensor]:
         """Return the derivatives (B, T, C, S) by the starts (B, S), and which windows (B,) could be predicted."""
@@ -141,16 +152,17 @@ class Residual:
             sides = STEP * torch.eye(start.shape[1]).to(start)[part]
             moved = torch.cat([start + sign * side for sign in (1, -1) for side in sides[:, None]])
             window = _repeated(self.window, 2 * len(part)).replace(start=moved)
-            found.append(self._differences(*self._of(window), len(part)))
+            found.append(self._central_differences(*self._residual_of(window), len(part)))
         return torch.cat([d for d, _ in found], dim=-1), torch.stack([whole for _, whole in found]).all(0)
 
     @staticmethod
-    def _differences(ends: Tensor, good: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def _central_differences(ends: Tensor, good: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Return (B, T, C, count) of both ends (2 count B, T, C), those above first, and which rows (B,) are whole."""
         above, below = ends.unflatten(0, (2, count, -1))
         return ((above - below) / (2 * STEP)).permute(1, 2, 3, 0), good.view(2 * count, -1).all(0)
 
-    def _of(self, window: Window) -> tuple[Tensor, Tensor]:
+    def _residual_of(self, window: Window) -> tuple[Tensor, Tensor]:
+        """Return the residuals of some times the windows, and which predictions came to their end."""
         with self.system.model.compilation.paused():  # kernels are for one number of robots, and there are many here
             prediction = self.system.predict(window)
         off = (prediction.positions - window.positions[:, self.system.given :]).flatten(2)
@@ -159,7 +171,7 @@ class Residual:
 
 
 @contextmanager
-def _apart(system: PhysicsSystem, numbers: list[Number], batch: int) -> Iterator[None]:
+def _perturbed(system: PhysicsSystem, numbers: list[FittedNumber], batch: int) -> Iterator[None]:
     """Let twice as many groups of `batch` robots as there are numbers have one of these a STEP higher, then lower."""
     count = len(numbers)
     moves: dict[str, Tensor] = {}
