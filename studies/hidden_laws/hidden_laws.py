@@ -25,7 +25,8 @@ from training.config import Config, Robot, load
 from training.fitting import fit
 from training.reports.evaluation import evaluate, trained_system
 from training.reports.metrics import Errors
-from training.robots.robot import builder_of, held_edges, held_motion, start, turns
+from training.robots.rod_models import rod_builder
+from training.robots.rod_motion import held_edges, held_motion, held_twist, rod_state
 from training.robots.rods import RodSystem
 from training.robots.trees import Tree
 
@@ -67,13 +68,13 @@ def shaken(count: int, frames: int) -> Tensor:
 def recorded(count: int, frames: int) -> np.ndarray:
     """Return (count, frames, N, 3) noisy positions [m] of the rod with its hidden laws."""
     truth = Robot(gripped=[0, 1], bending=BENDING, relaxation_time=0.01, drag=DRAG)
-    builder = builder_of(truth, TREE)
+    builder = rod_builder(truth, TREE)
     builder.add_energy("bend_twist", StiffeningBending(STIFFENING))
     model = builder.finalize()
     motion = shaken(count, SETTLING + frames)
     first = torch.arange(count)
-    turned = turns(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
-    state = start(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
+    turned = held_twist(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
+    state = rod_state(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
     schedule = held_motion(model, motion, state.twist, DT)
     run = unroll(model, state, ImplicitEuler(DT), SETTLING + frames - 1, schedule, progress=True)
     if bool((run.status != 0).any()):
@@ -86,8 +87,8 @@ def recorded(count: int, frames: int) -> np.ndarray:
 def moment(system: RodSystem, curvature: Tensor) -> Tensor:
     """Return the bending moment [N m] of the fitted law at curvatures [1/m] in a vertical plane, mean over springs.
 
-    The first director is horizontal (`training.robots.robot.turns`), so that is kappa2: shaken mostly up and down, the
-    rod bends five times as much so as sideways, where the network has seen little.
+    The first director is horizontal (`training.robots.rod_motion.held_twist`), so that is kappa2: shaken mostly up and
+    down, the rod bends five times as much so as sideways, where the network has seen little.
     """
     term = system.model.term("bend_twist")
     strain = torch.zeros(3, term.stencil.count, len(curvature), dtype=curvature.dtype)

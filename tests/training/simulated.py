@@ -7,7 +7,8 @@ import torch
 
 from torchdismech import unroll
 from training.config import Robot, Simulation
-from training.robots.robot import builder_of, held_edges, held_motion, integrator_of, start, turns
+from training.robots.rod_models import integrator_of, rod_builder
+from training.robots.rod_motion import held_edges, held_motion, held_twist, rod_state
 from training.robots.trees import Tree
 
 DT = 0.01
@@ -42,10 +43,10 @@ def gripped_motion(count: int, frames: int) -> torch.Tensor:
 def simulated_positions(robot: Robot = TRUTH, count: int = 5, frames: int = 42) -> torch.Tensor:
     """Return (count, frames, N, 3) positions [m] of the rod, and of its gripped nodes as prescribed."""
     motion = gripped_motion(count, SETTLING + frames)
-    model = builder_of(robot, TREE).finalize()
+    model = rod_builder(robot, TREE).finalize()
     first = torch.arange(count)
-    turned = turns(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
-    state = start(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
+    turned = held_twist(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
+    state = rod_state(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
     motion = held_motion(model, motion, state.twist, DT)
     run = unroll(model, state, integrator_of(TIGHT, DT), SETTLING + frames - 1, motion)
     assert (run.status == 0).all()

@@ -7,16 +7,16 @@ import torch
 
 from tests.training.swinging import recordings
 from training.reports.metrics import Errors
-from training.robots.robot import followed
+from training.robots.references import reference_predictions
 
 
 def test_nobody_follows_where_nothing_is_gripped():
     """Give one prediction, in which all nodes stay, of a robot without grips."""
     whole = recordings(2)
-    found = followed(whole, [])
+    found = reference_predictions(whole, [])
     assert list(found) == ["stay"]
     assert torch.equal(found["stay"], whole.positions[:, 1:2].expand(-1, whole.frames - 2, -1, -1))
-    assert list(followed(whole, [0, 5])) == ["stay", "follow"]
+    assert list(reference_predictions(whole, [0, 5])) == ["stay", "follow"]
 
 
 def test_errors_are_told_as_far_as_recordings_reach():

@@ -6,16 +6,17 @@ import torch
 from tests.training.simulated import DT, GRIPPED, LENGTHS, TREE, gripped_motion
 from torchdismech import Control, ImplicitEuler, InputError, Static, trainable, unroll
 from training.config import Robot
-from training.robots.robot import builder_of, held_edges, held_motion, start, turns
+from training.robots.rod_models import rod_builder
+from training.robots.rod_motion import held_edges, held_motion, held_twist, rod_state
 from training.robots.trees import Tree
 
 
 def begun(robot: Robot, tree: Tree, motion: torch.Tensor):
     """Return the model, its state at the second frame and its schedule, for a motion (B, T, N, 3) of the markers."""
-    model = builder_of(robot, tree).finalize(compile=False)
+    model = rod_builder(robot, tree).finalize(compile=False)
     first = torch.arange(len(motion))
-    turned = turns(motion, held_edges(model), tree).at(first, torch.zeros_like(first))
-    state = start(model, motion[:, 0], motion[:, 1], DT, turned, tree)
+    turned = held_twist(motion, held_edges(model), tree).at(first, torch.zeros_like(first))
+    state = rod_state(model, motion[:, 0], motion[:, 1], DT, turned, tree)
     return model, state, held_motion(model, motion[:, 1:], state.twist, DT)
 
 
@@ -91,5 +92,5 @@ def test_branch_at_a_grip_has_no_direction():
     angle = torch.tensor([0.0, 0, 0, 0, 0, 1.0], dtype=torch.float64)
     tree = Tree(edges, length, angle, torch.zeros(6, dtype=torch.float64))
     with pytest.raises(InputError, match=r"robot.hold: a branch begins at gripped node 1"):
-        builder_of(Robot(gripped=GRIPPED, hold="direction"), tree)
-    builder_of(Robot(gripped=GRIPPED), tree)
+        rod_builder(Robot(gripped=GRIPPED, hold="direction"), tree)
+    rod_builder(Robot(gripped=GRIPPED), tree)

@@ -93,7 +93,7 @@ def test_windows_that_begin_settled_while_the_robot_is_driven_are_warned_of(fold
 def test_measured_start_has_the_velocity_of_two_frames(folder):
     """Begin at the second frame, at the velocity since the first."""
     system = system_of(folder, start={"state": "measured"}, markers={"nodes": [0, 1, 2, 3]})
-    state, _ = system.start(window_of(folder))
+    state, _ = system.start_state(window_of(folder))
     assert float(state.positions[1, 3, 2]) == pytest.approx(0.004)
     assert float(state.node_velocities[1, 3, 2]) == pytest.approx(0.4)
     assert float(state.time[0]) == pytest.approx(DT)

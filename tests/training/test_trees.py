@@ -9,7 +9,8 @@ from torchdismech import InputError, unroll
 from torchdismech.geometry.frames import rotated, unit
 from training.config import Config
 from training.data import Recordings, read
-from training.robots.robot import builder_of, held_edges, held_motion, integrator_of, start, turns
+from training.robots.rod_models import integrator_of, rod_builder
+from training.robots.rod_motion import held_edges, held_motion, held_twist, rod_state
 from training.robots.systems import build
 from training.robots.trees import Tree
 from training.system import whole_windows
@@ -52,12 +53,12 @@ def test_parts_of_a_tree():
 def test_a_turned_tree_is_at_rest_however_it_is_turned(hold):
     """Built, turned as a whole and seen anew it has no elastic force, and its held edges are not turned."""
     own = tree()
-    model = builder_of(TRUTH.model_copy(update={"hold": hold}), own).finalize(compile=False)
+    model = rod_builder(TRUTH.model_copy(update={"hold": hold}), own).finalize(compile=False)
     x = turned_at_random(own.shape()[0])
-    found = turns(x, held_edges(model), own)
+    found = held_twist(x, held_edges(model), own)
     assert found.angle.abs().max() < 1e-10  # rounding
     first = torch.arange(2)
-    state = start(model, x[:, 0], x[:, 1], DT, found.at(first, torch.zeros_like(first)), own)
+    state = rod_state(model, x[:, 0], x[:, 1], DT, found.at(first, torch.zeros_like(first)), own)
     force = model.mechanics.elastic_force(model.start_step(state), state.q)
     assert force.abs().max() < 1e-8  # N, of forces that 1e-3 rad makes 1e-4
 
@@ -87,12 +88,12 @@ def test_branches_tell_how_the_chain_is_turned():
 def test_shaken_tree_is_predicted(tmp_path, gravity, part):
     """A fit's system, made from recordings alone, goes on from two frames as the robot did that was recorded."""
     own, truth = tree(), TRUTH.model_copy(update={"gravity": (0.0, 0.0, gravity)})
-    model = builder_of(truth, own).finalize(compile=False)
+    model = rod_builder(truth, own).finalize(compile=False)
     time = DT * torch.arange(12, dtype=torch.float64)
     motion = turned_at_random(own.shape()[0])[:, :1].repeat(1, 12, 1, 1)
     motion[..., 2] += (0.02 * torch.sin(9 * time) * torch.tensor([[1.0], [-1.0]]))[..., None]
-    turned = turns(motion, held_edges(model), own).at(torch.arange(2), torch.zeros(2, dtype=torch.long))
-    state = start(model, motion[:, 0], motion[:, 0], DT, turned, own)
+    turned = held_twist(motion, held_edges(model), own).at(torch.arange(2), torch.zeros(2, dtype=torch.long))
+    state = rod_state(model, motion[:, 0], motion[:, 0], DT, turned, own)
     run = unroll(model, state, integrator_of(TIGHT, DT), 11, held_motion(model, motion, state.twist, DT))
     data = tmp_path / "tree.npz"
     np.savez(data, train=run.positions.transpose(0, 1).numpy(), edges=np.array(EDGES), dt=DT)

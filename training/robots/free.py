@@ -12,7 +12,8 @@ from torchdismech import InputError, Status
 from training.config import Config, Robot
 from training.data import Recordings, Window
 from training.options import checked
-from training.robots.robot import followed, gripped_nodes
+from training.robots.references import reference_predictions
+from training.robots.rod_models import gripped_nodes
 from training.robots.trees import Tree
 from training.system import Prediction, System
 
@@ -62,4 +63,4 @@ class FreeSystem(System):
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return predictions without a model: free nodes stay, or follow the gripped ones."""
-        return followed(recordings, self.gripped)
+        return reference_predictions(recordings, self.gripped)

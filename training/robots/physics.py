@@ -71,7 +71,7 @@ class PhysicsSystem(System):
     # ---- what derived classes say --------------------------------------------------------------------------------
 
     @abstractmethod
-    def start(self, window: Window) -> tuple[State, Tensor | None]:
+    def start_state(self, window: Window) -> tuple[State, Tensor | None]:
         """Return the state at the last of the given frames, and with what status (B,) it was found; None if given."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class PhysicsSystem(System):
     def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
         """Return what follows the given frames of a window."""
         steps = window.frames - self.given
-        state, settled = self.start(window)
+        state, settled = self.start_state(window)
         run = unroll(
             self.model,
             state,
@@ -147,7 +147,7 @@ class PhysicsSystem(System):
         """Return the root mean square of the learned over that of the elastic forces on free nodes; None without."""
         if not (self.forces or self._has_learned_energy()) or not self.measured:
             return None
-        state, _ = self.start(window.to(self.device))
+        state, _ = self.start_state(window.to(self.device))
         elastic = self.model.mechanics.elastic_force(self.model.start_step(state), state.q).detach()
         index = self.model.unknowns.index[self.model.unknowns.index < 3 * self.model.body.n_nodes]
         size, of = (f[:, index].square().mean().sqrt() for f in (self._learned_force(state), elastic))

@@ -10,17 +10,9 @@ from torchdismech import State
 from training.config import Config, Robot, Simulation
 from training.data import Recordings, Window
 from training.robots.physics import PhysicsSystem, Schedule, add_terms
-from training.robots.robot import (
-    Turns,
-    builder_of,
-    followed,
-    gripped_nodes,
-    held_edges,
-    held_motion,
-    integrator_of,
-    start,
-    turns,
-)
+from training.robots.references import reference_predictions
+from training.robots.rod_models import gripped_nodes, integrator_of, rod_builder
+from training.robots.rod_motion import HeldTwist, held_edges, held_motion, held_twist, rod_state
 from training.robots.trees import Tree
 
 __all__ = ["RodSystem"]
@@ -33,7 +25,7 @@ class RodSystem(PhysicsSystem):
         assert isinstance(config.robot, Robot)
         simulation = config.simulation or Simulation()
         tree = Tree.measured(recordings)
-        builder = builder_of(config.robot, tree)
+        builder = rod_builder(config.robot, tree)
         learned = add_terms(builder, config.terms)
         model = builder.finalize(compile=simulation.compile)
         integrator = integrator_of(simulation, recordings.dt / simulation.substeps)
@@ -43,13 +35,13 @@ class RodSystem(PhysicsSystem):
 
     def history(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return how the rod is turned about itself at all frames."""
-        found = turns(recordings.positions, held_edges(self.model), self.tree)
+        found = held_twist(recordings.positions, held_edges(self.model), self.tree)
         return {"director": found.director, "angle": found.angle}
 
-    def start(self, window: Window) -> tuple[State, Tensor | None]:
+    def start_state(self, window: Window) -> tuple[State, Tensor | None]:
         """Return the state at the second frame, at the mean velocity from the first."""
-        turned = Turns(window.history["director"], window.history["angle"])
-        return start(self.model, window.positions[:, 0], window.positions[:, 1], self.dt, turned, self.tree), None
+        twist = HeldTwist(window.history["director"], window.history["angle"])
+        return rod_state(self.model, window.positions[:, 0], window.positions[:, 1], self.dt, twist, self.tree), None
 
     def schedule(self, window: Window, state: State) -> Schedule:
         """Return what moves the gripped nodes as in the window."""
@@ -57,4 +49,4 @@ class RodSystem(PhysicsSystem):
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return predictions without a model: free nodes stay, or follow the gripped ones."""
-        return followed(recordings, self.gripped)
+        return reference_predictions(recordings, self.gripped)

@@ -160,7 +160,7 @@ class SceneSystem(PhysicsSystem):
         """
         window = whole_windows(self, recordings, frames=self.given)
         zeros = window.time.new_zeros(len(recordings), self.start_size)
-        state, _ = self.start(window.replace(start=zeros if self.start_size else None))
+        state, _ = self.start_state(window.replace(start=zeros if self.start_size else None))
         control = self.control(window, self._driven(window), window.time)
         observed = self.markers.offsets(state, control) if self.markers.have_offsets else {}
         places = self.markers.places(state.positions, observed.get("offset"))
@@ -171,7 +171,7 @@ class SceneSystem(PhysicsSystem):
 
     # ---- how windows start, and what drives them ----------------------------------------------------------------
 
-    def start(self, window: Window) -> tuple[State, Tensor | None]:
+    def start_state(self, window: Window) -> tuple[State, Tensor | None]:
         """Return the state at the last of the given frames, and how an equilibrium was found."""
         if self.measured:
             return self._measured_start(window), None

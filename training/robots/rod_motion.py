@@ -1,0 +1,145 @@
+"""How a rod moves as its markers tell: its twist at held edges, its state at two frames, the motion of what is held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdismech import Control, Model, State
+from torchdismech.geometry.frames import rotated, signed_angle, transported, unit
+from torchdismech.integrate.integrator import Schedule
+from training.robots.trees import Tree, horizontal
+
+__all__ = ["HeldTwist", "held_edges", "held_motion", "held_twist", "rod_state"]
+
+
+def _leading(model: Model) -> list[int]:
+    """Return for each held tangent (H) the gripped edge of the chain whose direction it has."""
+    if not model.body.n_held:
+        return []
+    gripped = set(model.body.clamps[0].nodes.tolist())
+    return [node - 1 if node - 1 in gripped else node for node in model.body.held.nodes.tolist()]
+
+
+@dataclass(frozen=True)
+class HeldTwist:
+    """How the held edges of a chain are turned about themselves, as far as their motion tells.
+
+    Markers of a chain do not show it. It follows if a rod is untwisted at the first frame of a recording and those who
+    hold it do not roll it: a held edge then carries its frame along by parallel transport in time, and so twists the
+    rod between two of them. Branches show it in the first frame: see `Tree.rolled`.
+
+    Attributes
+    ----------
+    director : (..., 3) of the first held edge (of the first edge where none is held).
+    angle : (..., H) by which each held edge is turned against the frame carried along the chain from the first [rad].
+    """
+
+    director: Tensor
+    angle: Tensor
+
+    def at(self, recording: Tensor, frame: Tensor) -> HeldTwist:
+        """Return that of some recordings (B,) at some frames (B,)."""
+        return HeldTwist(self.director[recording, frame], self.angle[recording, frame])
+
+
+def held_edges(model: Model) -> list[int]:
+    """Return the edges of a chain whose turning about themselves is given."""
+    first = 3 * model.body.n_nodes
+    return (~model.free[first : first + model.body.n_edges]).nonzero().flatten().tolist()
+
+
+def held_twist(positions: Tensor, held: list[int], tree: Tree) -> HeldTwist:
+    """Return the twist of the held edges at all frames of recordings (K, T, N, 3), whose frames must have no gaps.
+
+    At the first frame the director of the first held edge is horizontal, or turned from there as branches tell.
+    """
+    tangent, edges = tree.tangents(positions), held or [0]
+    first = edges[0]
+    along = tree.carried(horizontal(tangent[:, 0, first]), tangent[:, 0], first)
+    roll = tree.rolled(tangent[:, 0], along, edges)
+    directors = rotated(along[:, edges], tangent[:, 0, edges], roll)
+    history = [directors]
+    for k in range(1, positions.shape[1]):
+        before, now = (tangent[:, j][:, edges] for j in (k - 1, k))
+        directors = unit(transported(directors, before, now))
+        history.append(directors)
+    in_time = torch.stack(history, dim=1)  # (K, T, H, 3)
+    along = tree.carried(in_time[:, :, 0], tangent, first)[:, :, edges]
+    angle = signed_angle(along, in_time, tangent[:, :, edges])
+    steps = angle.diff(dim=1)
+    jumps = (2 * torch.pi * torch.round(steps / (2 * torch.pi))).cumsum(1)
+    angle = torch.cat([angle[:, :1], angle[:, 1:] - jumps], dim=1)
+    return HeldTwist(in_time[:, :, 0], angle)
+
+
+def rod_state(model: Model, first: Tensor, second: Tensor, dt: float, twist: HeldTwist, tree: Tree) -> State:
+    """Return the state at the second of two frames (B, N, 3) [m], `dt` [s] apart, at the mean velocity between them.
+
+    `twist` (B, ...) is that at the first frame; between held edges it is even, and branches are turned as the chain is
+    where they begin.
+    """
+    tangent, held, leading = tree.tangents(first), held_edges(model), _leading(model)
+    theta = _between(twist.angle, tree.places(tree.lengths(first)), held)
+    theta = torch.cat([theta, theta[:, leading]], dim=1)
+    state = model.initial_state(q=_placed(first, theta, leading)).detach()
+    director = tree.carried(twist.director, tangent, held[0] if held else 0)
+    frames = {"director": director, "tangent": tangent}
+    state = state.replace(**{name: torch.cat([own, own[:, leading]], dim=1) for name, own in frames.items()})
+    rest = model.rest_state(len(first)).reference_twist  # at branches it may be half a turn: count from there
+    beyond = model.frames.reference_twist(state.tangent, state.director) - rest
+    state = state.replace(reference_twist=rest + torch.atan2(beyond.sin(), beyond.cos()))
+    velocity = torch.zeros_like(state.q)
+    velocity[:, : 3 * model.body.n_nodes] = ((second - first) / dt).flatten(1)
+    return model.frames.moved(state, _placed(second, theta, leading)).replace(velocity=velocity)
+
+
+def _placed(x: Tensor, theta: Tensor, leading: list[int]) -> Tensor:
+    """Return q (..., n) of nodes (..., N, 3), angles (..., A) and held tangents (H) along the edges `leading`."""
+    edges = torch.tensor(leading, dtype=torch.long, device=x.device)
+    along = unit(x[..., edges + 1, :] - x[..., edges, :])
+    return torch.cat([x.flatten(-2), theta, along.flatten(-2)], dim=-1)
+
+
+def _between(angle: Tensor, place: Tensor, held: list[int]) -> Tensor:
+    """Return angles (B, E) at places (B, E) along the chain: linear between the held edges, constant beyond."""
+    theta = torch.zeros_like(place)
+    for k, edge in enumerate(held[1:]):
+        before = held[k]
+        share = (place - place[:, before, None]) / (place[:, edge, None] - place[:, before, None])
+        theta = theta + share.clamp(0, 1) * (angle[:, k + 1] - angle[:, k])[:, None]
+    return theta
+
+
+def held_motion(model: Model, positions: Tensor, theta: Tensor, dt: float) -> Schedule:
+    """Return the schedule that moves the clamped nodes as in the frames (B, T, N, 3), `dt` apart, from time 0 on.
+
+    Between frames they move evenly. Held edges and tangents keep their twist angles, as in `theta` (B, A).
+    """
+    angles = theta[:, None].expand(-1, positions.shape[1], -1)
+    return HeldMotion(_placed(positions, angles, _leading(model)), dt)
+
+
+class HeldMotion:
+    """The schedule of clamped dofs that go from frame to frame, evenly between them.
+
+    Parameters
+    ----------
+    q : (B, T, n) where they are at the frames; other dofs are not read.
+    dt : from one frame to the next [s]; the first is at time 0.
+    """
+
+    ahead = True
+
+    def __init__(self, q: Tensor, dt: float):
+        self._q, self._dt = q, dt
+
+    def __call__(self, time: Tensor, model: Model) -> Control:
+        """Return where they are at the times (B,), which are all the same but for robots that stopped before."""
+        q, last = self._q, self._q.shape[1] - 1
+        place = min(max(float(time.max()) / self._dt, 0.0), float(last))  # a robot that failed keeps its time
+        before = min(int(place + 1e-6), last)  # 1e-6: k * dt is off by rounding
+        share, after = max(place - before, 0.0), q[:, min(before + 1, last)]
+        return Control(clamped_q=q[:, before] if share < 1e-6 else q[:, before] + share * (after - q[:, before]))
