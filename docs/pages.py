@@ -86,6 +86,8 @@ ROOMS = {
             "training.system",
             "training.robots.systems",
             "training.optimization.loop",
+            "training.splits",
+            "training.loss",
             "training.reports.metrics",
             "training.optimization.certainty",
             "training.optimization.evidence",

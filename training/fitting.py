@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,64 +12,22 @@ import torch
 
 from torchdismech import InputError
 from torchdismech.system.processes import ALONE, Processes, device_of_process
-from training import data
 from training.config import Config
 from training.files import made_folder, only_writer, write
 from training.optimization import checkpoint
-from training.optimization.certainty import certainty_of
+from training.optimization.certainty import Certainty, certainty_of
 from training.optimization.loop import Trainer
-from training.reports.agreement import (
-    beside_references,
-    warning_of_distant_markers,
-    warning_of_residuals_above_noise,
-    warning_of_times_in_another_unit,
-    warning_of_unchanged_weights,
-    warnings_of_poor_fit,
-)
+from training.optimization.validation import Validated
 from training.reports.board import Board
-from training.reports.metrics import Errors, baselines
-from training.reports.predictions import OpenLoop
-from training.robots.doubts import (
-    warning_of_coarse_units,
-    warning_of_undetermined_constants,
-    warning_of_unsettled_starts,
-)
+from training.reports.metrics import Errors, baselines, beside_references
+from training.reports.warnings_after import warnings_after
+from training.reports.warnings_before import warnings_before
 from training.robots.systems import build
-from training.system import System
+from training.splits import prepared_recordings
 
-__all__ = ["fit", "measured", "recordings_of"]
+__all__ = ["fit"]
 
 AT_THE_END = "held_out_final"  # what TensorBoard calls the errors that a run ends with
-
-
-def recordings_of(config: Config, split: str | None) -> tuple[data.Recordings, list[str]]:
-    """Return the checked and repaired recordings of a split, and what was repaired."""
-    recordings = _as_they_are(config, split)
-    with _rules_named_as_in_config():
-        return data.prepared(recordings, config.data.rules, config.of_chain)
-
-
-def measured(config: Config, split: str | None) -> data.Recordings:
-    """Return what predictions of a split are compared with: in metres and in order, but with all gaps and spikes."""
-    recordings = _as_they_are(config, split)
-    with _rules_named_as_in_config():
-        return data.in_order(recordings, config.data.rules, config.of_chain)[0]
-
-
-@contextmanager
-def _rules_named_as_in_config() -> Iterator[None]:
-    """Name rules that recordings break by their keys in the config: nobody who has one has made `Rules`."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error).replace("Rules.", "data.rules.")) from error
-
-
-def _as_they_are(config: Config, split: str | None) -> data.Recordings:
-    """Return the recordings of a split as they are, cut into pieces where the config says so."""
-    inputs = {"inputs": tuple(config.data.inputs)} if config.data.inputs else {}
-    recordings = data.read(config.data.path, split, **inputs, **config.data.options)
-    return recordings if config.data.pieces is None else recordings.pieces(config.data.pieces)
 
 
 def fit(
@@ -95,11 +53,11 @@ def fit(
     if processes.writes and not resume:
         _refuse_taken(folder)
     torch.manual_seed(config.seed)
-    recordings, messages = recordings_of(config, config.data.train)
+    recordings, messages = prepared_recordings(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
     system.refuse(held_out)
-    messages += _warnings(config, system, recordings, fitted)
+    messages += warnings_before(config, system, recordings, fitted)
     if processes.writes:
         print(*messages, sep="\n", end="\n" * bool(messages))  # before the rest, which may be refused, or take long
     trainer = Trainer(config, system, fitted, held_out, folder, processes)
@@ -116,7 +74,7 @@ def fit(
             trainer.board = Board(folder, trainer.next_step if resume else None)
         try:
             references = baselines(held_out, system)
-            errors = trainer.looks.errors()[0] if finished else _trained(trainer, messages, references, until)
+            errors = trainer.validation.run().errors if finished else _trained(trainer, messages, references, until)
         finally:
             if trainer.board is not None:
                 trainer.board.close()
@@ -126,26 +84,8 @@ def fit(
     return errors
 
 
-def _warnings(config: Config, system: System, recordings: data.Recordings, fitted: data.Recordings) -> list[str]:
-    """Return what is doubtful about a fit before it begins; refuse recordings that cannot be of its robot."""
-    found = [
-        warning_of_times_in_another_unit(config, system, recordings),
-        warning_of_distant_markers(system, recordings),
-        warning_of_undetermined_constants(config),
-        warning_of_coarse_units(system),
-        warning_of_unsettled_starts(config, fitted),
-        None if config.data.held_out else "no recording is held out: errors are of what was trained on",
-    ]
-    return _as_warnings(found)
-
-
-def _as_warnings(found: Iterable[str | None]) -> list[str]:
-    """Return the lines that say what was found, if anything was."""
-    return [f"warning: {warning}" for warning in found if warning]
-
-
 def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Errors], until: int | None) -> Errors:
-    """Train all stages and return the errors on the held-out recordings; the writing process leaves them on disk."""
+    """Train all stages and return the errors on the held-out recordings; the writing process reports on the run."""
     config, board = trainer.config, trainer.board
     if board is not None:
         board.begin(config, messages, references)
@@ -154,45 +94,47 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
     if board is not None:
         what = ", and at what they tell of the constants" if done else ""
         print(f"looking at whole recordings once more{what}", flush=True)
-    errors, predicted, _ = trainer.looks.errors()
-    certainty = certainty_of(trainer) if done else None
+    validated = trainer.validation.run()
+    certainty = certainty_of(trainer) if done else None  # before anything is written: it takes long, and may be cut off
     if board is not None:
-        total = trainer.progress.total
-        board.evaluated(AT_THE_END, {"model": errors, **references}, total)
-        board.hparams(config, AT_THE_END, errors, total)
-        doubts = _doubts(trainer, errors, references, predicted) if done else []
-        if done:
-            print(*doubts, sep="\n", end="\n" * bool(doubts))
-            board.text("doubts", "\n".join(doubts) or "none", total)
-            board.constants("final/physics", trainer.system.values(), total)
-            board.pictures(AT_THE_END, config, trainer.held_out, predicted, trainer.system, total)
-        if certainty is not None:
-            print(certainty.as_text())
-            board.text("certainty", certainty.as_text(), total)
-            write(trainer.folder / "certainty.json", json.dumps(certainty.facts(), indent=1))
-        _write_metrics(trainer, errors, references, doubts)
+        board.evaluated(AT_THE_END, {"model": validated.errors, **references}, trainer.progress.total)
+        board.hparams(config, AT_THE_END, validated.errors, trainer.progress.total)
+        warnings = _report_on_all_stages(trainer, board, validated, certainty, references) if done else []
+        _write_metrics(trainer, validated.errors, references, warnings)
     if done:
         trainer.progress.reported = True
         trainer.save()
-    return errors
+    return validated.errors
 
 
-def _doubts(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], predicted: OpenLoop) -> list[str]:
-    """Return what is doubtful about a fit that is done: that it is none, or else that residuals are not noise."""
-    progress = trainer.progress
-    found: list[str | None] = [warning_of_unchanged_weights(trainer.config, progress.total, progress.best_at)]
-    poor = warnings_of_poor_fit(errors, references, predicted, trainer.held_out)
-    found += poor or [warning_of_residuals_above_noise(trainer.config, errors)]
-    return _as_warnings(found)
+def _report_on_all_stages(
+    trainer: Trainer,
+    board: Board,
+    validated: Validated,
+    certainty: Certainty | None,
+    references: Mapping[str, Errors],
+) -> list[str]:
+    """Print and write what a fit that is done has found, and how certain it is; return what is doubtful about it."""
+    config, progress, total = trainer.config, trainer.progress, trainer.progress.total
+    warnings = warnings_after(config, progress, validated, references, trainer.held_out)
+    print(*warnings, sep="\n", end="\n" * bool(warnings))
+    board.text("doubts", "\n".join(warnings) or "none", total)
+    board.constants("final/physics", trainer.system.values(), total)
+    board.pictures(AT_THE_END, config, trainer.held_out, validated.predicted, trainer.system, total)
+    if certainty is not None:
+        print(certainty.as_text())
+        board.text("certainty", certainty.as_text(), total)
+        write(trainer.folder / "certainty.json", json.dumps(certainty.facts(), indent=1))
+    return warnings
 
 
-def _write_metrics(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], doubts: list[str]) -> None:
+def _write_metrics(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], warnings: list[str]) -> None:
     """Write what came of a run, for programs to read."""
     progress = trainer.progress
     facts: dict[str, Any] = {"held_out": errors.mean, "batches": progress.total, "best_batch": progress.best_at}
     facts |= {"seconds": progress.seconds}
     facts |= {name: reference.mean for name, reference in references.items()}
-    facts |= {"loss_scale": trainer.config.loss.scale, "warnings": doubts}
+    facts |= {"loss_scale": trainer.config.loss.scale, "warnings": warnings}
     write(trainer.folder / "metrics.json", json.dumps(facts, indent=1))
 
 

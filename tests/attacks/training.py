@@ -28,9 +28,9 @@ from tests.training.swinging import DT, swinging_chain
 from torchdismech import InputError
 from training.config import load
 from training.data import Rules, prepared, read
-from training.fitting import recordings_of
 from training.optimization.loop import Trainer
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 LIMIT = 120  # s; the slowest takes 2 s on a machine that does nothing else
 LONGEST = 1500  # characters of a sentence
@@ -165,7 +165,7 @@ def attacks(count: int, folder: Path, seed: int = 13) -> Iterator[Attack]:
 def fitted(config: Path, run: Path, resume: bool = False) -> bool:
     """Fit one batch, and one more where a run is resumed; return whether all weights are finite."""
     made = load(config)
-    recordings, _ = recordings_of(made, made.data.train)
+    recordings, _ = prepared_recordings(made, made.data.train)
     parts = recordings.split(made.data.held_out, made.seed)
     torch.manual_seed(made.seed)
     trainer = Trainer(made, build(made, parts[0]), *parts, run)

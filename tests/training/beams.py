@@ -7,9 +7,9 @@ import torch
 from tests import scenes
 from training.config import Config
 from training.data import gather, read
-from training.fitting import recordings_of
 from training.robots.scenes import SceneSystem
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 DT = 0.01
 SCENE = (
@@ -42,7 +42,7 @@ def tables(folder: Path, **changes) -> dict:
 def system_of(folder: Path, **changes) -> SceneSystem:
     """Return the system of a config, and check that it is one of a scene."""
     config = Config.model_validate(tables(folder, **changes))
-    system = build(config, recordings_of(config, "train")[0])
+    system = build(config, prepared_recordings(config, "train")[0])
     assert isinstance(system, SceneSystem)
     return system
 

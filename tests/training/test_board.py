@@ -5,18 +5,18 @@ import torch
 from tests.training import board_tags, simulated
 from tests.training.test_fit import tables
 from training.config import Config
-from training.fitting import recordings_of
 from training.optimization.resuming import Progress
 from training.reports.board import Board, _flat
 from training.reports.metrics import Errors
 from training.reports.predictions import OpenLoop
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 
 def test_tags_are_those_of_the_page(tmp_path):
     """Call all that writes, as a fit and an evaluation do: no tag is missing in the table, and none is too many."""
     config = Config.model_validate(tables(simulated.written(tmp_path / "rod.npz", count=4, frames=4)))
-    recordings, _ = recordings_of(config, "train")
+    recordings, _ = prepared_recordings(config, "train")
     good = torch.ones(len(recordings), dtype=torch.bool)
     # as long as the longest horizon of which errors are told
     errors = Errors(torch.ones(500), torch.ones(len(recordings)), good, dt=0.01, first=0.01)

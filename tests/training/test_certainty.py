@@ -9,7 +9,6 @@ import torch
 
 from tests.training import simulated
 from training.config import Config, Constant
-from training.fitting import recordings_of
 from training.optimization.certainty import (
     Certainty,
     _certainty,
@@ -24,6 +23,7 @@ from training.optimization.loop import Trainer
 from training.optimization.residuals import FittedNumber
 from training.robots.constants import Named, Trained
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 UNIT = {"entry": "a", "index": 0, "unit": 1.0}
 
@@ -190,7 +190,7 @@ def at_the_optimum(folder, clean: torch.Tensor, seed: int) -> Certainty:
         "stages": [{"name": "one", "train": ["constants"], "iterations": 1, "horizon": [5], "batch": 2}],
     }
     config = Config.model_validate(tables)
-    recordings, _ = recordings_of(config, config.data.train)
+    recordings, _ = prepared_recordings(config, config.data.train)
     system = build(config, recordings)
     trainer = Trainer(config, system, recordings, recordings, folder)
     for _ in range(3):

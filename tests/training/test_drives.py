@@ -8,8 +8,8 @@ from tests.training.beams import SCENE, system_of, tables, window_of
 from torchdismech import InputError
 from training.config import Config
 from training.data import read
-from training.fitting import recordings_of
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 
 def test_inputs_drive_the_robot_by_a_linear_map(folder):
@@ -67,7 +67,7 @@ def test_users_module_drives_and_is_trained(folder):
     data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
     module = {"sets": "force", "elements": [10, 11], "module": f"{folder}/net.py:Net", "options": {"size": 2.0}}
     config = Config.model_validate(tables(folder, data=data, drives={"tip": module}))
-    system = build(config, recordings_of(config, "train")[0], allow_code=True)
+    system = build(config, prepared_recordings(config, "train")[0], allow_code=True)
     positions = system.predict(window_of(folder, inputs=("pull",))).positions
     learned = system.group("learned")
     assert set(learned) == {"tip.layer.weight", "tip.layer.bias"}

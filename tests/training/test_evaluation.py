@@ -6,8 +6,9 @@ import pytest
 from tests.training.swinging import DT, swinging_chain
 from tests.training.test_resuming import config
 from training.config import Config
-from training.fitting import fit, measured
+from training.fitting import fit
 from training.reports.evaluation import evaluate
+from training.splits import measured_recordings
 
 SHUFFLE = [0, 3, 1, 4, 2, 5]
 REPAIRS = {"unit_scale": "repair", "order": "repair"}
@@ -31,7 +32,7 @@ def of(folder, positions: np.ndarray, **rules) -> Config:
 
 def test_what_predictions_are_compared_with_is_in_metres_and_in_order(tmp_path):
     """Repair units and order where the rules say so, and nothing else: gaps and spikes stay as they were measured."""
-    found = measured(of(tmp_path, 1000 * faulty()[:, :, SHUFFLE], **REPAIRS), "seen")
+    found = measured_recordings(of(tmp_path, 1000 * faulty()[:, :, SHUFFLE], **REPAIRS), "seen")
     # a division by 1000 rounds in the last of 16 digits
     assert np.allclose(found.positions, faulty()[4:], rtol=0, atol=1e-12, equal_nan=True)
     assert (~found.valid).nonzero().tolist() == [[1, 7, 3]]

@@ -14,11 +14,12 @@ from tests.training import board_tags, simulated
 from torchdismech import InputError, compilation
 from torchdismech.integrate.recorded import recording
 from training.config import Config, load
-from training.fitting import fit, recordings_of
+from training.fitting import fit
 from training.optimization import checkpoint
 from training.reports.evaluation import evaluate
-from training.robots.doubts import warning_of_undetermined_constants
+from training.reports.warnings_before import warning_of_undetermined_constants
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,7 +103,7 @@ def test_resumed_run_is_compiled_at_the_same_batch(data, tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "MAX_NUMBERS", 0)  # steps that are recorded are not compiled
     fit(config, tmp_path / "eager")
     counts = {row[0]: row[3] for row in checkpoint.load(tmp_path / "eager", "last")[1]["evaluations"]}
-    cost = build(config, recordings_of(config, config.data.train)[0], "cpu").model.compilation.cost
+    cost = build(config, prepared_recordings(config, config.data.train)[0], "cpu").model.compilation.cost
     monkeypatch.setattr(compilation, "THRESHOLD", 0.6 * counts[4] * cost.of(4, torch.device("cpu")))
     fit(config, tmp_path / "whole")
     evaluated = checkpoint.load(tmp_path / "whole", "last")[1]["evaluations"]

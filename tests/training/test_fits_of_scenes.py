@@ -16,7 +16,7 @@ from torchdismech.environments import Environment, Force, Task, node_positions
 from torchdismech.io.scene import load_scene
 from training.config import Config
 from training.data import Recordings
-from training.fitting import fit, recordings_of
+from training.fitting import fit
 from training.optimization import certainty, checkpoint
 from training.optimization.certainty import certainty_of
 from training.optimization.loop import Trainer
@@ -24,6 +24,7 @@ from training.reports.evaluation import fitted_system, trained_system
 from training.reports.predictions import errors_of, predict_all
 from training.robots.scenes import SceneSystem
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 
 @pytest.mark.slow
@@ -135,10 +136,10 @@ def test_tables_of_unequal_length_are_fitted(folder):
     data = {"path": str(folder / "tables"), "held_out": 0.0, "options": {"pad": True}}
     config = Config.model_validate(tables(folder, data=data))
     assert config.data.train is None and config.data.eval is None
-    recordings, told = recordings_of(config, config.data.train)
+    recordings, told = prepared_recordings(config, config.data.train)
     assert "1.csv: 8 node-frames (node 0, 1, 2, 3) not seen" in " ".join(told)
     with pytest.raises(InputError, match="6 frames, but 1.csv has 4"):
-        recordings_of(config.model_copy(update={"data": config.data.model_copy(update={"options": {}})}), None)
+        prepared_recordings(config.model_copy(update={"data": config.data.model_copy(update={"options": {}})}), None)
     system = build(config, recordings)
     errors = errors_of(system, recordings, predict_all(system, recordings))
     positions[1, 4:] = 1e3
@@ -162,7 +163,7 @@ def test_error_bars_of_too_many_numbers_are_not_left_out_in_silence(folder, monk
     monkeypatch.setattr(certainty, "MOST_CONSTANTS", 1)
     per_spring = {"bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"], "per": "element"}}
     config = Config.model_validate(tables(folder, constants=per_spring))
-    recordings, _ = recordings_of(config, "train")
+    recordings, _ = prepared_recordings(config, "train")
     assert certainty_of(Trainer(config, build(config, recordings), recordings, recordings, folder)) is None
     assert "no error bars: 2 numbers are trained, they are for at most 1" in capsys.readouterr().out
 
@@ -176,7 +177,7 @@ def test_a_step_to_the_optimum_leads_nearer_to_it(folder):
     np.savez(folder / "beam.npz", train=positions.numpy(), dt=DT)
     softer = {"robot": {"scene": str(folder / "beam.toml"), "overrides": {"rod.youngs": 3.6e6}}}
     config = Config.model_validate(tables(folder, **softer, loss={"scale": 1e-4}))
-    recordings, _ = recordings_of(config, "train")
+    recordings, _ = prepared_recordings(config, "train")
     system = build(config, recordings)
     assert isinstance(system, SceneSystem)
     trainer = Trainer(config, system, recordings, recordings, folder)

@@ -11,7 +11,6 @@ from tests.training.test_fit import tables
 from torchdismech import InputError
 from torchdismech.system.processes import ALONE, Processes
 from training.config import Config, Stage
-from training.fitting import recordings_of
 from training.loss import WindowLosses, window_losses
 from training.optimization import gauss_newton, refusals
 from training.optimization.adam import mean_gradient
@@ -21,6 +20,7 @@ from training.optimization.loop import Trainer
 from training.optimization.residuals import Residual, fitted_numbers
 from training.robots.physics import PhysicsSystem
 from training.robots.systems import build
+from training.splits import prepared_recordings
 from training.system import whole_windows
 
 STAGE = {
@@ -49,7 +49,7 @@ def trainer_of(data, folder, processes=ALONE, **changes) -> Trainer:
     }
     fixed = {"robot": guess, "constants": constants, "loss": {"scale": 1e-4}, "stages": [STAGE]}
     config = Config.model_validate(tables(data, **fixed) | changes)
-    whole_ones, _ = recordings_of(config, config.data.train)
+    whole_ones, _ = prepared_recordings(config, config.data.train)
     fitted, held_out = whole_ones.split(config.data.held_out, config.seed)
     return Trainer(config, build(config, fitted), fitted, held_out, folder, processes)
 

@@ -14,8 +14,8 @@ from torchdismech import InputError, Status
 from torchdismech.system.processes import ALONE, Processes
 from training.optimization import checkpoint
 from training.optimization.batches import horizon_at
-from training.optimization.looks import is_better
 from training.optimization.resuming import Progress
+from training.optimization.validation import is_better
 from training.reports.board import Board
 from training.reports.evaluation import refuse_without_best
 from training.reports.metrics import Errors
@@ -71,7 +71,7 @@ def test_held_out_recording_that_always_fails_leaves_a_best(tmp_path, monkeypatc
     fit.run()
     said = f"1 of 2 held-out recordings are not predicted to their end: {fit.held_out.names[0]};"
     assert capsys.readouterr().out.count(said) == 1
-    errors, _, _ = fit.looks.errors()  # of the best weights, which the stage ended with
+    errors = fit.validation.run().errors  # of the best weights, which the stage ended with
     assert fit.progress.best_failed == 1
     assert checkpoint.load(tmp_path, "best")[1]["error"] == fit.progress.best == float(errors.recordings[1])
 
@@ -97,12 +97,13 @@ def test_looks_are_of_whole_recordings_at_once(tmp_path, monkeypatch, held_out):
     assert looked_at == [count if held_out == 0.0 else 2 * count] * 2  # before the first batch, and after the last
     assert all("looking at whole recordings" in line for line in said)
     assert "looking" not in str(fit._bar)
-    errors, open_loop, trained = fit.looks.errors()
+    found = fit.validation.run()
     alone = predict_all(fit.system, fit.held_out)
-    assert torch.equal(open_loop.positions, alone.positions)
-    assert torch.equal(errors.recordings, errors_of(fit.system, fit.held_out, alone).recordings)
+    assert torch.equal(found.predicted.positions, alone.positions)
+    assert torch.equal(found.errors.recordings, errors_of(fit.system, fit.held_out, alone).recordings)
     some = fit.fitted.subset(slice(0, 1) if held_out else slice(None))
-    assert torch.equal(trained.recordings, errors_of(fit.system, some, predict_all(fit.system, some)).recordings)
+    expected = errors_of(fit.system, some, predict_all(fit.system, some))
+    assert torch.equal(found.errors_trained_on.recordings, expected.recordings)
 
 
 def test_fewer_failed_recordings_are_better_than_a_smaller_error():

@@ -12,11 +12,12 @@ from torchdismech import InputError
 from torchdismech.system.processes import ALONE
 from training.config import Config
 from training.files import only_writer
-from training.fitting import fit, recordings_of
+from training.fitting import fit
 from training.optimization import checkpoint
 from training.optimization.loop import Trainer
 from training.reports.board import Board
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 
 class Killed(Exception):
@@ -46,7 +47,7 @@ def weights(folder) -> dict[str, torch.Tensor]:
     return checkpoint.load(folder, "last")[0]
 
 
-@pytest.mark.parametrize("method", ["_look", "_iterate"])
+@pytest.mark.parametrize("method", ["_validate", "_iterate"])
 def test_fit_killed_before_its_first_batch_is_done_goes_on(tmp_path, monkeypatch, method):
     """Find a checkpoint before the first look and the first batch; end with the bits of a run that nothing stopped."""
     whole = fit(config(tmp_path), tmp_path / "whole")
@@ -75,7 +76,7 @@ def steps(folder, tag: str) -> list[int]:
 def stopped(folder, batches: int) -> None:
     """Stop a fit after some batches without what comes at its end, as Ctrl-C does."""
     quick = config(folder)
-    recordings, _ = recordings_of(quick, "train")
+    recordings, _ = prepared_recordings(quick, "train")
     fitted, held_out = recordings.split(quick.data.held_out, quick.seed)
     board = Board(folder / "run")
     trainer = Trainer(quick, build(quick, fitted), fitted, held_out, folder / "run", board=board)

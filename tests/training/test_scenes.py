@@ -12,9 +12,10 @@ from torchdismech.io.scene import load_scene
 from training.config import Config
 from training.config.scene import Markers
 from training.data import read
-from training.fitting import fit, recordings_of
-from training.robots.doubts import warning_of_unsettled_starts
+from training.fitting import fit
+from training.reports.warnings_before import warning_of_unsettled_starts
 from training.robots.markers import MarkerTable
+from training.splits import prepared_recordings
 
 
 def test_markers_sit_where_they_are_said_to(folder):
@@ -154,7 +155,7 @@ def test_gripped_markers_have_to_be_seen(folder):
         system_of(folder, robot=robot, data=data)
     write((2, slice(None), 1))
     config = Config.model_validate(tables(folder, robot=robot, data=data))
-    recordings, messages = recordings_of(config, "train")
+    recordings, messages = prepared_recordings(config, "train")
     assert messages == ["beam.npz:train/2: node 1 not seen in any frame: it does not count"]
     with pytest.raises(InputError, match=r"train/2: .* node 1 is not seen.* 6 frames from frame 0: .*at most 2"):
         system.refuse(recordings)

@@ -11,11 +11,12 @@ from tests.training.faulty import Sinking
 from tests.training.swinging import recordings
 from torchdismech import Circle, InputError, Material, RobotBuilder, straight
 from training.config import Config
-from training.fitting import fit, recordings_of
+from training.fitting import fit
 from training.optimization import checkpoint
 from training.optimization.loop import Trainer
 from training.reports.evaluation import evaluate, trained_system
 from training.reports.predictions import errors_of, predict_all
+from training.splits import prepared_recordings
 
 MODULE = """
 import torch
@@ -69,7 +70,7 @@ def test_best_weights_predict_as_they_did_when_they_were_found(config, tmp_path)
     best = checkpoint.load(tmp_path / "run", "best")[1]["error"]
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["held_out"] == best
     system, _, _ = trained_system(tmp_path / "run", allow_code=True)
-    held_out = recordings_of(config, "train")[0].split(config.data.held_out, config.seed)[1]
+    held_out = prepared_recordings(config, "train")[0].split(config.data.held_out, config.seed)[1]
     assert errors_of(system, held_out, predict_all(system, held_out)).mean == best
     found = [evaluate(tmp_path / "run", allow_code=True)["model"].mean for _ in range(2)]
     assert found[0] == found[1]

@@ -9,10 +9,11 @@ from pydantic import ValidationError
 from tests.training.beams import tables, window_of
 from torchdismech import InputError
 from training.config import Config, load
-from training.fitting import fit, recordings_of
+from training.fitting import fit
 from training.optimization import checkpoint
 from training.optimization.fingerprints import fingerprints
 from training.robots.systems import build
+from training.splits import prepared_recordings
 
 TERMS = """
 import torch
@@ -48,8 +49,8 @@ def test_users_forces_and_energies_are_learned(folder):
     }
     config = Config.model_validate(tables(folder, terms=terms))
     with pytest.raises(InputError, match="runs code from .*mine.py:Pull: pass --allow-code"):
-        build(config, recordings_of(config, "train")[0])
-    system = build(config, recordings_of(config, "train")[0], allow_code=True)
+        build(config, prepared_recordings(config, "train")[0])
+    system = build(config, prepared_recordings(config, "train")[0], allow_code=True)
     learned = system.group("learned")
     assert set(learned) == {"pull.layer.weight", "pull.layer.bias", "more.share"}
     moved = system.predict(window_of(folder)).positions[:, -1, 3].square().sum()
@@ -66,7 +67,7 @@ def test_checkpoints_of_several_forces_hold_no_robot(folder):
     fit(config, folder / "run")
     tensors, _ = checkpoint.load(folder / "run", "best")
     assert tensors and not [name for name in tensors if "body" in name]
-    system = build(config, recordings_of(config, "train")[0])
+    system = build(config, prepared_recordings(config, "train")[0])
     system.take(tensors | {"buffer/first.body.mass": system.model.body.mass}, folder)  # as earlier versions wrote
 
 
@@ -84,7 +85,7 @@ def test_what_is_no_learned_force_is_refused(folder, monkeypatch, network, messa
     monkeypatch.chdir(folder)
     config = Config.model_validate(tables(folder, terms={"pull": {"kind": "force", "network": network}}))
     with pytest.raises(InputError, match=message):
-        build(config, recordings_of(config, "train")[0], allow_code=True)
+        build(config, prepared_recordings(config, "train")[0], allow_code=True)
 
 
 def test_code_of_a_term_is_a_file_and_a_name(folder):
@@ -104,4 +105,4 @@ def test_faults_in_a_term_are_those_of_its_file(folder, monkeypatch):
         InputError,
         match=r"^net.json: terms.pull.network: net.py:Pull in line 11: Pull: cannot be evaluated .* 'speeds'",
     ):
-        build(config, recordings_of(config, "train")[0], allow_code=True)
+        build(config, prepared_recordings(config, "train")[0], allow_code=True)

@@ -24,7 +24,6 @@ from training.optimization.adam import new_optimizer, set_rates, step_by_adam
 from training.optimization.batches import Batch, cut, horizon_at, noisy
 from training.optimization.fingerprints import fingerprints
 from training.optimization.gauss_newton import gauss_newton_step
-from training.optimization.looks import Looks, failures_told, is_better
 from training.optimization.refusals import refuse_hopeless, refuse_unfitting
 from training.optimization.residuals import Residual, fitted_numbers
 from training.optimization.resuming import (
@@ -35,6 +34,7 @@ from training.optimization.resuming import (
     state_of_adam,
     take_random_state,
 )
+from training.optimization.validation import Validation, failure_warning, is_better
 from training.reports.board import Board
 from training.robots.physics import PhysicsSystem
 from training.robots.starts import Starts
@@ -71,7 +71,7 @@ class Trainer:
         self.progress = Progress()
         sizes = system.start_size, len(fitted), len(held_out)
         self.starts = Starts(*sizes, system.device) if system.start_size else None
-        self.looks = Looks(system, config.loss.scale, fitted, held_out, processes, self.starts)
+        self.validation = Validation(system, config.loss.scale, fitted, held_out, processes, self.starts)
         self.parameters = system.parameters_by_name() | self._parameters_of_starts()
         refuse_unfitting(config, system, fitted, processes)
         self._history = system.history(fitted)
@@ -105,8 +105,8 @@ class Trainer:
     def _run(self, until: int | None) -> None:
         if self._begins:
             self.save()
-            with self._shown_as_look():
-                self._look()
+            with self._shown_as_validation():
+                self._validate()
         while self.progress.stage < len(self.config.stages):
             stage = self.config.stages[self.progress.stage]
             self._begin(stage)
@@ -156,8 +156,8 @@ class Trainer:
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
             if batch.status is not None:
                 refuse_hopeless(progress, batch.status)
-            with self._shown_as_look():
-                self._look()
+            with self._shown_as_validation():
+                self._validate()
         if progress.total % self.config.logging.save_every == 0:
             self.save()
 
@@ -278,27 +278,27 @@ class Trainer:
 
     # ---- held-out recordings -----------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _validate(self) -> None:
         """Predict the held-out recordings, and keep the weights if they are the best so far."""
-        errors, open_loop, trained = self.looks.errors()
-        if not self.progress.total and errors.failed and self.processes.writes:
-            tqdm.write(failures_told(errors, self.held_out.names))
+        validated = self.validation.run()
+        errors, total = validated.errors, self.progress.total
+        if not total and errors.failed and self.processes.writes:
+            tqdm.write(failure_warning(errors, self.held_out.names))
         if is_better(errors, self.progress):
             self.progress.best_failed, self.progress.best = errors.rank
-            self.progress.best_at, self.progress.looks_since = self.progress.total, 0
+            self.progress.best_at, self.progress.looks_since = total, 0
             if self.processes.writes:
                 self._save_weights("best", error=self.progress.best)
-        elif self.progress.total:
+        elif total:
             self.progress.looks_since += 1
         if self.board is not None:
-            share = self.looks.learned_share(open_loop)
-            self.board.held_out(self.progress, errors, trained, share)
-            total = self.progress.total
+            share = self.validation.learned_share(validated.predicted)
+            self.board.held_out(self.progress, errors, validated.errors_trained_on, share)
             self.board.hparams(self.config, "held_out", errors, total)
-            self.board.pictures("held_out", self.config, self.held_out, open_loop, self.system, total)
+            self.board.pictures("held_out", self.config, self.held_out, validated.predicted, self.system, total)
 
     @contextmanager
-    def _shown_as_look(self) -> Iterator[None]:
+    def _shown_as_validation(self) -> Iterator[None]:
         """Say on the bar that whole recordings are predicted meanwhile, and leave that out of its time for a batch."""
         self._bar.set_description("looking at whole recordings")
         try:

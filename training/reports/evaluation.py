@@ -15,7 +15,6 @@ from torchdismech.system.processes import device_of_process
 from training.config import Config, load
 from training.data import Recordings
 from training.files import write
-from training.fitting import measured, recordings_of
 from training.optimization import checkpoint
 from training.reports import pictures
 from training.reports.board import Board
@@ -23,6 +22,7 @@ from training.reports.metrics import Errors, baselines
 from training.reports.predictions import errors_of, predict_all
 from training.robots.starts import fitted_starts
 from training.robots.systems import build
+from training.splits import measured_recordings, prepared_recordings
 from training.system import System
 
 __all__ = ["evaluate", "fitted_system", "refuse_without_best", "trained_system"]
@@ -69,15 +69,15 @@ def trained_system(
             "fitted_system of training.reports.evaluation returns it"
         )
     system, fitted = _fitted(folder, config, weights, allow_code)
-    repaired, _ = recordings_of(config, config.data.eval)
+    repaired, _ = prepared_recordings(config, config.data.eval)
     _refuse_another_robot(fitted, repaired)
     system.refuse(repaired)
-    return system, repaired, measured(config, config.data.eval)
+    return system, repaired, measured_recordings(config, config.data.eval)
 
 
 def _fitted(folder: Path, config: Config, weights: str, allow_code: bool) -> tuple[System, Recordings]:
     """Return the system of a run as it was fitted, and the recordings that it was fitted to."""
-    recordings, _ = recordings_of(config, config.data.train)
+    recordings, _ = prepared_recordings(config, config.data.train)
     fitted, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, fitted, device_of_process(config.device), allow_code)
     if weights == "best":

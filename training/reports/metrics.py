@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +11,12 @@ from torch import Tensor
 from training.data import Recordings
 from training.system import System
 
-__all__ = ["HORIZONS", "Errors", "baselines", "skipped_frames"]
+__all__ = ["HORIZONS", "Errors", "baselines", "beside_references", "in_words", "skipped_frames"]
 
+REFERENCES = {
+    "stay": "markers that stay where they were first",
+    "follow": "markers that follow the gripped ones",
+}
 HORIZONS = (0.1, 1.0, 5.0)  # [s] at which errors are reported
 
 
@@ -94,6 +99,17 @@ def baselines(recordings: Recordings, system: System, measured: Recordings | Non
     references, skipped = system.references(recordings), skipped_frames(system, recordings)
     against = measured or recordings
     return {name: Errors.of(predicted, against, skipped=skipped) for name, predicted in references.items()}
+
+
+def beside_references(errors: Errors, references: Mapping[str, Errors]) -> str:
+    """Return the error of a fit beside those of predictions without a model."""
+    others = "; ".join(f"of {in_words(name)} {1e3 * e.mean:.2f} mm" for name, e in references.items())
+    return f"{1e3 * errors.mean:.2f} mm" + (f" ({others})" if others else "")
+
+
+def in_words(name: str) -> str:
+    """Return what a reference is, in words."""
+    return REFERENCES.get(name, f"the reference {name!r}")
 
 
 def skipped_frames(system: System, recordings: Recordings) -> int:

@@ -13,14 +13,13 @@ from torchdismech import InputError
 from training.config import Config
 from training.data import read
 from training.fitting import fit
-from training.reports.agreement import (
-    warning_of_distant_markers,
-    warning_of_residuals_above_noise,
-    warning_of_times_in_another_unit,
-    warning_of_unchanged_weights,
-)
 from training.reports.metrics import Errors
-from training.robots.doubts import warning_of_coarse_units
+from training.reports.warnings_after import warning_of_residuals_above_noise, warning_of_unchanged_weights
+from training.reports.warnings_before import (
+    warning_of_coarse_units,
+    warning_of_distant_markers,
+    warning_of_times_in_another_unit,
+)
 
 FRAME = {"tensors": ["markers.position"], "kind": "shift", "unit": 0.1, "per": "element"}
 

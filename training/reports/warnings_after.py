@@ -1,79 +1,43 @@
-"""Whether recordings can be of the robot at all: where it begins, how often it was seen, how well it is predicted."""
+"""What a fit warns of in the end: that it changed nothing, explains nothing, or leaves more than the markers' noise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from torchdismech import InputError
 from training.config import Config
 from training.data import Recordings
-from training.reports.metrics import Errors
+from training.optimization.resuming import Progress
+from training.optimization.validation import Validated
+from training.reports.metrics import Errors, in_words
 from training.reports.predictions import OpenLoop
-from training.robots.scenes import SceneSystem
-from training.system import System
 
-__all__ = [
-    "beside_references",
-    "warning_of_distant_markers",
-    "warning_of_residuals_above_noise",
-    "warning_of_times_in_another_unit",
-    "warning_of_unchanged_weights",
-    "warnings_of_poor_fit",
-]
+__all__ = ["FAR_MARKER", "warnings_after"]
 
 FAR_MARKER = 0.2  # of the robot's size: farther off, markers are likely to be other ones, or in another frame
-IN_WORDS = {
-    "stay": "markers that stay where they were first",
-    "follow": "markers that follow the gripped ones",
-}
 NORMAL = math.sqrt(0.5 * math.pi)  # standard deviation over mean absolute error, of noise
 MOST_NOISE = 2.0  # that residuals are of the noise before something is said: its size is known roughly
-MOST_STEPS = 300  # of a scene from frame to frame, of times that nobody wonders at
 
 
-@torch.no_grad()
-def warning_of_distant_markers(system: System, recordings: Recordings) -> str | None:
-    """Return a warning where markers begin far from the points of the robot that they are said to sit at, else None.
+def warnings_after(
+    config: Config,
+    progress: Progress,
+    validated: Validated,
+    references: Mapping[str, Errors],
+    held_out: Recordings,
+) -> list[str]:
+    """Return what is doubtful about a fit that is done.
 
-    Raises
-    ------
-    InputError
-        Every marker is farther off than the robot is large, and nothing that is fitted can bring them together: the
-        robot starts from rest, and neither its clamps nor the frame of the recordings are trained.
+    Parameters
+    ----------
+    validated : how it predicts the held-out recordings; references : errors of predictions of these without a model.
     """
-    if not isinstance(system, SceneSystem) or system.measured:
-        return None
-    off, size = system.off_at_start(recordings)
-    if not size > 0 or not bool((off > FAR_MARKER * size).any()):  # NaN: not seen in frame 0
-        return None
-    k, marker = divmod(int(off.nan_to_num(nan=-1.0).argmax()), off.shape[1])
-    found = (
-        f"{recordings.names[k]}: marker {marker} is {float(off[k, marker]):.3g} m from its point of the robot in frame "
-        f"0, and the robot is {size:.3g} m large"
-    )
-    advice = "look at the order of the markers, at their unit (m), at the axes (z up), and at markers.position and "
-    advice += "markers.rotation"
-    if system.starts_as_described and bool((off > size)[off.isfinite()].all()):
-        raise InputError(f"{found}; expected recordings that begin where the scene has the robot: {advice}")
-    return f"{found}: are these markers of this robot? {advice[0].upper()}{advice[1:]}"
-
-
-def warning_of_times_in_another_unit(config: Config, system: System, recordings: Recordings) -> str | None:
-    """Return a warning where so many steps lie between two frames that times are likely to be in another unit."""
-    if not isinstance(system, SceneSystem) or system.substeps <= MOST_STEPS:
-        return None
-    dt, steps = recordings.dt, system.substeps
-    unit, times = ("milliseconds", 1000) if steps <= 1000 * MOST_STEPS else ("microseconds", 1_000_000)
-    given = "dt" if "dt" in config.data.options or config.data.path.lower().endswith((".npz", ".h5")) else "column time"
-    return (
-        f"{recordings.names[0]}: {given}: frames are {dt:g} s apart, which takes {steps} steps of {dt / steps:.3g} s "
-        f"(the scene's simulation.dt) each: this looks like {unit}; expected seconds: divide the times by {times}, or "
-        "take longer steps"
-    )
+    found: list[str | None] = [warning_of_unchanged_weights(config, progress.total, progress.best_at)]
+    poor = warnings_of_poor_fit(validated.errors, references, validated.predicted, held_out)
+    found += poor or [warning_of_residuals_above_noise(config, validated.errors)]
+    return [f"warning: {warning}" for warning in found if warning]
 
 
 def warnings_of_poor_fit(
@@ -91,7 +55,7 @@ def warnings_of_poor_fit(
     for name, reference in references.items():
         if not errors.mean < reference.mean:
             warnings.append(
-                f"the fit predicts no better than {_told(name)} ({1e3 * reference.mean:.3g} mm): it explains "
+                f"the fit predicts no better than {in_words(name)} ({1e3 * reference.mean:.3g} mm): it explains "
                 "nothing of the motion; look at the markers, at what drives the robot, and at what is trained"
             )
     return warnings
@@ -124,17 +88,6 @@ def warning_of_unchanged_weights(config: Config, batches: int, best_at: int) -> 
         f"{looked_at} than there were before, so all {batches} are left out: {reason}, rates are too large, or the fit "
         "began at its optimum"
     )
-
-
-def beside_references(errors: Errors, references: Mapping[str, Errors]) -> str:
-    """Return the error of a fit beside those of predictions without a model."""
-    others = "; ".join(f"of {_told(name)} {1e3 * e.mean:.2f} mm" for name, e in references.items())
-    return f"{1e3 * errors.mean:.2f} mm" + (f" ({others})" if others else "")
-
-
-def _told(name: str) -> str:
-    """Return what a reference is, in words."""
-    return IN_WORDS.get(name, f"the reference {name!r}")
 
 
 def _size(nodes: Tensor) -> float:

@@ -1,9 +1,10 @@
-"""Looks at recordings open loop: those held out, which decide what is best, and those trained on beside them."""
+"""Validation: open-loop predictions of held-out recordings, which decide what is best, and of some trained on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,17 +17,32 @@ from training.reports.predictions import OpenLoop, errors_of, predict_all
 from training.robots.starts import Starts, fitted_starts
 from training.system import System
 
-__all__ = ["Looks", "failures_told", "is_better"]
+__all__ = ["Validated", "Validation", "failure_warning", "is_better"]
 
 NAMED = 5  # recordings in one message
 
 
-class Looks:
-    """What a system makes of whole recordings.
+@dataclass(frozen=True)
+class Validated:
+    """How whole recordings were predicted.
+
+    Attributes
+    ----------
+    errors, predicted : of the held-out recordings.
+    errors_trained_on : of as many that are trained on.
+    """
+
+    errors: Errors
+    predicted: OpenLoop
+    errors_trained_on: Errors
+
+
+class Validation:
+    """Predictions of whole recordings; what users are told calls one a look.
 
     Parameters
     ----------
-    system : what is looked at.
+    system : what predicts.
     scale : of the loss by which starts are fitted [m]; starts : where they are kept, None where none are fitted.
     fitted, held_out : recordings that are trained on, and those that are not.
     processes : that share the recordings.
@@ -44,29 +60,36 @@ class Looks:
         self.system, self.scale, self.processes, self.starts = system, scale, processes, starts
         self.fitted, self.held_out = fitted, held_out
 
-    def errors(self) -> tuple[Errors, OpenLoop, Errors]:
-        """Return open-loop errors and predictions of the held-out recordings, and errors on as many trained on.
+    def run(self) -> Validated:
+        """Return how the held-out recordings are predicted, and as many of those trained on.
 
         The starts of those held out are fitted first. All are predicted together: steps of a few robots take as long
         as those of one.
         """
         if self.held_out is self.fitted:  # none is held out
-            start = None if self.starts is None else self.starts.fitted.detach()
-            trained, open_loop = self._predicted(self.fitted, start)
-            if self.starts is None:
-                return trained, open_loop, trained
-            self._find_starts(self.starts)
-            return *self._predicted(self.held_out, self.starts.held_out), trained
+            return self._without_held_out()
         count, start = len(self.held_out), None
         rows = torch.linspace(0, len(self.fitted) - 1, min(count, len(self.fitted))).long()
         some = self.fitted.subset(rows)
         if self.starts is not None:
             self._find_starts(self.starts)
             start = torch.cat([self.starts.held_out, self.starts.fitted.detach()[rows.to(self.system.device)]])
-        open_loop = predict_all(self.system, self.held_out.followed_by(some), self.processes, start)
-        of_held_out, of_trained = open_loop.rows(slice(0, count)), open_loop.rows(slice(count, None))
-        errors = errors_of(self.system, self.held_out, of_held_out)
-        return errors, of_held_out, errors_of(self.system, some, of_trained)
+        everything = predict_all(self.system, self.held_out.followed_by(some), self.processes, start)
+        predicted, of_some = everything.rows(slice(0, count)), everything.rows(slice(count, None))
+        errors = errors_of(self.system, self.held_out, predicted)
+        return Validated(errors, predicted, errors_of(self.system, some, of_some))
+
+    def _without_held_out(self) -> Validated:
+        """Return how the recordings trained on are predicted, with starts that are fitted to their first frames only.
+
+        So they are predicted as held-out ones would be; the errors with the starts of the fit stand beside.
+        """
+        start = None if self.starts is None else self.starts.fitted.detach()
+        trained_on, predicted = self._predicted(self.fitted, start)
+        if self.starts is None:
+            return Validated(trained_on, predicted, trained_on)
+        self._find_starts(self.starts)
+        return Validated(*self._predicted(self.held_out, self.starts.held_out), trained_on)
 
     def _find_starts(self, starts: Starts) -> None:
         """Let the starts of the held-out recordings go on from where they were, with all else as it is."""
@@ -83,7 +106,7 @@ class Looks:
         open_loop = predict_all(self.system, recordings, self.processes, start)
         return errors_of(self.system, recordings, open_loop), open_loop
 
-    def learned_share(self, open_loop: OpenLoop) -> float | None:
+    def learned_share(self, predicted: OpenLoop) -> float | None:
         """Return how large the learned forces are over the elastic ones half-way through the held-out recordings."""
         if not self.system.measured:
             return None
@@ -92,7 +115,7 @@ class Looks:
         frames = gather(self.held_out, every, torch.full_like(every, middle - 2), 2)
         places = {name: value[:, middle] for name, value in self.system.history(self.held_out).items()}
         return self.system.learned_share(
-            frames.replace(positions=open_loop.positions[:, middle - 2 : middle], history=places)
+            frames.replace(positions=predicted.positions[:, middle - 2 : middle], history=places)
         )
 
 
@@ -103,7 +126,7 @@ def is_better(errors: Errors, progress: Progress) -> bool:
     return not math.isfinite(progress.best) or errors.rank < (progress.best_failed, progress.best)
 
 
-def failures_told(errors: Errors, names: Sequence[str]) -> str:
+def failure_warning(errors: Errors, names: Sequence[str]) -> str:
     """Return a warning that names the held-out recordings that are not predicted to their end."""
     failed = [names[k] for k in (~errors.good).nonzero().flatten().tolist()]
     named = ", ".join(failed[:NAMED]) + (", ..." if len(failed) > NAMED else "")
