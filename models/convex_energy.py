@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from models.sizes import Positive, PositiveEach, Strains, Widths, in_sizes, sizes_of_strains
+from models.options import Positive, PositiveEach, Strains, Widths
+from models.strains import scaled_strains, strain_sizes
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 
@@ -47,7 +48,7 @@ class ConvexEnergy(Energy):
     ):
         super().__init__()
         self.strains, self.scale, self.even = int(strains), float(scale), bool(even)
-        self.register_buffer("size", sizes_of_strains(self.strains, size), persistent=False)
+        self.register_buffer("size", strain_sizes(self.strains, size), persistent=False)
         self.direct = nn.ModuleList(nn.Linear(self.strains, width, dtype=torch.float64) for width in hidden)
         pairs = zip(hidden[:-1], hidden[1:], strict=True)
         # softplus(-4) = 0.018: a layer starts with little of the one before, whose sum is of order one
@@ -63,7 +64,7 @@ class ConvexEnergy(Energy):
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B), at least 0."""
-        s = in_sizes(strain, self.size)
+        s = scaled_strains(strain, self.size)
         with torch.enable_grad():
             zero = torch.zeros(self.strains, dtype=s.dtype, device=s.device, requires_grad=True)
             at_zero = self._network(zero)

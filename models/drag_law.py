@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from models.mlp import mlp
-from models.sizes import Positive, Widths
+from models.options import Positive, Widths
 from torchdismech import Control, State
 from torchdismech.forces import LocalForce
 

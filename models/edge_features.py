@@ -27,9 +27,9 @@ class EdgeFeatures:
     numbers: Tensor
     axes: tuple[Tensor, Tensor, Tensor]
 
-    def turned(self, push: Tensor) -> Tensor:
-        """Return vectors (B, E, 3) with these components (B, E, 3) along the axes."""
-        first, second, third = push.split(1, dim=-1)
+    def vectors(self, components: Tensor) -> Tensor:
+        """Return the vectors (B, E, 3) that have these components (B, E, 3) along the axes."""
+        first, second, third = components.split(1, dim=-1)
         t, n, b = self.axes
         return first * t + second * n + third * b  # products of small matrices are slow, on a GPU above all
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from models.edge_features import COUNT, edge_features
+from models.messages import edge_outputs, message_passing
 from models.mlp import mlp
-from models.rounds import along_edges, heard
-from models.sizes import Positive, Rounds, Width
+from models.options import Positive, Rounds, Width
 
 __all__ = ["FreeNodes"]
 
@@ -70,9 +70,9 @@ class FreeNodes(nn.Module):
         back = edge_features(x, u, edges.flip(1), self.rest_length, self.speed)
         mark = held.to(x)[:, None].expand(len(x), -1, 1)
         h = self.encode(torch.cat([v[..., 2:], (v * v).sum(-1, keepdim=True), mark], dim=-1))
-        h = heard(zip(self.messages, self.updates, strict=True), h, edges, forward, back)
-        on_j, on_i = along_edges(self.push_edge, h, edges, forward, back)
-        learned = forward.turned(torch.tanh(on_j)) - back.turned(torch.tanh(on_i))
+        h = message_passing(zip(self.messages, self.updates, strict=True), h, edges, forward, back)
+        on_j, on_i = edge_outputs(self.push_edge, h, edges, forward, back)
+        learned = forward.vectors(torch.tanh(on_j)) - back.vectors(torch.tanh(on_i))
         e = x[:, j] - x[:, i]
         length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
         spring = self.stiffness.clamp(max=STIFFEST).exp() * (self.rest_length[:, None] / length - 1) * e

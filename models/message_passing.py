@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from models.edge_features import COUNT, edge_features
+from models.messages import edge_outputs, message_passing
 from models.mlp import mlp
-from models.rounds import along_edges, heard
-from models.sizes import Positive, Rounds, Width
+from models.options import Positive, Rounds, Width
 from torchdismech import Control, State
 from torchdismech.forces import LocalForce
 from torchdismech.robot.body import Body
@@ -72,9 +72,9 @@ class MessagePassingForce(LocalForce):
             seen.append(self._place[:, None].expand(len(x), -1, 1))
         h = self.encode(torch.cat(seen, dim=-1))
         i, j = edges[:, 0], edges[:, 1]
-        h = heard(zip(self.messages, self.updates, strict=True), h, edges, forward, back)
-        on_j, on_i = along_edges(self.push_edge, h, edges, forward, back)
-        between = forward.turned(on_j) - back.turned(on_i)
+        h = message_passing(zip(self.messages, self.updates, strict=True), h, edges, forward, back)
+        on_j, on_i = edge_outputs(self.push_edge, h, edges, forward, back)
+        between = forward.vectors(on_j) - back.vectors(on_i)
         up, drag = self.push_node(h).split(1, dim=-1)
         alone = drag * v + torch.cat([torch.zeros_like(v[..., :2]), up], dim=-1)
         return self.force * (alone.index_add(1, j, between).index_add(1, i, -between))

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from models.mlp import mlp
-from models.sizes import Positive, PositiveEach, Strains, Widths, in_sizes, sizes_of_strains
+from models.options import Positive, PositiveEach, Strains, Widths
+from models.strains import scaled_strains, strain_sizes
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 
@@ -46,14 +47,14 @@ class ResidualEnergy(Energy):
     ):
         super().__init__()
         self.strains, self.scale, self.bounded = int(strains), float(scale), bool(bounded)
-        self.register_buffer("size", sizes_of_strains(self.strains, size), persistent=False)
+        self.register_buffer("size", strain_sizes(self.strains, size), persistent=False)
         self.register_buffer("features", features, persistent=False)
         more = 0 if features is None else features.shape[1]
         self.network = mlp(self.strains + more, 1, tuple(hidden))
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B) [J/m]."""
-        s = in_sizes(strain, self.size)
+        s = scaled_strains(strain, self.size)
         zero = torch.zeros_like(s)
         if self.bounded:
             square = s.square().sum(-1)

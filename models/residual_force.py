@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.edge_features import COUNT, features_between
 from models.mlp import mlp
-from models.sizes import Positive, Widths
+from models.options import Positive, Widths
 from torchdismech import Control, State
 from torchdismech.forces import PairForce
 from torchdismech.forces.dependence import Dependence
@@ -60,7 +60,7 @@ class ResidualForce(PairForce):
         rest_length = self.body.edge_length[..., self.edges_of_pairs]
         seen = features_between((x[:, :, 0], x[:, :, 1]), (u[:, :, 0], u[:, :, 1]), rest_length, self.speed)
         push = self.network(torch.cat([seen.numbers, *heights], dim=-1))
-        return self.force * seen.turned(push)
+        return self.force * seen.vectors(push)
 
     def nodal_force(self, state: State, control: Control) -> Tensor:
         """Return the force (B, N, 3) [N]."""

@@ -7,7 +7,7 @@ import pytest
 from torchdismech import InputError
 from torchdismech.io.schema.scene import Document
 from training.config import Config, load
-from training.config.config import OF_FITS, OF_SCENES
+from training.config.loading import OF_FITS, OF_SCENES
 
 GOOD = {
     "head": 'name = "one"',

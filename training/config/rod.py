@@ -1,0 +1,63 @@
+"""The tables [robot] and [simulation] of a config, of a rod whose nodes are the markers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from training.config.base import Gravity, Stiffness, Table
+
+__all__ = ["Robot", "Simulation"]
+
+
+class Robot(Table):
+    """A rod whose nodes are the markers; rest lengths are measured: the medians over the training recordings.
+
+    Attributes
+    ----------
+    gripped : nodes whose motion is given, negative ones counted from the end.
+    hold : what is gripped: "nodes" only, so that the rod bends at the last of them over half of either edge, or the
+        "direction", too, in which it leaves them: that of the gripped edge, exact at the last node.
+    hold_twist : edges between gripped nodes do not turn about themselves.
+    linear_density : [kg/m]. Positions cannot tell it: it sets the scale of all forces.
+    bending, twisting : EI [N m^2] and GJ [N m^2] to start from; stretching : EA [N].
+    relaxation_time : of bending and twisting [s] (Kelvin-Voigt); drag : force per length and velocity [Pa s].
+    hysteresis : how stiffly strands that rub on each other resist bending before they slide, as a share of `bending`;
+        what they remember is not measured, so a window begins as if they had never slid.
+    hysteresis_limit : the curvature [1/m] that they resist at most (`elastic.Dahl`).
+    gravity : [m/s^2].
+    """
+
+    gripped: list[int] = Field(min_length=1)
+    hold: Literal["nodes", "direction"] = "nodes"
+    hold_twist: bool = True
+    linear_density: float = Field(0.1, gt=1e-9, le=1e6)
+    bending: Stiffness = 5e-3
+    twisting: Stiffness = 3e-3
+    stretching: Stiffness = 2e3
+    relaxation_time: float = Field(0.01, gt=1e-12, le=1e6)
+    drag: float = Field(0.02, gt=1e-12, le=1e9)
+    hysteresis: float = Field(0.0, ge=0, le=1e3)
+    hysteresis_limit: float = Field(1.0, gt=1e-6, le=1e6)
+    gravity: tuple[Gravity, Gravity, Gravity] = Field((0.0, 0.0, -9.81), strict=False)
+
+
+class Simulation(Table):
+    """How steps are taken.
+
+    Attributes
+    ----------
+    integrator : "implicit_euler", "implicit_midpoint" or "newmark".
+    substeps : steps between two frames.
+    force_tolerance : [N], at most 1; relative_tolerance : of the forces at play.
+    max_substeps : parts that a failing step is divided into.
+    compile : true, false, or "auto": compile what steps evaluate where the fit is long.
+    """
+
+    integrator: Literal["implicit_euler", "implicit_midpoint", "newmark"] = "implicit_euler"
+    substeps: int = Field(1, ge=1, le=1000)
+    force_tolerance: float = Field(1e-6, gt=1e-15, le=1)
+    relative_tolerance: float = Field(1e-6, ge=0, le=0.01)
+    max_substeps: int = Field(4, ge=0, le=1024)
+    compile: Literal["auto", True, False] = "auto"
