@@ -5,9 +5,6 @@ The algorithm and its loss are TorchRL's: after Schulman et al., Proximal Policy
 
 from __future__ import annotations
 
-import dataclasses
-import io
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +18,10 @@ from torchrl.modules import MLP, ProbabilisticActor, TanhNormal, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-from torchdismech.environments import Environment, Episodes
+from torchdismech.environments import Environment
 from torchdismech.environments.torchrl import TorchRLRobotEnv
 from torchdismech.errors import InputError, real_number, refuse_other_kind, truth, whole_number
-from torchdismech.robot.state import tensor_fields
-from training.files import write
+from training import ppo_checkpoint
 
 __all__ = ["rewards_of", "trained_policy"]
 
@@ -65,6 +61,45 @@ def trained_policy(
         not there with it, or is of another training; weights that are not finite after an update.
     """
     refuse_other_kind("trained_policy: environment", environment, Environment, "an Environment")
+    settings = _settings(environment, updates, actions, rate, discount, width)
+    path = ppo_checkpoint.path_of(checkpoint, truth(resume, "trained_policy: resume"))
+    robots, learner = TorchRLRobotEnv(environment), _Learner.untrained(environment, settings)
+    environment.reset()
+    done = ppo_checkpoint.load(path, learner.parts, environment, settings) if path is not None and resume else 0
+    for k in range(done, updates):
+        samples = _collected(robots, learner.policy, actions)
+        for _ in range(EPOCHS):
+            learner.advantage(samples)
+            _improve(learner.loss, learner.optimiser, samples.reshape(-1))
+        learner.schedule.step()
+        learner.refuse_not_finite(k)
+        if k % 5 == 0 or k == updates - 1:
+            print(f"  update {k:3d}: mean reward of an action {samples['next', 'reward'].mean():.4f}", flush=True)
+        if path is not None:
+            ppo_checkpoint.save(path, learner.parts, environment, settings, k + 1)
+    return learner.policy
+
+
+def rewards_of(environment: Environment, policy: ProbabilisticActor) -> Tensor:
+    """Return the rewards (B, horizon) over an episode of a policy without its noise; zero once that has ended."""
+    rewards = []
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        observation = environment.reset()
+        for _ in range(environment.horizon):
+            seen = TensorDict({"observation": observation.float()}, batch_size=[environment.batch])
+            outcome = environment.step(policy(seen)["action"], idle=True)  # robots that are over stay, without reward
+            observation = outcome.observation
+            rewards.append(outcome.reward)
+    return torch.stack(rewards, 1)
+
+
+# ---- the arguments of a training -----------------------------------------------------------------------------------
+
+
+def _settings(
+    environment: Environment, updates: int, actions: int, rate: float, discount: float, width: int
+) -> dict[str, Any]:
+    """Return what a training is made of, checked; one that goes on has to be made of the same."""
     _refuse_no_bounds(environment)
     settings = {
         "updates": whole_number(updates, "trained_policy: updates"),
@@ -77,25 +112,7 @@ def trained_policy(
         "numbers observed": environment.width,
     }
     _refuse_one_sample(environment.batch, actions)
-    kept = _kept(checkpoint, truth(resume, "trained_policy: resume"))
-    robots, training = TorchRLRobotEnv(environment), _Training.begun(environment, settings)
-    environment.reset()
-    first = training.resumed(kept, settings) if kept is not None and resume else 0
-    for k in range(first, updates):
-        with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
-            run = robots.rollout(
-                actions, training.policy, break_when_any_done=False, auto_reset=False, tensordict=robots.seen()
-            )
-        for _ in range(EPOCHS):
-            training.advantage(run)
-            _improve(training.loss, training.optimiser, run.reshape(-1))
-        training.schedule.step()
-        training.refuse_not_finite(k)
-        if k % 5 == 0 or k == updates - 1:
-            print(f"  update {k:3d}: mean reward of an action {run['next', 'reward'].mean():.4f}", flush=True)
-        if kept is not None:
-            training.write(kept, settings, k + 1)
-    return training.policy
+    return settings
 
 
 def _rate(given: float) -> float:
@@ -137,27 +154,13 @@ def _refuse_one_sample(robots: int, actions: int) -> None:
         )
 
 
-def _kept(checkpoint: Path | str | None, resume: bool) -> Path | None:
-    """Return the file that keeps a training; refuse to write over another one, and to go on from nothing."""
-    kept = None if checkpoint is None else Path(checkpoint)
-    if resume and (kept is None or not kept.is_file()):
-        raise InputError(f"trained_policy: resume: expected a checkpoint to go on from, got {kept}")
-    if not resume and kept is not None and kept.exists():
-        raise InputError(f"trained_policy: checkpoint: {kept} is there already: go on by resume=True, or name another")
-    if kept is not None and not kept.parent.is_dir():
-        raise InputError(f"trained_policy: checkpoint: expected a file in a folder that is there, got {kept}: make it")
-    return kept
-
-
-# what a checkpoint holds beside the parts that learn
-KEPT = ("settings", "done", "random", "seed", "episode", "state", "actions", "ended")
+# ---- what learns, and how ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Training:
+class _Learner:
     """What learns, and what teaches it."""
 
-    environment: Environment
     policy: ProbabilisticActor
     critic: ValueOperator
     advantage: GAE
@@ -166,7 +169,7 @@ class _Training:
     schedule: torch.optim.lr_scheduler.LRScheduler
 
     @classmethod
-    def begun(cls, environment: Environment, settings: dict[str, Any]) -> _Training:
+    def untrained(cls, environment: Environment, settings: dict[str, Any]) -> _Learner:
         """Return an untrained policy with what trains it."""
         width, device = settings["width"], environment.model.device
         policy = _policy(environment, width).to(device)
@@ -175,9 +178,11 @@ class _Training:
         loss = ClipPPOLoss(policy, critic, clip_epsilon=0.2, entropy_coeff=1e-3)
         optimiser = torch.optim.Adam(loss.parameters(), lr=settings["rate"])
         schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, settings["updates"])
-        return cls(environment, policy, critic, advantage, loss, optimiser, schedule)
+        return cls(policy, critic, advantage, loss, optimiser, schedule)
 
-    def _parts(self) -> dict[str, Any]:
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What changes from update to update, by the names in checkpoints."""
         names = ("policy", "critic", "optimiser", "schedule")
         return {name: getattr(self, name) for name in names}
 
@@ -189,68 +194,6 @@ class _Training:
                 f"trained_policy: update {update} led to weights that are not finite: take a smaller rate, or rewards "
                 "and observations of a size of one"
             )
-
-    def write(self, path: Path, settings: dict[str, Any], done: int) -> None:
-        """Write the training after so many updates; a kill at any moment leaves the old file or the new one."""
-        at, device = self.environment.current, self.environment.model.device
-        state = dict(zip(tensor_fields(at.state), at.state.fields(), strict=True))
-        kept = {name: part.state_dict() for name, part in self._parts().items()}
-        random = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-        kept |= {"settings": settings, "done": done, "random": random, "seed": at.seed, "episode": at.episode}
-        kept |= {"state": state, "actions": at.actions, "ended": self.environment.ended}
-        file = io.BytesIO()
-        torch.save(kept, file)
-        write(path, file.getvalue())
-
-    def resumed(self, path: Path, settings: dict[str, Any]) -> int:
-        """Put all back that a file holds, and return the number of updates that it comes after."""
-        device, kept = self.environment.model.device, _read(path, [*self._parts(), *KEPT], list(settings))
-        for name, own in settings.items():
-            theirs = kept["settings"][name]
-            if theirs != own:
-                raise InputError(f"trained_policy: {name}: {path} was trained with {theirs}, got {own}")
-        for name, part in self._parts().items():
-            part.load_state_dict(kept[name])
-        self.environment.resume(*self._episodes(path, kept))
-        torch.set_rng_state(kept["random"][0])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(kept["random"][1], device)
-        return kept["done"]
-
-    def _episodes(self, path: Path, kept: dict[str, Any]) -> tuple[Episodes, Tensor]:
-        """Return where the robots were in their episodes, and whose (B,) was over; refuse those of other robots."""
-        device = self.environment.model.device
-        fresh = self.environment.began(kept["seed"].to(device), kept["episode"].to(device))
-        state = {name: tensor.to(device) for name, tensor in kept["state"].items()}
-        own = dict(zip(tensor_fields(fresh.state), fresh.state.fields(), strict=True))
-        if _shapes(state) != _shapes(own):
-            raise InputError(
-                f"trained_policy: resume: {path} was trained with other robots or another integrator: expected states "
-                f"of {_shapes(own)}, got {_shapes(state)}"
-            )
-        at = dataclasses.replace(fresh, state=fresh.state.replace(**state), actions=kept["actions"].to(device))
-        return at, kept["ended"].to(device)
-
-
-def _read(path: Path, names: list[str], settings: list[str]) -> dict[str, Any]:
-    """Return what a checkpoint holds by these names; refuse a file that lacks some of it, or of its settings."""
-    try:
-        kept = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise InputError(f"trained_policy: resume: {path} holds no training: it is damaged, or another file") from error
-    refuse_other_kind(f"trained_policy: resume: {path}", kept, dict, "a training that trained_policy wrote")
-    missing = [name for name in names if name not in kept]
-    missing += [f"settings: {name}" for name in settings if name not in kept.get("settings", {})]
-    if missing:
-        raise InputError(
-            f"trained_policy: resume: {path} lacks {', '.join(missing)}: it is damaged, another file, or of an earlier "
-            "version; begin anew with another checkpoint"
-        )
-    return kept
-
-
-def _shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _network(inputs: int, outputs: int, width: int) -> MLP:
@@ -270,6 +213,12 @@ def _policy(environment: Environment, width: int) -> ProbabilisticActor:
     )
 
 
+def _collected(robots: TorchRLRobotEnv, policy: ProbabilisticActor, actions: int) -> TensorDict:
+    """Return what so many actions of a policy, with its noise, lead to, from where the robots are."""
+    with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
+        return robots.rollout(actions, policy, break_when_any_done=False, auto_reset=False, tensordict=robots.seen())
+
+
 def _improve(loss: ClipPPOLoss, optimiser: torch.optim.Optimizer, samples: TensorDict) -> None:
     """Pass once over the samples, by parts in a random order, with a step of the optimiser for each part."""
     for part in samples[torch.randperm(len(samples), device=samples.device)].chunk(PARTS):
@@ -278,16 +227,3 @@ def _improve(loss: ClipPPOLoss, optimiser: torch.optim.Optimizer, samples: Tenso
         sum(terms[name] for name in ("loss_objective", "loss_critic", "loss_entropy")).backward()
         nn.utils.clip_grad_norm_(loss.parameters(), 1.0)
         optimiser.step()
-
-
-def rewards_of(environment: Environment, policy: ProbabilisticActor) -> Tensor:
-    """Return the rewards (B, horizon) over an episode of a policy without its noise; zero once that has ended."""
-    rewards = []
-    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-        observation = environment.reset()
-        for _ in range(environment.horizon):
-            seen = TensorDict({"observation": observation.float()}, batch_size=[environment.batch])
-            outcome = environment.step(policy(seen)["action"], idle=True)  # robots that are over stay, without reward
-            observation = outcome.observation
-            rewards.append(outcome.reward)
-    return torch.stack(rewards, 1)

@@ -1,0 +1,116 @@
+"""The file of a training by `ppo.py`: what learns, where the robots are in their episodes, torch's random numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdismech.environments import Environment, Episodes
+from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.robot.state import tensor_fields
+from training.files import write
+
+__all__ = ["load", "path_of", "save"]
+
+# what a checkpoint holds beside the parts that learn
+BESIDE_PARTS = ("settings", "done", "random", "seed", "episode", "state", "actions", "ended")
+
+
+def path_of(checkpoint: Path | str | None, resume: bool) -> Path | None:
+    """Return the file that keeps a training; refuse to write over another one, and to go on from nothing."""
+    path = None if checkpoint is None else Path(checkpoint)
+    if resume and (path is None or not path.is_file()):
+        raise InputError(f"trained_policy: resume: expected a checkpoint to go on from, got {path}")
+    if not resume and path is not None and path.exists():
+        raise InputError(f"trained_policy: checkpoint: {path} is there already: go on by resume=True, or name another")
+    if path is not None and not path.parent.is_dir():
+        raise InputError(f"trained_policy: checkpoint: expected a file in a folder that is there, got {path}: make it")
+    return path
+
+
+def save(path: Path, parts: Mapping[str, Any], environment: Environment, settings: dict[str, Any], done: int) -> None:
+    """Write a training after so many updates; a kill at any moment leaves the old file or the new one.
+
+    Parameters
+    ----------
+    parts : what learns, by name: each has a `state_dict`.
+    settings : what the training is made of.
+    """
+    at, device = environment.current, environment.model.device
+    random = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+    content = {name: part.state_dict() for name, part in parts.items()}
+    content |= {"settings": settings, "done": done, "random": random, "seed": at.seed, "episode": at.episode}
+    content |= {"state": _tensors(at), "actions": at.actions, "ended": environment.ended}
+    file = io.BytesIO()
+    torch.save(content, file)
+    write(path, file.getvalue())
+
+
+def load(path: Path, parts: Mapping[str, Any], environment: Environment, settings: dict[str, Any]) -> int:
+    """Put all back that a file holds, and return the number of updates that it comes after.
+
+    Raises
+    ------
+    InputError
+        The file is damaged, or of another training.
+    """
+    content = _read(path, [*parts, *BESIDE_PARTS], list(settings))
+    for name, own in settings.items():
+        theirs = content["settings"][name]
+        if theirs != own:
+            raise InputError(f"trained_policy: {name}: {path} was trained with {theirs}, got {own}")
+    for name, part in parts.items():
+        part.load_state_dict(content[name])
+    device = environment.model.device
+    environment.resume(_episodes(path, content, environment), content["ended"].to(device))
+    torch.set_rng_state(content["random"][0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(content["random"][1], device)
+    return content["done"]
+
+
+def _episodes(path: Path, content: Mapping[str, Any], environment: Environment) -> Episodes:
+    """Return where the robots were in their episodes; refuse those of other robots."""
+    device = environment.model.device
+    fresh = environment.began(content["seed"].to(device), content["episode"].to(device))
+    state = {name: tensor.to(device) for name, tensor in content["state"].items()}
+    own = _tensors(fresh)
+    if _shapes(state) != _shapes(own):
+        raise InputError(
+            f"trained_policy: resume: {path} was trained with other robots or another integrator: expected states "
+            f"of {_shapes(own)}, got {_shapes(state)}"
+        )
+    return dataclasses.replace(fresh, state=fresh.state.replace(**state), actions=content["actions"].to(device))
+
+
+def _tensors(episodes: Episodes) -> dict[str, Tensor]:
+    """Return the tensors of the robots' state by name."""
+    return dict(zip(tensor_fields(episodes.state), episodes.state.fields(), strict=True))
+
+
+def _read(path: Path, names: list[str], settings: list[str]) -> dict[str, Any]:
+    """Return what a checkpoint holds by these names; refuse a file that lacks some of it, or of its settings."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise InputError(f"trained_policy: resume: {path} holds no training: it is damaged, or another file") from error
+    refuse_other_kind(f"trained_policy: resume: {path}", content, dict, "a training that trained_policy wrote")
+    missing = [name for name in names if name not in content]
+    missing += [f"settings: {name}" for name in settings if name not in content.get("settings", {})]
+    if missing:
+        raise InputError(
+            f"trained_policy: resume: {path} lacks {', '.join(missing)}: it is damaged, another file, or of an earlier "
+            "version; begin anew with another checkpoint"
+        )
+    return content
+
+
+def _shapes(tensors: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
