@@ -1,7 +1,7 @@
 """Networks that act inside the step, one a file; `FORCES` and `ENERGIES` are what a config may name.
 
-A network of one's own needs no entry here: a config names it as "file.py:Name" (docs/training.md, "A config"). With
-`records = True` a class promises what steps that are recorded need of it (docs/speed.md, "What users write").
+A network of one's own needs no entry here: a config names it as "file.py:Name" (docs/training.md, "A network of your
+own"). With `records = True` a class promises what recorded steps need of it (docs/speed.md, "What users write").
 """
 
 from models.controller import CurvatureController

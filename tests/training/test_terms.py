@@ -1,6 +1,7 @@
 """Learned terms of the user's, which a config names by their file."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,6 +57,17 @@ def test_users_forces_and_energies_are_learned(folder):
     moved = system.predict(window_of(folder)).positions[:, -1, 3].square().sum()
     assert all(float(g.abs().max()) > 0 for g in torch.autograd.grad(moved, list(learned.values())))
     assert set(fingerprints(config)) == {"robot.scene", "terms.pull.network", "terms.more.network"}
+
+
+def test_network_of_the_page_is_learned(folder, monkeypatch):
+    """Fit the network that docs/training.md writes as an example."""
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    (folder / "net.py").write_text(page.split("```python\n")[1].split("```")[0])
+    monkeypatch.chdir(folder)
+    terms = {"drag": {"kind": "force", "network": "net.py:Drag", "options": {"hidden": 8}}}
+    stages = [{"name": "one", "train": ["learned"], "iterations": 1, "horizon": [2], "batch": 2}]
+    fit(Config.model_validate(tables(folder, terms=terms, stages=stages)), folder / "run", allow_code=True)
+    assert checkpoint.load(folder / "run", "last")[1]["progress"]["skipped"] == 0
 
 
 def test_checkpoints_of_several_forces_hold_no_robot(folder):
