@@ -54,14 +54,14 @@ def fit(
         _refuse_taken(folder)
     torch.manual_seed(config.seed)
     recordings, messages = prepared_recordings(config, config.data.train)
-    fitted, held_out = recordings.split(config.data.held_out, config.seed)
-    system = build(config, fitted, device_of_process(config.device), allow_code)
+    trained_on, held_out = recordings.split(config.data.held_out, config.seed)
+    system = build(config, trained_on, device_of_process(config.device), allow_code)
     system.refuse(held_out)
-    messages += warnings_before(config, system, recordings, fitted)
+    messages += warnings_before(config, system, recordings, trained_on)
     if processes.writes:
         print(*messages, sep="\n", end="\n" * bool(messages))  # before the rest, which may be refused, or take long
-    trainer = Trainer(config, system, fitted, held_out, folder, processes)
-    with _taken(folder, resume, processes):
+    trainer = Trainer(config, system, trained_on, held_out, folder, processes)
+    with _writing_alone(folder, resume, processes):
         if resume and (differs := trainer.resume(force)):
             messages.append(f"warning: the run before was another one: {'; '.join(differs)}")
             if processes.writes:
@@ -139,7 +139,7 @@ def _write_metrics(trainer: Trainer, errors: Errors, references: Mapping[str, Er
 
 
 @contextmanager
-def _taken(folder: Path, resume: bool, processes: Processes) -> Iterator[None]:
+def _writing_alone(folder: Path, resume: bool, processes: Processes) -> Iterator[None]:
     """Take the folder of a run for the process that writes; a new run refuses one that is not free."""
     if not processes.writes:
         yield

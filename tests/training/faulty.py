@@ -57,8 +57,8 @@ def trainer(folder: Path, broken: set[int], processes, held_out: float = 0.25, *
     config = Config.model_validate(
         {"name": "sinking", "physics": False, "data": {"path": "-"}, "robot": {"gripped": [0]}, "stages": stages}
     )
-    fitted, others = recordings(4).split(held_out, 0)
-    return Trainer(config, Sinking(fitted.dt, broken), fitted, others, folder, processes)
+    trained_on, others = recordings(4).split(held_out, 0)
+    return Trainer(config, Sinking(trained_on.dt, broken), trained_on, others, folder, processes)
 
 
 def main(folder: str, crash: str = "") -> None:

@@ -9,7 +9,7 @@ from torchdismech import InputError
 from torchdismech.system.processes import ALONE
 from training.config import Config, Noise
 from training.data import gather
-from training.optimization.batches import noisy
+from training.optimization.batches import noisy_window
 from training.optimization.loop import Trainer
 
 NOISE = Noise(position=1e-3, velocity=0.1)
@@ -20,7 +20,7 @@ def disturbed(given: int, noise: Noise = NOISE) -> torch.Tensor:
     whole, system = recordings(3), Sinking(0.01, set())
     system.given = given
     window = gather(whole, torch.arange(3), torch.zeros(3, dtype=torch.long), 5)
-    return noisy(window, noise, system, 7, 3, slice(0, 3)).positions - window.positions
+    return noisy_window(window, noise, system, 7, 3, slice(0, 3)).positions - window.positions
 
 
 @pytest.mark.parametrize("given", [1, 2, 3])
@@ -44,7 +44,7 @@ def test_noise_that_a_start_cannot_take_is_refused(tmp_path):
         quick = trainer(tmp_path, set(), ALONE)
         quick.system.given = given
         config = Config.model_validate(quick.config.model_dump() | {"noise": noise})
-        Trainer(config, quick.system, quick.fitted, quick.held_out, tmp_path)
+        Trainer(config, quick.system, quick.trained_on, quick.held_out, tmp_path)
 
     fit(1, position=1e-3)
     with pytest.raises(InputError, match=r"noise.velocity: .* given = 2 or more, got 1: .*noise.position"):

@@ -5,6 +5,7 @@ import torch
 from tests.training import board_tags, simulated
 from tests.training.test_fit import tables
 from training.config import Config
+from training.optimization.batches import Batch
 from training.optimization.resuming import Progress
 from training.reports.board import Board, _flat
 from training.reports.metrics import Errors
@@ -25,7 +26,8 @@ def test_tags_are_those_of_the_page(tmp_path):
     system = build(config, recordings)
     board = Board(tmp_path / "run")
     board.begin(config, [], baselines)
-    board.batch(Progress(), 1.0, 5, 2.0, {"constants": 1.0}, {"constants": 0.1}, 100.0)
+    batch = Batch(1.0, 2, 0, iterations=2.0, norms={"constants": 1.0}, rates={"constants": 0.1})
+    board.batch(Progress(), batch, 5, 100.0)
     for group in ("physics", "final/physics"):
         board.constants(group, {"bending": torch.ones(2)}, 0)
     board.held_out(Progress(), errors, errors, 0.1)

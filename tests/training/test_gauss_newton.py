@@ -14,7 +14,7 @@ from training.config import Config, Stage
 from training.loss import WindowLosses, window_losses
 from training.optimization import gauss_newton, refusals
 from training.optimization.adam import mean_gradient
-from training.optimization.batches import cut
+from training.optimization.batches import windows_of
 from training.optimization.gauss_newton import gauss_newton_step
 from training.optimization.loop import Trainer
 from training.optimization.residuals import Residual, fitted_numbers
@@ -50,8 +50,8 @@ def trainer_of(data, folder, processes=ALONE, **changes) -> Trainer:
     fixed = {"robot": guess, "constants": constants, "loss": {"scale": 1e-4}, "stages": [STAGE]}
     config = Config.model_validate(tables(data, **fixed) | changes)
     whole_ones, _ = prepared_recordings(config, config.data.train)
-    fitted, held_out = whole_ones.split(config.data.held_out, config.seed)
-    return Trainer(config, build(config, fitted), fitted, held_out, folder, processes)
+    trained_on, held_out = whole_ones.split(config.data.held_out, config.seed)
+    return Trainer(config, build(config, trained_on), trained_on, held_out, folder, processes)
 
 
 def test_few_steps_lead_to_the_truth(data, tmp_path):
@@ -85,18 +85,18 @@ def test_prior_counts_as_its_share_of_what_was_measured(data, tmp_path):
     """Stand where the gradients of data and priors cancel in the loss that Adam would see."""
     constants = {"drag": {"tensors": ["Viscous.viscosity"], "mean": 0.05, "spread": 0.3}}
     trainer = trainer_of(data, tmp_path, constants=constants, loss={"scale": 2e-3})
-    system, every = trainer.system, cut(trainer.fitted, trainer.system, 20)
+    system, every = trainer.system, windows_of(trainer.trained_on, trainer.system, 20)
     assert isinstance(system, PhysicsSystem)
     drag = system.entries["drag"].parameter
     for _ in range(4):
         trainer._by_gauss_newton(trainer.config.stages[0], 20)
     window = trainer._window(every.recording, every.first, 20)  # all of them: the stage's batch is as large
-    losses = window_losses(system.predict(window), window, system, trainer.config.loss.scale, trainer._measured)
+    losses = window_losses(system.predict(window), window, system, trainer.config.loss.scale, trainer._measured_count)
     loss = losses.loss.mean()
     penalty = system.penalty()
     assert len(every) == 4 and penalty is not None
     (slope,) = torch.autograd.grad(loss, [drag])
-    (of_prior,) = torch.autograd.grad(2e-3 / trainer._measured * penalty, [drag])
+    (of_prior,) = torch.autograd.grad(2e-3 / trainer._measured_count * penalty, [drag])
     # steps and their derivatives are right to 1e-4; what the data pull is what the prior pulls back
     assert abs(float(slope)) < 1e-2 * abs(float(of_prior))
 
@@ -107,7 +107,7 @@ def test_step_that_would_lead_up_is_damped_until_it_leads_down(data, tmp_path, m
     system = trainer.system
     with torch.no_grad():
         system.entries["bending"].parameter.fill_(4.0)  # 55 times as stiff
-    residual = Residual(system, whole_windows(system, trainer.fitted, frames=10))
+    residual = Residual(system, whole_windows(system, trainer.trained_on, frames=10))
     numbers, before = fitted_numbers(system), system.entries["bending"].parameter.item()
     descent = gauss_newton_step(residual, numbers, 1e-4, 1.0)
     assert descent.after < descent.before
@@ -144,10 +144,10 @@ def test_stages_that_do_not_fit_are_refused(data, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="the derivatives of 4 windows by 3 numbers take about 158 KiB, and 97.7 KiB"):
         trainer_of(data, tmp_path, stages=[STAGE | {"batch": 100}])
     monkeypatch.undo()
-    fitted = recordings(4)
+    trained_on = recordings(4)
     config = trainer_of(data, tmp_path).config.model_copy(update={"stages": [Stage.model_validate(STAGE)]})
     with pytest.raises(InputError, match="for the constants of a simulated robot, and there are none"):
-        Trainer(config, Sinking(fitted.dt, set()), fitted, fitted, tmp_path)
+        Trainer(config, Sinking(trained_on.dt, set()), trained_on, trained_on, tmp_path)
 
 
 def test_adam_weighs_windows_by_what_is_seen_of_them(data, tmp_path):

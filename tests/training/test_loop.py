@@ -101,7 +101,7 @@ def test_looks_are_of_whole_recordings_at_once(tmp_path, monkeypatch, held_out):
     alone = predict_all(fit.system, fit.held_out)
     assert torch.equal(found.predicted.positions, alone.positions)
     assert torch.equal(found.errors.recordings, errors_of(fit.system, fit.held_out, alone).recordings)
-    some = fit.fitted.subset(slice(0, 1) if held_out else slice(None))
+    some = fit.trained_on.subset(slice(0, 1) if held_out else slice(None))
     expected = errors_of(fit.system, some, predict_all(fit.system, some))
     assert torch.equal(found.errors_trained_on.recordings, expected.recordings)
 

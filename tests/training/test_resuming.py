@@ -77,9 +77,9 @@ def stopped(folder, batches: int) -> None:
     """Stop a fit after some batches without what comes at its end, as Ctrl-C does."""
     quick = config(folder)
     recordings, _ = prepared_recordings(quick, "train")
-    fitted, held_out = recordings.split(quick.data.held_out, quick.seed)
+    trained_on, held_out = recordings.split(quick.data.held_out, quick.seed)
     board = Board(folder / "run")
-    trainer = Trainer(quick, build(quick, fitted), fitted, held_out, folder / "run", board=board)
+    trainer = Trainer(quick, build(quick, trained_on), trained_on, held_out, folder / "run", board=board)
     try:
         trainer.run(batches)
     finally:

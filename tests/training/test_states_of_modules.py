@@ -96,9 +96,9 @@ def test_systems_are_in_train_mode_in_batches_alone(tmp_path):
     """Leave the robot in a system in the mode that it was built in, and its buffers out of checkpoints."""
     stages = [{"name": "one", "train": ["learned"], "iterations": 2, "horizon": [4], "batch": 4}]
     tables = {"name": "mode", "physics": False, "data": {"path": "-"}, "robot": {"gripped": [0]}, "stages": stages}
-    fitted, held_out = recordings(4).split(0.25, 0)
-    system = Mode(fitted.dt)
-    Trainer(Config.model_validate(tables), system, fitted, held_out, tmp_path).run()
+    trained_on, held_out = recordings(4).split(0.25, 0)
+    system = Mode(trained_on.dt)
+    Trainer(Config.model_validate(tables), system, trained_on, held_out, tmp_path).run()
     assert system.modes == {(True, True, True), (False, False, True)}
     assert not system.training
     tensors, _ = checkpoint.load(tmp_path, "best")

@@ -104,10 +104,10 @@ def test_fit_that_ends_as_it_began_says_so(folder, capsys):
     steps = {"method": "gauss_newton", "iterations": 4, "horizon": [5], "batch": 2, "train": ["constants"], "name": "c"}
     config = Config.model_validate(tables(folder, stages=[steps], logging={"every": 1}))
     system, recordings = system_of(folder), read(folder / "beam.npz", "train")
-    fitted, held_out = recordings.split(config.data.held_out, config.seed)
+    trained_on, held_out = recordings.split(config.data.held_out, config.seed)
     bending, every = system.entries["bending"], window_of(folder, recordings.frames)
     positions = recordings.positions.clone()
-    for names, stiffer in ((held_out.names, 0.0), (fitted.names, 0.7)):
+    for names, stiffer in ((held_out.names, 0.0), (trained_on.names, 0.7)):
         bending.parameter.data.fill_(stiffer)
         rows = [recordings.names.index(name) for name in names]
         positions[rows, 1:] = system.predict(every).positions.detach()[rows]

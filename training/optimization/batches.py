@@ -13,7 +13,7 @@ from training.config import Noise, Stage
 from training.data import Recordings, Window, Windows, windows
 from training.system import System
 
-__all__ = ["Batch", "cut", "decay_at", "horizon_at", "noisy"]
+__all__ = ["Batch", "windows_of", "decay_at", "horizon_at", "noisy_window"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Batch:
     skipped: bool = False
 
 
-def cut(recordings: Recordings, system: System, horizon: int) -> Windows:
+def windows_of(recordings: Recordings, system: System, horizon: int) -> Windows:
     """Return all windows of recordings that have so many frames to predict."""
     stride = max(1, horizon // 10)
     return windows(recordings, horizon, stride, system.given, system.measured, system.anywhere)
@@ -57,7 +57,7 @@ def decay_at(stage: Stage, iteration: int) -> float:
     return stage.decay + (1 - stage.decay) * 0.5 * (1 + math.cos(math.pi * iteration / stage.iterations))
 
 
-def noisy(window: Window, noise: Noise, system: System, seed: int, batch: int, own: slice) -> Window:
+def noisy_window(window: Window, noise: Noise, system: System, seed: int, batch: int, own: slice) -> Window:
     """Return a window with noise on the free nodes of the last two of the frames that are given, or of the only one.
 
     Frames that are predicted stay as they are: they are what predictions are compared with.

@@ -155,10 +155,10 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     if len(numbers) > MOST_CONSTANTS:
         print(f"warning: no error bars: {len(numbers)} numbers are trained, they are for at most {MOST_CONSTANTS}")
         return None
-    count = min(len(trainer.fitted), _most_recordings(trainer.fitted.frames))
-    rows = torch.linspace(0, len(trainer.fitted) - 1, count).long()
+    count = min(len(trainer.trained_on), _most_recordings(trainer.trained_on.frames))
+    rows = torch.linspace(0, len(trainer.trained_on) - 1, count).long()
     start = None if trainer.starts is None else trainer.starts.fitted.detach()[rows.to(system.device)]
-    window = _window(system, trainer.fitted.subset(rows)).replace(start=start)
+    window = _window(system, trainer.trained_on.subset(rows)).replace(start=start)
     at = Residual(system, window).linearized(numbers)
     looked_at = int(at.good.sum())
     if not looked_at:
@@ -167,10 +167,10 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
         )
         return None
     noise = float(at.residual.square().sum().div(at.measured.sum().clamp_min(1)).sqrt())
-    share = len(trainer.fitted) / looked_at  # of what was measured that is looked at, counted as if all were alike
+    share = len(trainer.trained_on) / looked_at  # of what was measured that is looked at, counted as if all were alike
     prior = prior_of(numbers, 1 / share, at.residual)
     evidence = evidence_of(at.residual, at.measured, at.jacobian, trainer.config.loss.scale, prior, at.starts)
-    everything = 3 * int(trainer.fitted.valid[:, system.given + system.warm_up :].sum())
+    everything = 3 * int(trainer.trained_on.valid[:, system.given + system.warm_up :].sum())
     sampling = _sampling_deviation(share, int(at.measured.sum()), everything)
     return replace(_certainty(numbers, evidence, noise, share, sampling), reason=_reason_beside(trainer.progress))
 

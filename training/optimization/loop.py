@@ -21,7 +21,7 @@ from training.data import Recordings, Window, WindowSampler, gather
 from training.loss import coordinates, window_losses
 from training.optimization import checkpoint
 from training.optimization.adam import new_optimizer, set_rates, step_by_adam
-from training.optimization.batches import Batch, cut, horizon_at, noisy
+from training.optimization.batches import Batch, horizon_at, noisy_window, windows_of
 from training.optimization.fingerprints import fingerprints
 from training.optimization.gauss_newton import gauss_newton_step
 from training.optimization.refusals import refuse_hopeless, refuse_unfitting
@@ -50,7 +50,7 @@ class Trainer:
     ----------
     config : of the run; processes : that share its work.
     system : what is fitted.
-    fitted, held_out : recordings to train on, and to choose by.
+    trained_on, held_out : recordings to train on, and to choose by.
     folder : of the run.
     board : TensorBoard, in the process that writes.
     """
@@ -59,26 +59,26 @@ class Trainer:
         self,
         config: Config,
         system: System,
-        fitted: Recordings,
+        trained_on: Recordings,
         held_out: Recordings,
         folder: Path,
         processes: Processes = ALONE,
         board: Board | None = None,
     ):
         self.config, self.system, self.folder = config, system.eval(), folder
-        self.fitted, self.held_out = fitted, held_out
+        self.trained_on, self.held_out = trained_on, held_out
         self.processes, self.board = processes, board
         self.progress = Progress()
-        sizes = system.start_size, len(fitted), len(held_out)
+        sizes = system.start_size, len(trained_on), len(held_out)
         self.starts = Starts(*sizes, system.device) if system.start_size else None
-        self.validation = Validation(system, config.loss.scale, fitted, held_out, processes, self.starts)
+        self.validation = Validation(system, config.loss.scale, trained_on, held_out, processes, self.starts)
         self.parameters = system.parameters_by_name() | self._parameters_of_starts()
-        refuse_unfitting(config, system, fitted, processes)
-        self._history = system.history(fitted)
-        self._measured = int(coordinates(fitted.valid[:, system.given :]).sum())
-        self._files = fingerprints(config)
-        self._recordings = {**fitted.digests(), **held_out.digests()}
-        self._begins = True  # with a look at the held-out recordings, and a checkpoint before it
+        refuse_unfitting(config, system, trained_on, processes)
+        self._history = system.history(trained_on)
+        self._measured_count = int(coordinates(trained_on.valid[:, system.given :]).sum())
+        self._file_digests = fingerprints(config)
+        self._recording_digests = {**trained_on.digests(), **held_out.digests()}
+        self._validates_first = True  # with a look at the held-out recordings, and a checkpoint before it
         self._optimizer: torch.optim.Optimizer | None = None
         self._sampler: WindowSampler | None = None
 
@@ -100,10 +100,10 @@ class Trainer:
     @property
     def next_step(self) -> int:
         """Of TensorBoard: the number of batches done, where a look comes first, or that of the next batch."""
-        return self.progress.total if self._begins else self.progress.total + 1
+        return self.progress.total if self._validates_first else self.progress.total + 1
 
     def _run(self, until: int | None) -> None:
-        if self._begins:
+        if self._validates_first:
             self.save()
             with self._shown_as_validation():
                 self._validate()
@@ -135,9 +135,10 @@ class Trainer:
         self.save()
 
     def _iterate(self, stage: Stage) -> None:
+        """Train on a batch; then look at the held-out recordings, and write a checkpoint, where it is time to."""
         begun = time.perf_counter()
         progress, horizon = self.progress, horizon_at(stage, self.progress.iteration)
-        with self._fitting(stage):
+        with self._training_learned_modules(stage):
             batch = self._by_adam(stage, horizon) if stage.method == "adam" else self._by_gauss_newton(stage, horizon)
         progress.unconverged += batch.failed
         progress.skipped += batch.skipped
@@ -145,14 +146,7 @@ class Trainer:
         progress.total += 1
         seconds = time.perf_counter() - begun
         progress.seconds += seconds
-        self._bar.update(1)
-        self._bar.set_postfix(
-            stage=stage.name, loss=f"{1e3 * batch.loss:.2f}mm", best=f"{1e3 * progress.best:.2f}mm", refresh=False
-        )
-        if self.board is not None and progress.total % self.config.logging.every == 0:
-            speed = batch.windows * horizon * self.system.substeps / seconds
-            self.board.batch(progress, batch.loss, horizon, batch.iterations, batch.norms, batch.rates, speed)
-            self.board.constants("physics", self.system.values(), progress.total)
+        self._show(batch, stage, horizon, seconds)
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
             if batch.status is not None:
                 refuse_hopeless(progress, batch.status)
@@ -161,6 +155,18 @@ class Trainer:
         if progress.total % self.config.logging.save_every == 0:
             self.save()
 
+    def _show(self, batch: Batch, stage: Stage, horizon: int, seconds: float) -> None:
+        """Show how a batch went, on the progress bar and in TensorBoard."""
+        progress = self.progress
+        self._bar.update(1)
+        self._bar.set_postfix(
+            stage=stage.name, loss=f"{1e3 * batch.loss:.2f}mm", best=f"{1e3 * progress.best:.2f}mm", refresh=False
+        )
+        if self.board is not None and progress.total % self.config.logging.every == 0:
+            speed = batch.windows * horizon * self.system.substeps / seconds
+            self.board.batch(progress, batch, horizon, speed)
+            self.board.constants("physics", self.system.values(), progress.total)
+
     def _by_adam(self, stage: Stage, horizon: int) -> Batch:
         """Move the weights along the gradient of the next windows."""
         recording, first = next(self._sampler_for(stage, horizon))
@@ -168,22 +174,22 @@ class Trainer:
         assert self._optimizer is not None
         set_rates(self._optimizer, stage, self.progress.iteration)
         self._optimizer.zero_grad()
-        with self._placed(stage):
+        with self._naming_the_stage(stage):
             prediction = self.system.predict(self._with_noise(window, stage), stage.checkpoint_every)
-        losses = window_losses(prediction, window, self.system, self.config.loss.scale, self._measured)
+        losses = window_losses(prediction, window, self.system, self.config.loss.scale, self._measured_count)
         trained = [p for p in self.parameters.values() if p.requires_grad]
         return step_by_adam(self._optimizer, stage, prediction, losses, trained, self.processes)
 
     def _by_gauss_newton(self, stage: Stage, horizon: int) -> Batch:
         """Move the constants to the optimum of the stage's windows, as far as one step leads there."""
         assert isinstance(self.system, PhysicsSystem)  # else the stage was refused
-        every = cut(self.fitted, self.system, horizon)
+        every = windows_of(self.trained_on, self.system, horizon)
         generator = torch.Generator().manual_seed(self._seed)
         chosen = torch.randperm(len(every), generator=generator)[: stage.batch].sort().values
         window = self._window(every.recording[chosen], every.first[chosen], horizon)
         residual = Residual(self.system, window.replace(start=None if window.start is None else window.start.detach()))
-        share = int(residual.measured.sum()) / self._measured
-        with self._placed(stage):
+        share = int(residual.measured.sum()) / self._measured_count
+        with self._naming_the_stage(stage):
             step = gauss_newton_step(residual, fitted_numbers(self.system), self.config.loss.scale, share)
         if not bool(step.good.any()):
             raise InputError(
@@ -197,7 +203,7 @@ class Trainer:
 
     def _window(self, recording: Tensor, first: Tensor, horizon: int) -> Window:
         """Return windows of the recordings that are trained on, on the system's device."""
-        window = gather(self.fitted, recording, first, horizon + self.system.given)
+        window = gather(self.trained_on, recording, first, horizon + self.system.given)
         history = {name: value[recording, first] for name, value in self._history.items()}
         start = None if self.starts is None else self.starts.fitted[recording.to(self.system.device)]
         return window.replace(history=history).to(self.system.device).replace(start=start)
@@ -205,7 +211,7 @@ class Trainer:
     def _with_noise(self, window: Window, stage: Stage) -> Window:
         """Return the window of a batch with the noise of the present iteration."""
         seed, own = self.config.seed * 1_000_003 + self.progress.total, self.processes.own(stage.batch)
-        return noisy(window, self.config.noise, self.system, seed, stage.batch, own)
+        return noisy_window(window, self.config.noise, self.system, seed, stage.batch, own)
 
     # ---- parts of an iteration ---------------------------------------------------------------------------------
 
@@ -217,11 +223,13 @@ class Trainer:
     def _sampler_for(self, stage: Stage, horizon: int) -> WindowSampler:
         if self._sampler is None or self._sampler.windows.steps != horizon:
             place = (self.processes.rank, self.processes.world)
-            self._sampler = WindowSampler(cut(self.fitted, self.system, horizon), stage.batch, self._seed, *place)
+            self._sampler = WindowSampler(
+                windows_of(self.trained_on, self.system, horizon), stage.batch, self._seed, *place
+            )
         return self._sampler
 
     @contextmanager
-    def _fitting(self, stage: Stage) -> Iterator[None]:
+    def _training_learned_modules(self, stage: Stage) -> Iterator[None]:
         """Let learned modules know that they are trained, if they are; then all processes have the first one's buffers.
 
         At all other times they are in eval mode.
@@ -237,7 +245,7 @@ class Trainer:
                     buffer.copy_(self.processes.of_first(buffer))
 
     @contextmanager
-    def _placed(self, stage: Stage) -> Iterator[None]:
+    def _naming_the_stage(self, stage: Stage) -> Iterator[None]:
         """Say where in the fit a system refuses its constants."""
         try:
             yield
@@ -320,7 +328,7 @@ class Trainer:
 
     def _save_weights(self, name: str, **more: float) -> None:
         """Write what an evaluation needs."""
-        facts = {"total": self.progress.total, "recordings": self._recordings, **more}
+        facts = {"total": self.progress.total, "recordings": self._recording_digests, **more}
         checkpoint.save(self.folder, name, self.parameters | self.system.buffers_by_name(), facts)
 
     def save(self) -> None:
@@ -338,8 +346,8 @@ class Trainer:
             "running": self._optimizer is not None,
             "evaluations": self.system.evaluations(),
             "config": self.config.model_dump(mode="json"),
-            "recordings": self._recordings,
-            "files": self._files,
+            "recordings": self._recording_digests,
+            "files": self._file_digests,
         }
         checkpoint.save(self.folder, "last", tensors, facts)
         if self.board is not None:
@@ -365,7 +373,7 @@ class Trainer:
         """
         tensors, facts = checkpoint.load(self.folder, "last")
         before = read_facts(facts, self.folder)
-        found = differences(before, self.config, self._recordings, self._files)
+        found = differences(before, self.config, self._recording_digests, self._file_digests)
         if found and not force:
             raise InputError(
                 f"{self.folder}: the run before was another one: {'; '.join(found)}; leave the config out to take "
@@ -382,7 +390,7 @@ class Trainer:
             self.progress.best, self.progress.looks_since, self.progress.reported = math.inf, 0, False
             return found
         take_random_state(tensors, self.system.device, self.folder)
-        self._begins = self.progress.total == 0
+        self._validates_first = self.progress.total == 0
         self.system.take_evaluations([list(row) for row in before.evaluations])
         if before.running:
             self._take_optimizer(tensors, self.config.stages[self.progress.stage])

@@ -11,7 +11,7 @@ from torchdismech.system.memory import available_bytes, size_of
 from torchdismech.system.processes import Processes
 from training.config import Config, Noise, Stage
 from training.data import Recordings
-from training.optimization.batches import cut
+from training.optimization.batches import windows_of
 from training.optimization.residuals import fitted_numbers
 from training.optimization.resuming import Progress
 from training.robots.physics import PhysicsSystem
@@ -106,7 +106,7 @@ def _refuse_oversized_equations(stage: Stage, system: System, recordings: Record
     """Refuse more derivatives than fit into memory."""
     assert isinstance(system, PhysicsSystem)  # else the stage was refused
     count, longest = len(fitted_numbers(system)) + system.start_size, max(stage.horizon)
-    batch = min(stage.batch, len(cut(recordings, system, longest)))
+    batch = min(stage.batch, len(windows_of(recordings, system, longest)))
     needed = COPIES * NUMBER * batch * longest * 3 * recordings.nodes * count
     free = available_bytes(system.device)
     if needed > free:

@@ -44,7 +44,7 @@ class Validation:
     ----------
     system : what predicts.
     scale : of the loss by which starts are fitted [m]; starts : where they are kept, None where none are fitted.
-    fitted, held_out : recordings that are trained on, and those that are not.
+    trained_on, held_out : recordings that are trained on, and those that are not.
     processes : that share the recordings.
     """
 
@@ -52,13 +52,13 @@ class Validation:
         self,
         system: System,
         scale: float,
-        fitted: Recordings,
+        trained_on: Recordings,
         held_out: Recordings,
         processes: Processes,
         starts: Starts | None,
     ):
         self.system, self.scale, self.processes, self.starts = system, scale, processes, starts
-        self.fitted, self.held_out = fitted, held_out
+        self.trained_on, self.held_out = trained_on, held_out
 
     def run(self) -> Validated:
         """Return how the held-out recordings are predicted, and as many of those trained on.
@@ -66,11 +66,11 @@ class Validation:
         The starts of those held out are fitted first. All are predicted together: steps of a few robots take as long
         as those of one.
         """
-        if self.held_out is self.fitted:  # none is held out
+        if self.held_out is self.trained_on:  # none is held out
             return self._without_held_out()
         count, start = len(self.held_out), None
-        rows = torch.linspace(0, len(self.fitted) - 1, min(count, len(self.fitted))).long()
-        some = self.fitted.subset(rows)
+        rows = torch.linspace(0, len(self.trained_on) - 1, min(count, len(self.trained_on))).long()
+        some = self.trained_on.subset(rows)
         if self.starts is not None:
             self._find_starts(self.starts)
             start = torch.cat([self.starts.held_out, self.starts.fitted.detach()[rows.to(self.system.device)]])
@@ -85,11 +85,11 @@ class Validation:
         So they are predicted as held-out ones would be; the errors with the starts of the fit stand beside.
         """
         start = None if self.starts is None else self.starts.fitted.detach()
-        trained_on, predicted = self._predicted(self.fitted, start)
+        errors, predicted = self._predicted(self.trained_on, start)
         if self.starts is None:
-            return Validated(trained_on, predicted, trained_on)
+            return Validated(errors, predicted, errors)
         self._find_starts(self.starts)
-        return Validated(*self._predicted(self.held_out, self.starts.held_out), trained_on)
+        return Validated(*self._predicted(self.held_out, self.starts.held_out), errors)
 
     def _find_starts(self, starts: Starts) -> None:
         """Let the starts of the held-out recordings go on from where they were, with all else as it is."""

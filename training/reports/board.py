@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from training.reports.metrics import Errors
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+    from training.optimization.batches import Batch
     from training.optimization.resuming import Progress
     from training.reports.predictions import OpenLoop
     from training.system import System
@@ -99,29 +100,20 @@ class Board:
         self._baselines = baselines
 
     @_writes
-    def batch(
-        self,
-        progress: Progress,
-        loss: float,
-        horizon: int,
-        iterations: float | None,
-        norms: Mapping[str, float],
-        rates: Mapping[str, float],
-        speed: float,
-    ) -> None:
-        """Write how a batch went."""
+    def batch(self, progress: Progress, batch: Batch, horizon: int, speed: float) -> None:
+        """Write how a batch of windows of `horizon` frames went, at so many steps of a robot in a second."""
         step, add = progress.total, self._writer.add_scalar
-        add("train/loss", loss, step)
+        add("train/loss", batch.loss, step)
         add("train/horizon", horizon, step)
         add("train/stage", progress.stage, step)
         add("train/skipped_batches", progress.skipped, step)
-        if iterations is not None:
-            add("newton/iterations", iterations, step)
+        if batch.iterations is not None:
+            add("newton/iterations", batch.iterations, step)
         add("newton/unconverged_rows", progress.unconverged, step)
         add("speed/robot_steps_per_second", speed, step)
-        for group in norms:
-            add(f"gradient/{group}", norms[group], step)
-            add(f"rate/{group}", rates[group], step)
+        for group in batch.norms:
+            add(f"gradient/{group}", batch.norms[group], step)
+            add(f"rate/{group}", batch.rates[group], step)
 
     @_writes
     def constants(self, group: str, values: dict[str, Tensor], step: int) -> None:

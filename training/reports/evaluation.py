@@ -68,9 +68,9 @@ def trained_system(
             "into a folder, and other recordings into a subfolder of that. What was fitted can be used without: "
             "fitted_system of training.reports.evaluation returns it"
         )
-    system, fitted = _fitted(folder, config, weights, allow_code)
+    system, trained_on = _fitted(folder, config, weights, allow_code)
     repaired, _ = prepared_recordings(config, config.data.eval)
-    _refuse_another_robot(fitted, repaired)
+    _refuse_another_robot(trained_on, repaired)
     system.refuse(repaired)
     return system, repaired, measured_recordings(config, config.data.eval)
 
@@ -78,17 +78,17 @@ def trained_system(
 def _fitted(folder: Path, config: Config, weights: str, allow_code: bool) -> tuple[System, Recordings]:
     """Return the system of a run as it was fitted, and the recordings that it was fitted to."""
     recordings, _ = prepared_recordings(config, config.data.train)
-    fitted, held_out = recordings.split(config.data.held_out, config.seed)
-    system = build(config, fitted, device_of_process(config.device), allow_code)
+    trained_on, held_out = recordings.split(config.data.held_out, config.seed)
+    system = build(config, trained_on, device_of_process(config.device), allow_code)
     if weights == "best":
         refuse_without_best(folder, config)
     tensors, facts = checkpoint.load(folder, weights)
     system.take(tensors, folder)
-    if list(facts.get("recordings", {}).values()) != list({**fitted.digests(), **held_out.digests()}.values()):
+    if list(facts.get("recordings", {}).values()) != list({**trained_on.digests(), **held_out.digests()}.values()):
         print(
             f"warning: {config.data.path} holds other recordings than {folder} was fitted to: rest lengths may differ"
         )
-    return system, fitted
+    return system, trained_on
 
 
 def refuse_without_best(folder: Path, config: Config) -> None:
@@ -102,12 +102,12 @@ def refuse_without_best(folder: Path, config: Config) -> None:
         )
 
 
-def _refuse_another_robot(fitted: Recordings, recordings: Recordings) -> None:
+def _refuse_another_robot(trained_on: Recordings, recordings: Recordings) -> None:
     """Refuse recordings that a system made for others cannot be compared with."""
-    if recordings.nodes != fitted.nodes:
-        raise InputError(f"{recordings.names[0]}: {recordings.nodes} nodes; training had {fitted.nodes}")
-    if abs(recordings.dt - fitted.dt) > 1e-3 * fitted.dt:  # clocks are rounded
-        raise InputError(f"{recordings.names[0]}: {recordings.dt} s between frames; training had {fitted.dt} s")
+    if recordings.nodes != trained_on.nodes:
+        raise InputError(f"{recordings.names[0]}: {recordings.nodes} nodes; training had {trained_on.nodes}")
+    if abs(recordings.dt - trained_on.dt) > 1e-3 * trained_on.dt:  # clocks are rounded
+        raise InputError(f"{recordings.names[0]}: {recordings.dt} s between frames; training had {trained_on.dt} s")
 
 
 def evaluate(

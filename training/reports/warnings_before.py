@@ -18,19 +18,19 @@ MOST_STEPS = 300  # of a scene from frame to frame, of times that nobody wonders
 MOST_UNIT = 10.0  # that a shift's unit is of its constant: steps of a few hundredths of it are steps of tenths of this
 
 
-def warnings_before(config: Config, system: System, recordings: Recordings, fitted: Recordings) -> list[str]:
+def warnings_before(config: Config, system: System, recordings: Recordings, trained_on: Recordings) -> list[str]:
     """Return what is doubtful about a fit before it begins; refuse recordings that cannot be of its robot.
 
     Parameters
     ----------
-    fitted : those of the recordings that are trained on.
+    trained_on : those of the recordings that are trained on.
     """
     found = [
         warning_of_times_in_another_unit(config, system, recordings),
         warning_of_distant_markers(system, recordings),
         warning_of_undetermined_constants(config),
         warning_of_coarse_units(system),
-        warning_of_unsettled_starts(config, fitted),
+        warning_of_unsettled_starts(config, trained_on),
         None if config.data.held_out else "no recording is held out: errors are of what was trained on",
     ]
     return [f"warning: {warning}" for warning in found if warning]
