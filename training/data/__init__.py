@@ -1,4 +1,8 @@
-"""Recordings of real robots: read from what there is, checked, repaired where allowed, and cut into windows."""
+"""Recordings of real robots: read from what there is, checked, repaired where allowed, and cut into windows.
+
+`tables.py`, `npz.py`, `pickles.py` and `simulated.py` read files; `recordings.py` is what all of them return;
+`preparing.py` checks it against `rules.py`; `windows.py` cuts it.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from torchdismech.errors import InputError
-from training.data.checks import Rules, in_order, prepared
+from training.data.file_checks import refuse_what_is_no_file
 from training.data.npz import read_npz
 from training.data.pickles import read_pickle
+from training.data.preparing import in_order, prepared
 from training.data.recordings import Recordings
+from training.data.rules import Rules
 from training.data.simulated import read_trajectory
-from training.data.sizes import refuse_what_is_no_file
 from training.data.stacking import Single, stacked
 from training.data.tables import read_table
 from training.data.windows import Window, Windows, WindowSampler, gather, windows

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from torchdismech.errors import InputError
+from training.data.file_checks import refuse_oversized, short_error
 from training.data.recordings import Recordings
-from training.data.sizes import refuse_oversized, told
 from training.data.stacking import number_array, recordings_of
 
 __all__ = ["read_npz"]
@@ -97,7 +97,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         raise
     except Exception as error:  # a broken archive may raise anything; it is told, not hidden
         raise InputError(
-            f"{path}: not an archive of plain numbers: {told(error)}; save float arrays by numpy.savez"
+            f"{path}: not an archive of plain numbers: {short_error(error)}; save float arrays by numpy.savez"
         ) from error
 
 

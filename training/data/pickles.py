@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from torchdismech.errors import InputError
-from training.data.sizes import refuse_oversized, told
+from training.data.file_checks import refuse_oversized, short_error
 from training.data.stacking import Single
 
 __all__ = ["read_pickle"]
@@ -120,7 +120,7 @@ def read_pickle(path: Path, dt: float) -> Single:
             raise InputError(f"{path}: {error}") from error
         except Exception as error:  # a broken pickle may raise anything; it is told, not hidden
             raise InputError(
-                f"{path}: no pickle of plain numbers, or cut off: {told(error)}; write it again"
+                f"{path}: no pickle of plain numbers, or cut off: {short_error(error)}; write it again"
             ) from error
     return Single(path.name, _positions(content, path), dt)
 

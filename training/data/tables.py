@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from torchdismech.errors import InputError
-from training.data.sizes import refuse_oversized
+from training.data.file_checks import refuse_oversized
 from training.data.stacking import Single, time_step
 
 __all__ = ["read_table"]

@@ -10,7 +10,7 @@ import torch
 from torchdismech.errors import InputError
 from torchdismech.system.memory import available_bytes, size_of
 
-__all__ = ["refuse_oversized", "refuse_what_is_no_file", "told"]
+__all__ = ["refuse_oversized", "refuse_what_is_no_file", "short_error"]
 
 
 def refuse_what_is_no_file(path: Path) -> None:
@@ -34,7 +34,7 @@ def refuse_oversized(path: Path, needed: float) -> None:
         )
 
 
-def told(error: BaseException) -> str:
-    """Return an error in one short line."""
+def short_error(error: BaseException) -> str:
+    """Return what an error says in one short line."""
     line = re.sub(r"<[^<>]* at 0x[0-9a-f]+>", "what is no number", " ".join(str(error).split()))
     return line[:200] if line and not isinstance(error, LookupError) else f"{type(error).__name__} {line[:200]}".strip()

@@ -1,0 +1,68 @@
+"""Gaps and spikes of markers: filled along the line between neighbours in time, and marked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from training.data.rules import Rules
+from training.data.tracks import believable, filled
+
+__all__ = ["fill_gaps"]
+
+
+def fill_gaps(positions: np.ndarray, valid: np.ndarray, dt: float, rules: Rules, name: str) -> list[str]:
+    """Fill gaps and spikes of a recording (T, N, 3), in place, and mark them invalid; return what was filled."""
+    seen = np.isfinite(positions).all(2)
+    kept = seen.copy()
+    if rules.despike_speed is not None:
+        for node in range(positions.shape[1]):
+            kept[:, node] = _kept(positions[:, node], seen[:, node], dt * rules.despike_speed, rules, name, node)
+    for node in np.flatnonzero(~kept.all(0)).tolist():
+        positions[:, node] = filled(positions[:, node], kept[:, node])
+    valid &= kept
+    never = ~kept.any(0)
+    gaps, spikes, held = ~seen & ~never, seen & ~kept, ~kept & ~never & ~_between(kept)
+    ends = f"; {int(held.sum())} of all repaired, at the start or the end, hold the nearest place" if held.any() else ""
+    messages = []
+    if never.any():
+        nodes = _listed(np.flatnonzero(never).tolist())
+        messages.append(f"{name}: node {nodes} not seen in any frame: it does not count")
+    if gaps.any():
+        messages.append(f"{name}: {_counted(gaps)} not seen, filled along the line between neighbours in time{ends}")
+    if spikes.any():
+        speed = f"{_counted(spikes)} faster than {rules.despike_speed:g} m/s"
+        messages.append(f"{name}: {speed}, put on the line between neighbours in time{ends}")
+    return messages
+
+
+def _kept(track: np.ndarray, seen: np.ndarray, reach: float, rules: Rules, name: str, node: int) -> np.ndarray:
+    """Return which frames of a node to believe, (T,) bool."""
+    frames = np.flatnonzero(seen)
+    ways = np.linalg.norm(np.diff(track[frames], axis=0), axis=1)
+    fast = np.flatnonzero(ways > reach * np.diff(frames))
+    if not len(fast):
+        return seen
+    kept = believable(track, reach, rules.max_gap)
+    if kept is None:
+        raise InputError(
+            f"{name}: node {node} jumps near frame {frames[fast[0] + 1]}: leaving out up to {rules.max_gap} frames "
+            f"does not make it slower than {rules.despike_speed:g} m/s; cut the recording there, or set "
+            "Rules.max_gap or Rules.despike_speed"
+        )
+    return kept
+
+
+def _between(kept: np.ndarray) -> np.ndarray:
+    """Return where a frame that is not kept has kept ones before and after, (T, N) bool."""
+    before = np.logical_or.accumulate(kept, axis=0)
+    after = np.logical_or.accumulate(kept[::-1], axis=0)[::-1]
+    return ~kept & before & after
+
+
+def _counted(marked: np.ndarray) -> str:
+    return f"{int(marked.sum())} node-frames (node {_listed(np.flatnonzero(marked.any(0)).tolist())})"
+
+
+def _listed(nodes: list[int]) -> str:
+    return ", ".join(map(str, nodes[:8])) + (", ..." if len(nodes) > 8 else "")

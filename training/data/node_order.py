@@ -1,0 +1,132 @@
+"""Nodes put into the order of the chain, where they stand in another one and rules allow it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from torchdismech.errors import InputError
+from training.data import chain_path
+from training.data.rules import Rules
+
+__all__ = ["put_in_order"]
+
+MOST_NODES = 1000  # whose order is looked for: that takes the square of their number
+
+
+def put_in_order(positions: np.ndarray, valid: np.ndarray, rules: Rules, names: tuple[str, ...]) -> list[str]:
+    """Put the nodes of all recordings (K, T, N, 3) into the order of the chain, in place; return what was moved."""
+    if rules.order == "trust":
+        return []
+    if positions.shape[2] > MOST_NODES:
+        raise InputError(
+            f"{names[0]}: {positions.shape[2]} nodes; expected at most {MOST_NODES} where their order is checked: "
+            "leave some out, or set Rules.order='trust'"
+        )
+    orders = {}
+    aparts = [chain_path.apart(recording) for recording in positions]
+    # told from all recordings, if they share an order: one alone may always be folded somewhere
+    shared = chain_path.path_through(np.fmax.reduce(aparts))
+    for k, name in enumerate(names):
+        order = _found_order(positions[k], aparts[k], shared, rules, name)
+        if order is not None:
+            orders[k] = order
+    if orders:
+        _agree_on_first_end(positions, orders, names)
+    for k, order in orders.items():
+        positions[k] = np.take_along_axis(positions[k], order[:, :, None], axis=1)
+        valid[k] = np.take_along_axis(valid[k], order, axis=1)
+    return [f"{names[k]}: nodes put into the order of the chain: {_told(order)}" for k, order in orders.items()]
+
+
+def _found_order(
+    positions: np.ndarray, apart: np.ndarray, shared: np.ndarray | None, rules: Rules, name: str
+) -> np.ndarray | None:
+    """Return (T, N) which entry is which node of the chain, None where they stand in order or nothing can be said."""
+    given = np.arange(positions.shape[1])
+    own = chain_path.path_through(apart)
+    if own is not None and (own == given).all():
+        return None
+    constant = [path for path in (given, shared, own) if path is not None and _constant(positions[:, path], rules)]
+    shortest = min((_length(path, apart) for path in constant), default=0.0)
+    # the given order has the benefit of the doubt, and then that of all recordings
+    path = next((path for path in constant if not _clearly_longer(path, apart, shortest)), None)
+    if path is given:
+        return None
+    if rules.order == "refuse":
+        seen = "edges do not keep their length" if path is None else f"the chain looks like {_told(path)}"
+        raise InputError(
+            f"{name}: the nodes do not stand in the order of the chain: {seen}; expected 0, 1, 2, ...: reorder them or "
+            "set Rules.order='repair' (Rules.order='trust' where the order is right)"
+        )
+    if path is not None:
+        return np.tile(path, (len(positions), 1))
+    return _followed_order(positions, rules, name)
+
+
+def _followed_order(positions: np.ndarray, rules: Rules, name: str) -> np.ndarray:
+    """Return (T, N) where the nodes change places from frame to frame."""
+    refusal = f"{name}: the nodes do not stand in the order of the chain, and it cannot be decided"
+    if not np.isfinite(positions).all():
+        raise InputError(f"{refusal}: places change from frame to frame and there are gaps; expected whole frames")
+    order = chain_path.followed(positions)
+    followed = np.take_along_axis(positions, order[:, :, None], axis=1)
+    path = chain_path.path_through(chain_path.apart(followed))
+    if path is None or not _constant(followed[:, path], rules):
+        raise InputError(
+            f"{refusal}: no order keeps the lengths of the edges within {rules.edge_wander:.0%}; label the markers "
+            "again"
+        )
+    return order[:, path]
+
+
+def _constant(positions: np.ndarray, rules: Rules) -> bool:
+    return bool((chain_path.robust_wander(positions) <= rules.edge_wander).all())
+
+
+def _length(path: np.ndarray, apart: np.ndarray) -> float:
+    return float(apart[path[:-1], path[1:]].sum())
+
+
+def _clearly_longer(path: np.ndarray, apart: np.ndarray, shortest: float) -> bool:
+    """Whether a chain is longer than the shortest one by more than half a usual edge.
+
+    Two neighbours with an edge l between them that changed places make it longer by up to 2 l, by l at an end. So short
+    edges may stand the wrong way round unnoticed; but real cables bend so sharply in a gripper that those seem to.
+    """
+    return _length(path, apart) - shortest > 0.5 * shortest / (len(path) - 1)
+
+
+def _agree_on_first_end(positions: np.ndarray, orders: dict[int, np.ndarray], names: tuple[str, ...]) -> None:
+    """Turn orders around, in place, so that the same end comes first in all recordings.
+
+    It is told by the lengths of the edges, against a recording that came in order; where all came out of order alike,
+    there is nothing to tell.
+    """
+    first = next((k for k in range(len(names)) if k not in orders), 0)
+    given = np.tile(np.arange(positions.shape[2]), (positions.shape[1], 1))
+    reference = _lengths(positions[first], orders.get(first, given))
+    for k, order in orders.items():
+        if k == first or (first in orders and np.array_equal(order, orders[first])):
+            continue
+        lengths = _lengths(positions[k], order)
+        as_found, turned = (float(np.abs(x - reference).sum()) for x in (lengths, lengths[::-1]))
+        # a chain alike from both ends differs by noise only, both ways
+        if max(as_found, turned) < 0.01 * reference.sum() or min(as_found, turned) > 0.5 * max(as_found, turned):
+            raise InputError(
+                f"{names[k]}: which end of the chain comes first cannot be told: its edges are alike from both ends; "
+                f"expected the order of {names[first]}: label the markers again"
+            )
+        if turned < as_found:
+            orders[k] = order[:, ::-1]
+
+
+def _lengths(positions: np.ndarray, order: np.ndarray) -> np.ndarray:
+    return np.nanmedian(chain_path.edge_lengths(np.take_along_axis(positions, order[:, :, None], axis=1)), axis=0)
+
+
+def _told(order: np.ndarray) -> str:
+    rows = np.atleast_2d(order)
+    if not (rows == rows[0]).all():
+        return f"followed from frame to frame, from {_told(rows[0])} in frame 0"
+    numbers = rows[0].tolist()
+    return "-".join(map(str, numbers[:16])) + ("-..." if len(numbers) > 16 else "")

@@ -1,0 +1,126 @@
+"""Recordings checked against rules, and repaired where these allow it, before anything is fitted to them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from torchdismech.errors import InputError
+from training.data import chain_path
+from training.data.gaps import fill_gaps
+from training.data.node_order import put_in_order
+from training.data.recordings import Recordings
+from training.data.rules import Rules
+from training.data.tracks import longest_run
+
+__all__ = ["in_order", "prepared"]
+
+SHORTEST_EDGE = 1e-6  # [m]; motion capture tells markers apart that are millimetres apart
+
+
+def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
+    """Return recordings that keep the rules, without NaN, and a sentence for each repair of each.
+
+    Parameters
+    ----------
+    of_chain : the markers are the nodes of a chain. Else their order and what lies between them say nothing, and gaps
+        may be of any length: what was not seen does not count. Of a chain with branches, whose recordings say what
+        leads where, the order is trusted.
+
+    Raises
+    ------
+    InputError
+        A recording breaks a rule in a way that is not, or cannot be, repaired.
+    """
+    arranged, messages = in_order(recordings, rules, of_chain)
+    rules = rules if of_chain else dataclasses.replace(rules, max_gap=recordings.frames)
+    positions, valid = arranged.positions.numpy(), arranged.valid.numpy()
+    for k, name in enumerate(recordings.names):
+        messages += fill_gaps(positions[k], valid[k], recordings.dt, rules, name)
+        if of_chain and not recordings.branched:
+            _refuse_wandering_edges(positions[k], rules, name)
+    return arranged, messages
+
+
+def in_order(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
+    """Return recordings in metres and in the order of the chain, with all gaps and spikes, and what was repaired.
+
+    So they are what predictions can be compared with: all that was measured, and no place that was not. Arguments and
+    errors are those of `prepared`.
+    """
+    if rules.nodes is not None and recordings.nodes != rules.nodes:
+        raise InputError(
+            f"{recordings.names[0]}: {recordings.nodes} nodes; expected {rules.nodes}: check the file, or set "
+            "Rules.nodes"
+        )
+    positions = recordings.positions.numpy().copy()
+    valid = recordings.valid.numpy().copy()
+    messages: list[str] = []
+    if of_chain and recordings.nodes < 2:
+        raise InputError(f"{recordings.names[0]}: {recordings.nodes} nodes; expected a chain of at least two")
+    for k, name in enumerate(recordings.names):
+        if of_chain:
+            _refuse_long_gaps(positions[k], rules, name)
+        elif not valid[k].any():
+            raise InputError(f"{name}: no marker was seen in any frame: leave this recording out")
+        messages += _scale(positions[k], rules, name)
+    if of_chain and not recordings.branched:
+        _refuse_short_edges(positions, recordings.names)
+        messages += put_in_order(positions, valid, rules, recordings.names)
+    done = dataclasses.replace(recordings, positions=torch.from_numpy(positions), valid=torch.from_numpy(valid))
+    return done, messages
+
+
+def _scale(positions: np.ndarray, rules: Rules, name: str) -> list[str]:
+    """Divide (T, N, 3) by 1000, in place, where they look like millimetres."""
+    # fmax, fmin and the medians leave NaN out
+    extents = (np.fmax.reduce(positions, axis=1) - np.fmin.reduce(positions, axis=1)).max(1)
+    extent = float(np.median(extents[np.isfinite(extents)]))  # frames without any marker say nothing
+    if not extent > rules.max_extent:
+        return []
+    found = f"{name}: the robot is {extent:.4g} m large: this looks like millimetres or centimetres"
+    if rules.unit_scale == "refuse":
+        raise InputError(
+            f"{found}; expected metres, at most {rules.max_extent:g}: divide centimetres by 100 in the file; of "
+            "millimetres set Rules.unit_scale='repair' to divide by 1000; or raise Rules.max_extent"
+        )
+    if extent / 1000 > rules.max_extent:
+        raise InputError(f"{found}, but after division by 1000 it is still above {rules.max_extent:g} m: convert it")
+    positions /= 1000
+    return [f"{found}; divided by 1000, as if in millimetres"]
+
+
+def _refuse_short_edges(positions: np.ndarray, names: tuple[str, ...]) -> None:
+    """Refuse nodes that stand in one place: an edge between them has no direction."""
+    for k, name in enumerate(names):
+        lengths = np.nanmedian(chain_path.edge_lengths(positions[k]), axis=0)
+        edge = int(lengths.argmin())
+        if lengths[edge] < SHORTEST_EDGE:
+            raise InputError(
+                f"{name}: the edge from node {edge} to {edge + 1} is {lengths[edge]:.3g} m long; expected at least "
+                f"{SHORTEST_EDGE:g} m: two markers in one place are one: leave out the second one"
+            )
+
+
+def _refuse_long_gaps(positions: np.ndarray, rules: Rules, name: str) -> None:
+    missing = ~np.isfinite(positions).all(2)
+    for node in range(missing.shape[1]):
+        start, length = longest_run(missing[:, node])
+        if length > rules.max_gap or length == len(missing):
+            raise InputError(
+                f"{name}: node {node} is not seen for {length} frames from frame {start}; expected gaps of at most "
+                f"{rules.max_gap}: cut the recording there, or raise Rules.max_gap"
+            )
+
+
+def _refuse_wandering_edges(positions: np.ndarray, rules: Rules, name: str) -> None:
+    wander = chain_path.wander(positions)
+    edge = int(wander.argmax())
+    if not wander[edge] <= rules.edge_wander:
+        raise InputError(
+            f"{name}: the edge from node {edge} to {edge + 1} changes its length by {wander[edge]:.0%} (standard "
+            f"deviation over mean); expected at most {rules.edge_wander:.0%}: markers are mixed up or slip; leave the "
+            "recording out, or raise Rules.edge_wander"
+        )

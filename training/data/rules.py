@@ -1,0 +1,55 @@
+"""What recordings are expected to be, and which of their faults are repaired."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torchdismech.errors import InputError
+
+__all__ = ["Rules"]
+
+UNIT_SCALES = ("refuse", "repair")
+ORDERS = ("refuse", "repair", "trust")
+LONGEST_GAP = 1_000_000  # frames
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is expected, and what happens where it is not so.
+
+    Attributes
+    ----------
+    nodes : expected number of nodes; None takes any.
+    despike_speed : markers are slower than this [m/s]: places that break it are put on the line between their
+        neighbours in time and marked invalid. None believes every speed.
+    max_gap : longest run of frames of a marker, not seen or too fast, that is filled so; longer ones are refused.
+    unit_scale : of positions that look like millimetres: "refuse" them or "repair" (divide by 1000).
+    max_extent : a robot more extended than this [m] looks like millimetres, or centimetres.
+    order : what is done with nodes that do not stand in the order of the chain. "refuse" refuses them. "repair" finds
+        the order, and refuses where it cannot be decided. Two markers may then change places unnoticed if they are so
+        close that an edge keeps its length within `edge_wander` with either of them: look at the messages. "trust" does
+        not look: for robots that are no chain or always stay folded.
+    edge_wander : an edge whose length's standard deviation is beyond this share of its mean is no edge: refused.
+    """
+
+    nodes: int | None = None
+    despike_speed: float | None = 5.0
+    max_gap: int = 10
+    unit_scale: str = "refuse"
+    max_extent: float = 10.0
+    order: str = "refuse"
+    edge_wander: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name, choices in (("unit_scale", UNIT_SCALES), ("order", ORDERS)):
+            if getattr(self, name) not in choices:
+                raise InputError(f"Rules.{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}")
+        for name in ("despike_speed", "max_extent", "edge_wander"):
+            value = getattr(self, name)
+            if not (value is None and name == "despike_speed") and not 0 < value < math.inf:
+                raise InputError(f"Rules.{name}: expected a positive number, got {value}")
+        if self.nodes is not None and self.nodes < 2:
+            raise InputError(f"Rules.nodes: expected at least 2, got {self.nodes}")
+        if not 0 <= self.max_gap <= LONGEST_GAP:
+            raise InputError(f"Rules.max_gap: expected a number of frames from 0 to {LONGEST_GAP}, got {self.max_gap}")
