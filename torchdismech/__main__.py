@@ -9,9 +9,11 @@ def main() -> None:
     """Run the command line; signals are answered before anything that takes time is imported."""
     interrupts.install()
     from torchdismech.cli import app
+    from torchdismech.cli.ending import printing
 
     try:
-        app()
+        with printing():
+            app()
     finally:
         interrupts.ignore()
         gc.freeze()  # all ends with the process: to look through what torch has made once more takes half a second
