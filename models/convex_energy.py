@@ -49,13 +49,15 @@ class ConvexEnergy(Energy):
         super().__init__()
         self.strains, self.scale, self.even = int(strains), float(scale), bool(even)
         self.register_buffer("size", strain_sizes(self.strains, size), persistent=False)
-        self.direct = nn.ModuleList(nn.Linear(self.strains, width, dtype=torch.float64) for width in hidden)
+        self.direct = nn.ModuleList(
+            nn.Linear(self.strains, width, dtype=torch.float64, device="cpu") for width in hidden
+        )
         pairs = zip(hidden[:-1], hidden[1:], strict=True)
         # softplus(-4) = 0.018: a layer starts with little of the one before, whose sum is of order one
         self.passed = nn.ParameterList(
-            nn.Parameter(torch.randn(after, before, dtype=torch.float64) - 4) for before, after in pairs
+            nn.Parameter(torch.randn(after, before, dtype=torch.float64, device="cpu") - 4) for before, after in pairs
         )
-        self.last = nn.Parameter(torch.zeros(hidden[-1], dtype=torch.float64))
+        self.last = nn.Parameter(torch.zeros(hidden[-1], dtype=torch.float64, device="cpu"))
         for layer in self.direct:
             # units that bend at strains between nothing and `size`: flat before, so that laws other than quadratic ones
             # are within reach

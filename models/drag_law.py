@@ -41,7 +41,7 @@ class DragLaw(LocalForce):
     def coefficients(self, along: Tensor, across: Tensor) -> Tensor:
         """Return c_t and c_n (..., 2) [Pa s] at squared speeds (...) [m^2/s^2]."""
         seen = torch.stack([along, across], dim=-1) / self.speed**2
-        return self.start * softplus(self.network(seen)) / softplus(torch.zeros((), dtype=seen.dtype))
+        return self.start * softplus(self.network(seen)) / softplus(torch.zeros((), dtype=seen.dtype, device="cpu"))
 
     def nodal_force(self, state: State, control: Control) -> Tensor:
         """Return the force (B, N, 3) [N]: half of each edge's on each of its nodes."""

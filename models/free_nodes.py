@@ -44,7 +44,7 @@ class FreeNodes(nn.Module):
     ):
         super().__init__()
         count = len(rest_length)
-        edges = torch.stack([torch.arange(count), torch.arange(count) + 1], dim=1)
+        edges = torch.stack([torch.arange(count, device="cpu"), torch.arange(count, device="cpu") + 1], dim=1)
         self.register_buffer("rest_length", rest_length, persistent=False)
         self.register_buffer("edges", edges, persistent=False)
         self.acceleration, self.speed = float(acceleration), float(speed)
@@ -53,8 +53,8 @@ class FreeNodes(nn.Module):
         self.updates = nn.ModuleList(mlp(2 * width, width, (width,), zero=False) for _ in range(rounds))
         self.push_edge = mlp(2 * width + COUNT, 3, (width,))
         self.push_node = mlp(width, 1, (width,))
-        self.stiffness = nn.Parameter(torch.tensor(6.0, dtype=torch.float64))  # log of [1/s^2]
-        self.damping = nn.Parameter(torch.tensor(1.0, dtype=torch.float64))  # log of [1/s]
+        self.stiffness = nn.Parameter(torch.tensor(6.0, dtype=torch.float64, device="cpu"))  # log of [1/s^2]
+        self.damping = nn.Parameter(torch.tensor(1.0, dtype=torch.float64, device="cpu"))  # log of [1/s]
 
     def step(self, x: Tensor, u: Tensor, held_at: Tensor, held: Tensor, dt: float) -> tuple[Tensor, Tensor]:
         """Return positions and velocities (B, N, 3) after dt; nodes in `held` (N,) bool go to `held_at` (B, N, 3)."""

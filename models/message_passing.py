@@ -82,10 +82,10 @@ class MessagePassingForce(LocalForce):
 
 def _place(body: Body) -> Tensor:
     """Return (N,) places along each rod: 1 at its ends, 0 in its middle; the mean where several rods meet."""
-    total = torch.zeros(body.n_nodes, dtype=body.nodes.dtype)
+    total = torch.zeros(body.n_nodes, dtype=body.nodes.dtype, device="cpu")
     count = torch.zeros_like(total)
     for rod in body.rods:
-        nodes = torch.as_tensor(rod.nodes)
+        nodes = torch.as_tensor(rod.nodes, device="cpu")
         arc = torch.linalg.vector_norm(body.nodes[nodes].diff(dim=0), dim=-1).cumsum(0).cpu()
         arc = torch.cat([arc.new_zeros(1), arc])
         total = total.index_add(0, nodes, (2 * arc / arc[-1] - 1).abs())

@@ -19,9 +19,9 @@ def mlp(inputs: int, outputs: int, hidden: Sequence[int] = (32, 32), zero: bool 
     """
     layers: list[nn.Module] = []
     for width in hidden:
-        layers += [nn.Linear(inputs, width, dtype=torch.float64), nn.SiLU()]
+        layers += [nn.Linear(inputs, width, dtype=torch.float64, device="cpu"), nn.SiLU()]
         inputs = width
-    last = nn.Linear(inputs, outputs, dtype=torch.float64)
+    last = nn.Linear(inputs, outputs, dtype=torch.float64, device="cpu")
     if zero:
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)

@@ -12,7 +12,7 @@ __all__ = ["scaled_strains", "strain_sizes"]
 
 def strain_sizes(strains: int, size: float | tuple[float, ...]) -> Tensor:
     """Return (strains,) sizes from one number for all, or one for each."""
-    sizes = torch.as_tensor(size, dtype=torch.float64)
+    sizes = torch.as_tensor(size, dtype=torch.float64, device="cpu")
     if sizes.ndim > 1 or sizes.numel() not in (1, strains):
         raise InputError(f"size: expected one number, or one for each of {strains} strains, got {size}")
     return sizes.expand(strains).clone()

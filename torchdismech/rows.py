@@ -49,7 +49,7 @@ def finite_rows(tensors: Sequence[Tensor]) -> Tensor:
     read = [tensor.contiguous() for tensor in tensors]
     rows = len(tensors[0])
     table = np.array([(tensor.data_ptr(), tensor.numel() // max(rows, 1)) for tensor in read], dtype=np.int64)
-    finite = torch.empty(rows, dtype=torch.bool)
+    finite = tensors[0].new_empty(rows, dtype=torch.bool)
     in_threads(function, (len(read), table, finite), rows, ONE_THREAD, reads=read)
     return finite
 
@@ -61,6 +61,6 @@ def finite_columns(x: Tensor) -> Tensor:
     function = function_of("finite_columns", x.dtype) if compiled_code_takes(x) and not watched() else None
     if function is None:
         return torch.isfinite(x.sum(0))
-    finite = torch.empty(x.shape[1], dtype=torch.bool)
+    finite = x.new_empty(x.shape[1], dtype=torch.bool)
     in_threads(function, (*x.shape, x.contiguous(), finite), x.shape[1], ONE_THREAD)
     return finite

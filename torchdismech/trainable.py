@@ -67,7 +67,7 @@ class Factor(nn.Module):
 
     def __init__(self, shape: Sequence[int] = (), dtype: torch.dtype = torch.float64):
         super().__init__()
-        self.log_factor = nn.Parameter(torch.zeros(tuple(shape), dtype=dtype))
+        self.log_factor = nn.Parameter(torch.zeros(tuple(shape), dtype=dtype, device="cpu"))
 
     def forward(self, base: Tensor) -> Tensor:
         """Return the base scaled."""
@@ -97,7 +97,7 @@ class Shift(nn.Module):
     def __init__(self, unit: float, shape: Sequence[int] = (), dtype: torch.dtype = torch.float64):
         super().__init__()
         self.unit = float(unit)
-        self.shift = nn.Parameter(torch.zeros(tuple(shape), dtype=dtype))
+        self.shift = nn.Parameter(torch.zeros(tuple(shape), dtype=dtype, device="cpu"))
 
     def forward(self, base: Tensor) -> Tensor:
         """Return the base shifted."""

@@ -49,13 +49,14 @@ __all__ = [
     "row_of",
     "split",
     "tensor_at",
+    "tensor_of",
     "tensors_of",
     "where_rows",
 ]
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its tensors
 
-NOTHING = torch.empty(0)
+NOTHING = torch.empty(0, device="cpu")
 TREES = 2  # of a module: with its parametrizations, and without while their values are in place
 
 
@@ -322,6 +323,16 @@ def row_of(place: Place) -> tuple[int, ...]:
     return tuple(own.shape[1:] if own.dim() > 1 else own.shape or (1,))
 
 
+def tensor_of(value: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a tensor as it is, where it is, in a dtype if one is given; other numbers become a tensor on the CPU.
+
+    On the CPU whatever torch's default device is: models are built there.
+    """
+    if isinstance(value, Tensor):
+        return value if dtype is None else value.to(dtype)
+    return torch.as_tensor(value, dtype=dtype, device="cpu")
+
+
 def real(value: Any) -> Tensor:
     """Return a number as a tensor: one of floats as it is, all others in float64.
 
@@ -335,7 +346,7 @@ def real(value: Any) -> Tensor:
         return value
     if "complex" in str(getattr(value, "dtype", "")):  # torch would leave out the imaginary part
         raise InputError(f"expected real numbers, got {value.dtype}")
-    return torch.as_tensor(value, dtype=torch.float64)
+    return tensor_of(value, torch.float64)
 
 
 def numbers(value: Any, where: str) -> Tensor:

@@ -222,7 +222,7 @@ def whole_windows(
     rows : which of the recordings.
     frames : how many of their frames; None: all.
     """
-    which = torch.arange(len(recordings))[rows]
+    which = torch.arange(len(recordings), device="cpu")[rows]
     first = torch.zeros_like(which)
     window = gather(recordings, which, first, frames or recordings.frames)
     history = {name: value[which, first] for name, value in system.history(recordings).items()}

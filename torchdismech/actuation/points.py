@@ -68,9 +68,9 @@ class RoutePoints(nn.Module):
         numbers = {"_weight": np.array(shares), "_linear": _means(points, own, dofs.shape[1]), "_into_edge": into_edge}
         numbers["_into"] = _into_edges(body, pairs, own, dofs.shape[1])
         for name, value in index.items():
-            self.register_buffer(name, torch.as_tensor(value), persistent=False)
+            self.register_buffer(name, torch.as_tensor(value, device="cpu"), persistent=False)
         for name, value in numbers.items():
-            self.register_buffer(name, torch.as_tensor(value).to(body.nodes), persistent=False)
+            self.register_buffer(name, torch.as_tensor(value, device="cpu").to(body.nodes), persistent=False)
         self.register_buffer("_axes", axes[carrying], persistent=False)
 
     def at(self, state: State, offset: Tensor) -> PointsAt:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, any_of
 from torchdismech.geometry.checks import Indices, checked_indices, refuse_trained_shape
 from torchdismech.robot.body import Body
+from torchdismech.values import tensor_of
 
 __all__ = ["AtNodes", "Carriers", "Fixed", "OnEdges", "RestFrames"]
 
@@ -90,7 +91,7 @@ class Fixed:
     positions: Any
 
     def __len__(self) -> int:
-        shape = torch.as_tensor(self.positions).shape
+        shape = tensor_of(self.positions).shape
         return shape[-2] if len(shape) > 1 else 1
 
     @property
@@ -126,7 +127,7 @@ class RestFrames:
         """Return the offsets (B or 1, k, 3) of a part of a route, in axes of the world [m]."""
         name, count = type(part).__name__, len(carriers)
         refuse_trained_shape(part.offset, f"{name}: offset")
-        given = torch.as_tensor(part.offset, dtype=torch.float64)
+        given = tensor_of(part.offset, torch.float64)
         if given.shape[-1:] != (3,) or given.dim() > 3 or (given.dim() > 1 and given.shape[-2] not in (1, count)):
             shapes = any_of("(3,)", f"({count}, 3)", "(B, 1, 3)", f"(B, {count}, 3)")
             raise InputError(f"{name}: expected offsets of shape {shapes}, got {tuple(given.shape)}")

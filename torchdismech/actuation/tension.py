@@ -64,9 +64,9 @@ class Paths(nn.Module):
         index = {"starts": starts, "ends": starts + 1, "before": before, "after": before + 1, "path_of": path_of}
         numbers = {"along": path_of[:, None] == np.arange(len(counts))[None], "passed": passed, "beyond": passed.T}
         for name, value in index.items():
-            self.register_buffer(name, torch.as_tensor(value), persistent=False)
+            self.register_buffer(name, torch.as_tensor(value, device="cpu"), persistent=False)
         for name, value in numbers.items():
-            self.register_buffer(name, torch.as_tensor(value.copy()).to(like), persistent=False)
+            self.register_buffer(name, torch.as_tensor(value.copy(), device="cpu").to(like), persistent=False)
 
 
 @dataclass(frozen=True)

@@ -157,13 +157,13 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
         raise InputError(f"modes of robot {robot}: {error}") from error
     _refuse_flutter(model, robot, stiffness, eigenvalue, shape, precision)
     by_mode = np.einsum("ik,ik->k", shape, damping @ shape)
-    free = torch.as_tensor((motions @ shape).T.copy()).to(state.q)
+    free = torch.as_tensor((motions @ shape).T.copy(), device="cpu").to(state.q)
     whole = model.unknowns.expand(free, state.q.new_zeros(count, model.n_dofs))
     imbalance = torch.linalg.vector_norm(model.unknowns.on_unknowns(force) * model.unknowns.residual_weight(), dim=1)
     return (
-        torch.as_tensor(eigenvalue)[None].to(state.q),
+        torch.as_tensor(eigenvalue, device="cpu")[None].to(state.q),
         whole[None],
-        torch.as_tensor(by_mode)[None].to(state.q),
+        torch.as_tensor(by_mode, device="cpu")[None].to(state.q),
         imbalance,
     )
 

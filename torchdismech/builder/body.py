@@ -56,7 +56,7 @@ def robot_body(
     chains = find_rods(len(points), rods.edges)
     joints, weights, springs = _joined(len(points), rods, shells, chains, stiff)
     check_folds(points, springs.nodes, where="robot")
-    nodes = torch.as_tensor(points)
+    nodes = torch.as_tensor(points, device="cpu")
     carried = surface.edges[shells.normal_edges()]
     held, framed = held_by(clamps, rods.edges), np.concatenate([rods.edges, joints, carried])
     along_rods, at_joints = rod_directors(rods.groups, chains, nodes), any_directors(nodes, joints)

@@ -17,6 +17,7 @@ from torchdismech.geometry.topology import Held, Springs
 from torchdismech.robot.body import Body, Clamp
 from torchdismech.robot.plane import SLANTED
 from torchdismech.robot.slides import Slides
+from torchdismech.values import tensor_of
 
 __all__ = [
     "ClampedNodes",
@@ -168,7 +169,7 @@ def held_frames(
     for k, clamp in enumerate(held.clamps.tolist()):
         direction = clamps[clamp].tangent
         if direction is not None:
-            tangents[k] = torch.as_tensor(direction).to(along)
+            tangents[k] = tensor_of(direction).to(along)
     cosine = (tangents * along).sum(-1)
     if bool((cosine <= 0).any()):
         k = int((cosine <= 0).nonzero()[0])

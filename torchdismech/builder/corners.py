@@ -60,7 +60,7 @@ def corner_matrices(
     values, vectors = torch.linalg.eigh(stiffness / (root[..., :, None] * root[..., None, :]))
     square_root = vectors * values.clamp_min(0.0).sqrt()[..., None, :] @ vectors.transpose(-1, -2)
     found = square_root * (root[..., None, :] / root[..., :, None])
-    straight = torch.eye(3, dtype=found.dtype)
+    straight = torch.eye(3, dtype=found.dtype, device="cpu")
     unlike = ((found - straight).abs() > STRAIGHT).flatten(-2).any(-1)
     unlike = unlike.reshape(-1, len(lengths)).any(0) & ~plain
     return torch.where(unlike[:, None, None], found, straight) if bool(unlike.any()) else None
@@ -72,12 +72,12 @@ def _of_halves(spring: BendTwist, alignment: Tensor, lengths: Tensor, of_edges: 
     m1f, m2f = spring.m1f.times(cos) + spring.m2f.times(sin), spring.m2f.times(cos) - spring.m1f.times(sin)
     halves = []
     for k, axes in enumerate(((spring.m2e, spring.m1e, spring.e.t), (m2f, m1f, spring.f.t))):
-        own = torch.zeros((), dtype=lengths.dtype)
+        own = torch.zeros((), dtype=lengths.dtype, device="cpu")
         for name, axis in zip(NAMES, axes, strict=True):
             a = axis.stacked().reshape(-1, 3)
             resists = 2 * of_edges[name][..., k] / lengths[:, k]
             own = own + resists[..., None, None] * (a[:, :, None] * a[:, None, :])
-        halves.append(torch.where(lengths[:, k, None, None] > 0, own, torch.eye(3, dtype=lengths.dtype)))
+        halves.append(torch.where(lengths[:, k, None, None] > 0, own, torch.eye(3, dtype=lengths.dtype, device="cpu")))
     return torch.stack(halves, -3)
 
 
@@ -96,8 +96,8 @@ def _of_pairs(halves: Tensor, there: Tensor, springs: Springs) -> Tensor:
         _, first = np.unique(pairs[there.flatten().numpy()], axis=0, return_index=True)
         first = np.flatnonzero(there.flatten().numpy())[first]
         at_node = total.new_zeros(*total.shape[:-3], int(centres.max()) + 1, 3, 3)
-        at_node.index_add_(-3, torch.as_tensor(pairs[first, 0]), halves.flatten(-4, -3)[..., first, :, :])
-        total = torch.where(torch.as_tensor(several)[:, None, None], at_node[..., centres, :, :], total)
+        at_node.index_add_(-3, torch.as_tensor(pairs[first, 0], device="cpu"), halves.flatten(-4, -3)[..., first, :, :])
+        total = torch.where(torch.as_tensor(several, device="cpu")[:, None, None], at_node[..., centres, :, :], total)
     held = entering @ torch.linalg.inv(total) @ leaving
     held = 0.5 * (held + held.transpose(-1, -2))
     for k, other in ((0, leaving), (1, entering)):

@@ -64,7 +64,7 @@ def joined(parts: list[Tensor], counts: list[int]) -> Tensor:
 def at_nodes(share: Tensor, elements: np.ndarray, n_nodes: int) -> Tensor:
     """Return (.., N): the share (.., n) of each element added to each of its nodes (n, k)."""
     total = share.new_zeros(*share.shape[:-1], n_nodes)
-    index = torch.as_tensor(elements)
+    index = torch.as_tensor(elements, device="cpu")
     for column in range(index.shape[1]):
         total = total.index_add(-1, index[:, column], share)
     return total

@@ -14,6 +14,7 @@ from torchdismech.errors import InputError, refuse_other_kind, shown, warn
 from torchdismech.forces import Force, Gravity
 from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.robot.materials import Material
+from torchdismech.values import tensor_of
 
 __all__ = [
     "TERMS",
@@ -56,7 +57,7 @@ def warn_of_two_weights(forces: Iterable[Force]) -> None:
 
 
 def _odd_units(material: Material, modulus: bool) -> Iterator[str]:
-    youngs, density = (torch.as_tensor(value) for value in (material.youngs, material.density))
+    youngs, density = (tensor_of(value) for value in (material.youngs, material.density))
     if modulus and bool((youngs < SOFTEST).any()):
         yield (
             f"Young's modulus is {float(youngs.min()):.4g} Pa, softer than any gel ({SOFTEST:g} Pa): give it in Pa, "
@@ -104,7 +105,7 @@ def corners_of(box: object) -> np.ndarray:
 def check_device(device: object) -> None:
     """Refuse a device that torch does not know, or that is not there."""
     try:
-        torch.empty(0, device=device)  # type: ignore[call-overload]
+        torch.empty(0, device="cpu" if device is None else device)  # type: ignore[call-overload]
     except (AssertionError, RuntimeError, TypeError) as error:
         there = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
         raise InputError(f"device: expected one that is there ({', '.join(there)}), got {device!r}") from error

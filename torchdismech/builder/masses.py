@@ -59,5 +59,5 @@ def link_share(rods: Rods, shells: Shells, mass: Tensor) -> Tensor:
     parts = (of_rods.expand(*of_rods.shape[:-1], counts[0]), of_sides)
     lead = robot_dimension(of_rods) or robot_dimension(of_sides)
     links = torch.cat([part.expand(*lead, n) for part, n in zip(parts, counts, strict=True)], dim=-1)
-    ends = torch.as_tensor(np.concatenate([rods.edges, shells.surface.edges]).T.reshape(-1))
+    ends = torch.as_tensor(np.concatenate([rods.edges, shells.surface.edges]).T.reshape(-1), device="cpu")
     return torch.cat([links, links], dim=-1) / mass[..., 3 * ends]

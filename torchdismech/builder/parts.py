@@ -39,8 +39,8 @@ def warn_of_passing(body: Body, join_distance: float) -> None:
     """
     if body.parts() == 1:
         return
-    edges = torch.as_tensor(body.links)
-    points, triangles = torch.arange(body.n_nodes)[:, None], torch.as_tensor(body.triangles)
+    edges = torch.as_tensor(body.links, device="cpu")
+    points, triangles = torch.arange(body.n_nodes, device="cpu")[:, None], torch.as_tensor(body.triangles, device="cpu")
     thick = torch.cat([_least(body.edge_contact_radius), _least(body.side_contact_radius())])
     sizes = _least(body.node_contact_radius()), _least(body.face_contact_radius)
     for kernel, first, second, radii in (
@@ -90,7 +90,7 @@ def _passing(
     """
     boxes, others = (_boxes(body.nodes[nodes], r) for nodes, r in ((first, radius), (second, other)))
     _, i, j = overlapping(*boxes) if first is second else overlapping(*boxes, *others)
-    part = torch.as_tensor(body.part_of_node)
+    part = torch.as_tensor(body.part_of_node, device="cpu")
     apart = part[first[i, 0]] != part[second[j, 0]]
     i, j = i[apart], j[apart]
     corners = vectors(body.nodes[torch.cat([first[i], second[j]], dim=1)].flatten(1).t())

@@ -94,7 +94,7 @@ def refuse_fields_out_of_plane(forces: Sequence[Force], body: Body) -> None:
     They would do nothing, at all of the times `TIMES`. But those that differ from place to place pull at what is
     magnetised along y. Fields that are zero at these times are not known.
     """
-    middles = body.nodes[torch.as_tensor(body.rod_edges)].mean(1)
+    middles = body.nodes[torch.as_tensor(body.rod_edges, device="cpu")].mean(1)
     for force in forces:
         if not isinstance(force, Magnetic) or not is_own(force.field):
             continue

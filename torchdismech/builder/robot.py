@@ -418,7 +418,7 @@ class RobotBuilder:
         self._check_parts()
         given = self._laws.modules()
         refuse_shared("finalize", given)
-        nodes = torch.as_tensor(self._nodes)
+        nodes = torch.as_tensor(self._nodes, device="cpu")
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
         body, joint_weights, directors = robot_body(
             self._nodes,

@@ -63,13 +63,13 @@ def bend_twist_terms(
     voronoi = cells[1].mean(-1)
     stencil = _bend_twist_stencil(body, voronoi, directors, averaged)
     rest = _springs_as_built(body, stencil, directors)
-    weights = torch.as_tensor(joint_weights)
+    weights = torch.as_tensor(joint_weights, device="cpu")
     from_edges = _stiffnesses(rods, weights, *cells)
     stiffness = dict(from_edges)
     for index, values in replaced:
         for name, value in values.items():
             stiffness[name] = with_values_at(stiffness[name], index, value, len(voronoi))
-    straight = torch.as_tensor(rods.naturally_straight(cells[0]) & springs.along_rod)
+    straight = torch.as_tensor(rods.naturally_straight(cells[0]) & springs.along_rod, device="cpu")
     matrices = None
     if not averaged:  # the papers have none of it
         plain = straight.clone()
@@ -79,7 +79,7 @@ def bend_twist_terms(
     relaxation = _mean(_with_joints(rods.constant("relaxation"), weights), *cells)
     measure = voronoi
     if gregory:
-        measure = voronoi + torch.as_tensor(_end_corrections(springs, body.held, edge_length.numpy()))
+        measure = voronoi + torch.as_tensor(_end_corrections(springs, body.held, edge_length.numpy()), device="cpu")
     natural = (strain[:, 0].clone() for strain in (rest.kappa1, rest.kappa2, rest.tau))
     parts: dict[str, Sequence[int]] = {"bend": (0, 1), "twist": (2,)}
     return [
@@ -105,7 +105,7 @@ def _bend_twist_stencil(body: Body, voronoi: Tensor, directors: Tensor, averaged
     stencil.voronoi = voronoi
     stencil.follows, stencil.share = _followed(springs, body.held, voronoi)
     turned = _springs_as_built(body, stencil, directors).tau[:, 0]
-    stencil.alignment = torch.where(torch.as_tensor(springs.carried), 0.0, turned)
+    stencil.alignment = torch.where(torch.as_tensor(springs.carried, device="cpu"), 0.0, turned)
     return stencil
 
 
@@ -122,7 +122,7 @@ def _cells(springs: Springs, edge_length: Tensor) -> tuple[np.ndarray, Tensor]:
     """
     held = springs.nodes[:, ::2] < 0
     edges = np.where(held, springs.edges[:, ::-1], springs.edges)
-    return edges, torch.where(torch.as_tensor(held), 0.0, edge_length[edges])
+    return edges, torch.where(torch.as_tensor(held, device="cpu"), 0.0, edge_length[edges])
 
 
 def _stiffnesses(rods: Rods, joint_weights: Tensor, edges: np.ndarray, lengths: Tensor) -> dict[str, Tensor]:
@@ -135,7 +135,7 @@ def _stiffnesses(rods: Rods, joint_weights: Tensor, edges: np.ndarray, lengths: 
     """
     of_edges = {name: _with_joints(rods.constant(name), joint_weights) for name in ("EI1", "EI2", "GJ")}
     stiffness = {name: _in_series(value, edges, lengths) for name, value in of_edges.items()}
-    between_joints = torch.as_tensor((edges >= len(rods.edges)).all(1))
+    between_joints = torch.as_tensor((edges >= len(rods.edges)).all(1), device="cpu")
     return stiffness | _alike_at(between_joints, stiffness["EI1"], stiffness["EI2"])
 
 
@@ -151,7 +151,7 @@ def _stiffnesses_of_edges(rods: Rods, joint_weights: Tensor, edges: np.ndarray) 
     for name in ("EI1", "EI2", "GJ"):
         stiffness = _with_joints(rods.constant(name), joint_weights)
         found[name] = per_element(stiffness, len(rods.edges) + len(joint_weights))[..., edges]
-    return found | _alike_at(torch.as_tensor(edges >= len(rods.edges)), found["EI1"], found["EI2"])
+    return found | _alike_at(torch.as_tensor(edges >= len(rods.edges), device="cpu"), found["EI1"], found["EI2"])
 
 
 def _end_corrections(springs: Springs, held: Held, length: np.ndarray) -> np.ndarray:
@@ -185,7 +185,7 @@ def _followed(springs: Springs, held: Held, voronoi: Tensor) -> tuple[Tensor, Te
             follows[k] = spring[0]
             way = springs.signs[spring[0], side[0]]  # the second curvature changes its sign with the direction
             share[k] = np.array([1, way, 1]) * float(voronoi[count + k] / voronoi[spring[0]])
-    return torch.as_tensor(follows), torch.as_tensor(share)
+    return torch.as_tensor(follows, device="cpu"), torch.as_tensor(share, device="cpu")
 
 
 def _with_joints(per_edge: Tensor, weights: Tensor) -> Tensor:
@@ -224,12 +224,12 @@ def _alike_at(springs: Tensor, first: Tensor, second: Tensor) -> dict[str, Tenso
 def _springs_as_built(body: Body, stencil: BendTwistStencil, directors: Tensor) -> BendTwist:
     """Return the springs of the shape as built, each number (S, 1)."""
     nodes = body.nodes
-    edges = torch.as_tensor(body.framed_edges)
+    edges = torch.as_tensor(body.framed_edges, device="cpu")
     # as the model does at rest, to the last bit: then no force is left there
     along = torch.cat([nodes[edges[:, 1]] - nodes[edges[:, 0]], body.held_tangents])
     tangent = Vec3.of(along).unit().stacked()
     q = body.rest_q[:, None]
-    signs = torch.as_tensor(body.springs.signs, dtype=nodes.dtype)
+    signs = torch.as_tensor(body.springs.signs, dtype=nodes.dtype, device="cpu")
     vectors = []
     for field, sign in ((tangent, True), (directors.to(nodes.dtype), False)):
         for k in range(2):

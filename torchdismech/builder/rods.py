@@ -16,6 +16,7 @@ from torchdismech.geometry.topology import Rod
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike_shapes
 from torchdismech.robot.plane import OUT_OF_PLANE
+from torchdismech.values import tensor_of
 
 __all__ = [
     "RodGroup",
@@ -174,7 +175,7 @@ def any_directors(nodes: Tensor, edges: np.ndarray) -> Tensor:
 
 
 def _normal_directors(added: RodGroup, nodes: Tensor) -> Tensor:
-    given = torch.as_tensor(added.directors)
+    given = tensor_of(added.directors)
     tangent = unit(nodes[added.edges[:, 1]] - nodes[added.edges[:, 0]])
     slope, length = (given * tangent).sum(-1), given.norm(dim=-1)
     wrong = ~((slope.abs() < ASKEW) & ((length - 1).abs() < ASKEW))

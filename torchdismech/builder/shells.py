@@ -287,5 +287,5 @@ def _of_faces(constant: Tensor, faces: np.ndarray) -> Tensor:
 
 def natural_hinge_angles(shells: Shells, nodes: Tensor) -> Tensor:
     """Return the angles (H,) of the hinges at rest: those of the shape as built; zero between flat triangles."""
-    flat = torch.as_tensor(shells.flat[shells.surface.hinge_triangles].all(1))
+    flat = torch.as_tensor(shells.flat[shells.surface.hinge_triangles].all(1), device="cpu")
     return torch.where(flat, 0.0, hinge_angles(nodes, shells.surface.hinges))

@@ -161,9 +161,11 @@ class PneumaticArm(ReducedModel):
         gauss, weights = np.polynomial.legendre.leggauss(quadrature)
         inside = np.arange(1, disks + 2) / (disks + 1)
         dtype = self.length.dtype
-        self.register_buffer("_share", torch.tensor(np.append((gauss + 1) / 2, inside), dtype=dtype), persistent=False)
-        self.register_buffer("_weights", torch.tensor(weights / 2, dtype=dtype), persistent=False)
-        angle = torch.arange(chambers, dtype=dtype) * (2 * math.pi / chambers)
+        self.register_buffer(
+            "_share", torch.tensor(np.append((gauss + 1) / 2, inside), dtype=dtype, device="cpu"), persistent=False
+        )
+        self.register_buffer("_weights", torch.tensor(weights / 2, dtype=dtype, device="cpu"), persistent=False)
+        angle = torch.arange(chambers, dtype=dtype, device="cpu") * (2 * math.pi / chambers)
         directions = torch.stack((torch.full_like(angle, 0.5), -angle.cos(), -angle.sin())) * (2 / chambers)
         self.register_buffer("_directions", directions, persistent=False)
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)

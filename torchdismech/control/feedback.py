@@ -14,7 +14,7 @@ from torchdismech.control.recorded import RecordedAnswers
 from torchdismech.errors import InputError, real_number, shown
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
-from torchdismech.values import numbers, where_rows
+from torchdismech.values import numbers, tensor_of, where_rows
 
 __all__ = ["Feedback"]
 
@@ -170,7 +170,7 @@ def _whole_numbers(label: str, robots: Sequence[int] | Tensor) -> Tensor:
     """Return the numbers of robots in int64; refuse what is no whole numbers, which torch would make such."""
     refusal = f"{label}: expected a whole number for each robot, got {shown(robots)}"
     try:
-        given = torch.as_tensor(robots)
+        given = tensor_of(robots)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(refusal) from error
     if given.is_floating_point() or given.is_complex() or given.dtype is torch.bool:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchdismech.control.strains import Strains
 from torchdismech.errors import InputError, whole_number
 from torchdismech.model import Model
+from torchdismech.values import tensor_of
 
 __all__ = ["Fixed", "Reference", "Table"]
 
@@ -45,7 +46,7 @@ class Fixed(Reference):
 
     def __init__(self, values: Tensor):
         super().__init__()
-        values = torch.as_tensor(values)
+        values = tensor_of(values)
         if values.dim() not in (1, 2):
             raise InputError(f"reference: expected strains (m,) or (B, m), got shape {tuple(values.shape)}")
         self.register_buffer("values", values)
@@ -78,7 +79,7 @@ class Table(Reference):
 
     def __init__(self, times: Tensor, values: Tensor, beyond: str = "refuse"):
         super().__init__()
-        times, values = torch.as_tensor(times), torch.as_tensor(values)
+        times, values = tensor_of(times), tensor_of(values)
         if beyond not in ("refuse", "hold"):
             raise InputError(f'reference: beyond: expected "refuse" or "hold", got {beyond!r}')
         if times.dim() != 1 or not len(times) or values.dim() not in (2, 3) or len(values) != len(times):

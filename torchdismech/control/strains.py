@@ -35,6 +35,7 @@ from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.geometry.shells import hinge_angles
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
+from torchdismech.values import tensor_of
 
 __all__ = ["Strains"]
 
@@ -211,7 +212,7 @@ class Strains(nn.Module):
             turns = torch.zeros_like(strains)
             turns[:, part] = full * torch.round(strains[:, part].detach() / full)
             strains = strains - turns
-        return strains[0] if torch.as_tensor(positions).dim() == 2 else strains
+        return strains[0] if tensor_of(positions).dim() == 2 else strains
 
     def _refuse_folded(self, strains: Tensor) -> None:
         """Refuse strains (B, m) of a shape that are not finite, as of edges that fold back on each other."""

@@ -80,7 +80,7 @@ def rest_metric(nodes: Tensor, triangles: np.ndarray) -> Tensor:
 
     In the plane of the triangle e1 = (a, 0) and e2 = (b, c) at rest.
     """
-    x = nodes[torch.as_tensor(triangles)]
+    x = nodes[torch.as_tensor(triangles, device="cpu")]
     e1, e2 = x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]
     a = torch.linalg.vector_norm(e1, dim=-1)
     b = (e1 * e2).sum(-1) / a

@@ -39,7 +39,7 @@ class HingeStencil(Stencil):
     def __init__(self, hinges: np.ndarray, numbers: np.ndarray):
         start, end, first, second = np.asarray(hinges).T
         super().__init__([v for node in (end, first, second) for v in edge_variables(start, node)], ["hinge_angle"])
-        self.register_buffer("numbers", torch.as_tensor(numbers), persistent=False)
+        self.register_buffer("numbers", torch.as_tensor(numbers, device="cpu"), persistent=False)
 
     def natural_of(self, control: Control, own: Natural) -> Natural:
         """Return the natural angles (B, K) that a control sets, else its own."""
@@ -104,10 +104,10 @@ class MidEdgeStencil(Stencil):
         a, b, c = np.asarray(triangles).T
         angles = [[(first_angle_dof + edges[:, k], signs[:, k])] for k in range(3)]
         super().__init__([*edge_variables(c, a), *edge_variables(a, b), *angles], CURVATURES)
-        self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
-        self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
+        self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
+        self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64, device="cpu"), persistent=False)
         self.register_buffer("shape", shape)
-        self.register_buffer("hinges", torch.as_tensor(hinges), persistent=False)
+        self.register_buffer("hinges", torch.as_tensor(hinges, device="cpu"), persistent=False)
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the anchors of the three sides' frames, (3, F, B) each, and the shape matrices (3, 3, F, 1)."""
@@ -162,7 +162,7 @@ def shape_matrix(nodes: Tensor, triangles: np.ndarray, folds: Tensor) -> Tensor:
     ----------
     folds : (F, 3) the angles [rad] at the sides at rest.
     """
-    x = nodes[torch.as_tensor(triangles)]  # (F, 3, 3)
+    x = nodes[torch.as_tensor(triangles, device="cpu")]  # (F, 3, 3)
     sides = torch.stack([x[:, 2] - x[:, 1], x[:, 0] - x[:, 2], x[:, 1] - x[:, 0]], dim=1)
     length = torch.linalg.vector_norm(sides, dim=-1)
     double_area = torch.linalg.cross(sides[:, 1], sides[:, 2])

@@ -18,6 +18,7 @@ from torchdismech.geometry import rods
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
+from torchdismech.values import tensor_of
 
 __all__ = [
     "BendTwistStencil",
@@ -60,8 +61,8 @@ class Stencil(nn.Module):
         self.count = len(self.variables[0][0][0])
         for i, variable in enumerate(self.variables):
             for j, (dofs, weights) in enumerate(variable):
-                self.register_buffer(f"_dofs{i}_{j}", torch.as_tensor(dofs), persistent=False)
-                weight = torch.as_tensor(weights).unsqueeze(-1)
+                self.register_buffer(f"_dofs{i}_{j}", torch.as_tensor(dofs, device="cpu"), persistent=False)
+                weight = torch.as_tensor(weights, device="cpu").unsqueeze(-1)
                 self.register_buffer(f"_weights{i}_{j}", weight, persistent=False)
         self._common = [[_common_sign(weights) for _, weights in variable] for variable in self.variables]
 
@@ -220,7 +221,7 @@ class StretchStencil(Stencil):
     def __init__(self, edges: np.ndarray, rest_length: Tensor, strain: str = "stretch", controlled: bool = True):
         super().__init__(edge_variables(edges[:, 0], edges[:, 1]), [strain])
         self.controlled = controlled
-        self.register_buffer("rest_length", torch.as_tensor(rest_length))
+        self.register_buffer("rest_length", tensor_of(rest_length))
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the rest lengths, the control's if it sets them, (E, B) or (E, 1)."""
@@ -293,13 +294,13 @@ class BendTwistStencil(Stencil):
         super().__init__([*entering, *leaving, *twists], ["kappa1", "kappa2", "tau"])
         self.averaged = averaged
         self.warned = False  # of too much twist
-        self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
-        self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64), persistent=False)
-        self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64))
-        self.register_buffer("voronoi", torch.ones(len(nodes), dtype=torch.float64), persistent=False)
+        self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
+        self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64, device="cpu"), persistent=False)
+        self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64, device="cpu"))
+        self.register_buffer("voronoi", torch.ones(len(nodes), dtype=torch.float64, device="cpu"), persistent=False)
         count = int((nodes < 0).sum())
-        self.register_buffer("follows", torch.zeros(count, dtype=torch.int64), persistent=False)
-        self.register_buffer("share", torch.zeros(count, 3, dtype=torch.float64), persistent=False)
+        self.register_buffer("follows", torch.zeros(count, dtype=torch.int64, device="cpu"), persistent=False)
+        self.register_buffer("share", torch.zeros(count, 3, dtype=torch.float64, device="cpu"), persistent=False)
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the frames' anchors as the springs see them (3, S, B), reference twist (S, B), alignment (S, 1)."""

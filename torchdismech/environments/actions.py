@@ -18,7 +18,7 @@ from torchdismech.geometry.checks import distinct_indices
 from torchdismech.model import Model
 from torchdismech.model.initial import trial_state
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Values, refuse_out_of_bounds, refuse_table, row_of
+from torchdismech.values import Values, refuse_out_of_bounds, refuse_table, row_of, tensor_of
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled", "refuse_hidden", "refuse_no_length"]
 
@@ -95,7 +95,7 @@ class Actuator(Action):
     def __init__(self, field: str, matrix: Tensor, low: float = -1.0, high: float = 1.0):
         if field not in FIELDS:
             raise InputError(f"Actuator: field: expected one of {', '.join(FIELDS)}, got {field!r}")
-        matrix = torch.as_tensor(matrix)
+        matrix = tensor_of(matrix)
         if not bool(torch.isfinite(matrix.detach()).all()):
             raise InputError(f"Actuator: matrix: expected finite numbers, got {matrix}")
         if matrix.dim() != 2 or not matrix.shape[1]:
@@ -177,11 +177,11 @@ class Constant(Action):
             )
         place = model.places[self.name]
         for name, bound in (("low", self.low), ("high", self.high)):
-            value = torch.tensor(bound, dtype=getattr(*place).dtype)
+            value = getattr(*place).new_tensor(bound)
             refuse_out_of_bounds(f"Constant({self.name}): {name}", place, value, {})
         force, attribute = place
         pulled = force if isinstance(force, Tendons) and attribute == "pull" else None
-        if pulled is not None and (problem := pulled.problem_of_pull(torch.tensor(self.high))):
+        if pulled is not None and (problem := pulled.problem_of_pull(torch.tensor(self.high, device="cpu"))):
             raise InputError(f"Constant({self.name}): high: {problem}")
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:

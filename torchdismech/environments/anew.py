@@ -77,7 +77,7 @@ class DrawnAnew:
 
 def _drawn_twice(scene: Scene) -> tuple[Model, Model]:
     """Return the scene's robots with the numbers of two episodes."""
-    seed, episode = torch.zeros(2, scene.batch, dtype=torch.int64)
+    seed, episode = torch.zeros(2, scene.batch, dtype=torch.int64, device="cpu")
     return _built(scene, Draws(seed, episode)), _built(scene, Draws(seed, episode + 1))
 
 

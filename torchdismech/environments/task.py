@@ -96,9 +96,9 @@ class Task:
     @property
     def low(self) -> Tensor:
         """Lower bounds of an action (k,)."""
-        return torch.cat([torch.full((a.count,), a.low, dtype=torch.float64) for a in self.actions])
+        return torch.cat([torch.full((a.count,), a.low, dtype=torch.float64, device="cpu") for a in self.actions])
 
     @property
     def high(self) -> Tensor:
         """Upper bounds of an action (k,)."""
-        return torch.cat([torch.full((a.count,), a.high, dtype=torch.float64) for a in self.actions])
+        return torch.cat([torch.full((a.count,), a.high, dtype=torch.float64, device="cpu") for a in self.actions])

@@ -131,7 +131,7 @@ class _Rows(nn.Module):
         self.sizes = [len(group) for group in groups]
         tables = {"rows": rows, "columns": padded, "valid": valid, "members": np.concatenate(groups)}
         for name, value in tables.items():
-            self.register_buffer(name, torch.as_tensor(value), persistent=False)
+            self.register_buffer(name, torch.as_tensor(value, device="cpu"), persistent=False)
 
     def derivatives(self, value: Tensor, variables: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
         """Return the derivatives of a force (B, n) by each variable (B, n), (B, S, r, c); None for zero."""

@@ -105,7 +105,7 @@ class ElementForce(Force):
 
 def dofs_of_nodes(*nodes: np.ndarray) -> Tensor:
     """Return the dofs (k, 3, S) of the k nodes (S,) that each element has."""
-    return torch.as_tensor(3 * np.stack(nodes)[:, None] + np.arange(3)[:, None])
+    return torch.as_tensor(3 * np.stack(nodes)[:, None] + np.arange(3)[:, None], device="cpu")
 
 
 def vectors_at(values: Tensor, dofs: Tensor) -> Vec3:

@@ -113,7 +113,7 @@ class PointForce(Timed, Force):
             raise InputError(f"PointForce.force: expected shape {shapes}, got {tuple(self.force.shape)}")
         if not self._of_robots:
             refuse_unclear(self.force, count, "node", "PointForce.force", f"shape (1, {count}, 3), force[None]")
-        self.register_buffer("_index", torch.as_tensor(index), persistent=False)
+        self.register_buffer("_index", torch.as_tensor(index, device="cpu"), persistent=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force on its nodes while it is on."""
@@ -167,7 +167,7 @@ class LineLoad(Timed, Force):
         if self.edges is not None:
             refuse_no_rods(body, "LineLoad.edges", "along triangles take sides")
             index = checked_indices(self.edges, body.n_edges, "LineLoad.edges")
-            self.register_buffer("_edges", torch.as_tensor(index), persistent=False)
+            self.register_buffer("_edges", torch.as_tensor(index, device="cpu"), persistent=False)
             ends = body.rod_edges[index]
         else:
             index, shape = checked_indices(self.sides, body.n_nodes, "LineLoad.sides"), np.shape(self.sides)
@@ -177,7 +177,7 @@ class LineLoad(Timed, Force):
         if not self._of_robots:
             place = "side" if self.edges is None else "edge"
             refuse_unclear(self.load, len(ends), place, "LineLoad.load", "a LineLoad each")
-        self.register_buffer("_ends", torch.as_tensor(ends), persistent=False)
+        self.register_buffer("_ends", torch.as_tensor(ends, device="cpu"), persistent=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return half of each line's force on either of its ends."""

@@ -65,5 +65,5 @@ class LocalForce(Force):
     def bind(self, body: Body) -> None:
         """Find what is within reach of each node."""
         super().bind(body)
-        self.register_buffer("_edges", torch.as_tensor(body.rod_edges), persistent=False)
+        self.register_buffer("_edges", torch.as_tensor(body.rod_edges, device="cpu"), persistent=False)
         self.dependence = Dependence(body, self.reach)

@@ -83,8 +83,8 @@ class PointMoment(Timed, Force):
             [3 * ends[:, :1] + np.arange(3), 3 * ends[:, 1:] + np.arange(3), 3 * body.n_nodes + index[:, None]], axis=1
         )
         for name, value in (("index", index), ("ends", ends), ("dofs", dofs)):
-            self.register_buffer(f"_{name}", torch.as_tensor(value), persistent=False)
-        self.register_buffer("_share", torch.as_tensor(share).to(body.nodes), persistent=False)
+            self.register_buffer(f"_{name}", torch.as_tensor(value, device="cpu"), persistent=False)
+        self.register_buffer("_share", torch.as_tensor(share, device="cpu").to(body.nodes), persistent=False)
 
     def edges_and_shares(self, body: Body) -> tuple[np.ndarray, np.ndarray]:
         """Return the edges (K,) and which part of the moment each takes (K,)."""

@@ -65,8 +65,8 @@ class PairForce(LocalForce):
         super().bind(body)
         edges = np.asarray(body.rod_edges)
         pairs = np.concatenate([edges, edges[:, ::-1]])
-        self.register_buffer("pairs", torch.as_tensor(pairs.copy()), persistent=False)
-        self.register_buffer("edges_of_pairs", torch.arange(len(edges)).repeat(2), persistent=False)
+        self.register_buffer("pairs", torch.as_tensor(pairs.copy(), device="cpu"), persistent=False)
+        self.register_buffer("edges_of_pairs", torch.arange(len(edges), device="cpu").repeat(2), persistent=False)
         self.dependence = _PairDependence(pairs)
 
     def _checked(self, x: Tensor, u: Tensor) -> Tensor:

@@ -80,9 +80,9 @@ class Resistive(ElementForce):
         for name in self.not_negative:
             refuse_other_count(getattr(self, name), f"{type(self).__name__}.{name}", len(node), "nodes of rods")
         edges = np.stack([edge_in, edge_out])
-        shares = torch.as_tensor(np.where(edges >= 0, 0.5, 0.0), dtype=body.nodes.dtype)
+        shares = torch.as_tensor(np.where(edges >= 0, 0.5, 0.0), dtype=body.nodes.dtype, device="cpu")
         self.register_buffer("_dofs", dofs_of_nodes(*map(np.array, (before, node, after))), persistent=False)
-        self.register_buffer("_edges", torch.as_tensor(np.maximum(edges, 0)), persistent=False)
+        self.register_buffer("_edges", torch.as_tensor(np.maximum(edges, 0), device="cpu"), persistent=False)
         self.register_buffer("_shares", shares.unsqueeze(-1), persistent=False)
 
     @property

@@ -43,8 +43,8 @@ class SurfaceForce(Force):
         """Find the triangles; refuse a robot without any, and a choice that does not fit."""
         super().bind(body)
         chosen = _chosen(self.triangles, len(body.triangles), type(self).__name__)
-        self.register_buffer("_chosen", torch.as_tensor(chosen), persistent=False)
-        self.register_buffer("_triangles", torch.as_tensor(body.triangles[chosen]), persistent=False)
+        self.register_buffer("_chosen", torch.as_tensor(chosen, device="cpu"), persistent=False)
+        self.register_buffer("_triangles", torch.as_tensor(body.triangles[chosen], device="cpu"), persistent=False)
 
 
 class _OnTriangles(ElementForce, SurfaceForce):

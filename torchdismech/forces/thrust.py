@@ -79,10 +79,10 @@ class Thrust(SurfaceForce):
         super().bind(body)
         triangles = self._triangles.cpu().numpy()
         nodes, corners = np.unique(triangles, return_inverse=True)
-        self.register_buffer("_nodes", torch.as_tensor(nodes), persistent=False)
-        self.register_buffer("_corners", torch.as_tensor(corners.reshape(-1, 3)), persistent=False)
+        self.register_buffer("_nodes", torch.as_tensor(nodes, device="cpu"), persistent=False)
+        self.register_buffer("_corners", torch.as_tensor(corners.reshape(-1, 3), device="cpu"), persistent=False)
         rim = np.searchsorted(nodes, _one_rim(triangles))
-        self.register_buffer("_rim", torch.as_tensor(rim), persistent=False)
+        self.register_buffer("_rim", torch.as_tensor(rim, device="cpu"), persistent=False)
 
     def volume(self, state: State) -> Tensor:
         """Return the volume (B,) between the bell and its rim [m^3]."""

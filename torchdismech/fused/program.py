@@ -70,7 +70,7 @@ class Program(ABC):
 
 def _empty(rows: int, robots: int, program: Program, read: Sequence[Tensor]) -> Tensor:
     """Return a tensor that a program is to write, where the tensors are that it reads."""
-    return torch.empty(rows, robots, dtype=program.dtype, device=read[0].device if read else None)
+    return torch.empty(rows, robots, dtype=program.dtype, device=read[0].device if read else program.device)
 
 
 def values_now(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:

@@ -239,7 +239,11 @@ def _summed_springs(value: Tensor) -> Tensor:
 @lru_cache(SUMS)
 def _one_row(springs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Return a row of ones, one for each spring, as a sparse matrix: where rows begin, columns, values."""
-    return torch.tensor([0, springs]), torch.arange(springs), torch.ones(springs, dtype=dtype)
+    return (
+        torch.tensor([0, springs], device="cpu"),
+        torch.arange(springs, device="cpu"),
+        torch.ones(springs, dtype=dtype, device="cpu"),
+    )
 
 
 def _held(tensor: Tensor, chosen: Sequence[tuple[int, int]]) -> Tensor:

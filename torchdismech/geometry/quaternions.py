@@ -33,7 +33,7 @@ _PRODUCTS_IN_MATRIX = _products_in_matrix()
 def rotation_matrix(quaternion: Tensor) -> Tensor:
     """Return the rotation matrices (..., 3, 3) of unit quaternions (..., 4)."""
     products = (quaternion.unsqueeze(-1) * quaternion.unsqueeze(-2)).flatten(-2)
-    less = (products @ torch.as_tensor(_PRODUCTS_IN_MATRIX).to(products)).unflatten(-1, (3, 3))
+    less = (products @ torch.as_tensor(_PRODUCTS_IN_MATRIX, device="cpu").to(products)).unflatten(-1, (3, 3))
     return less + torch.eye(3, dtype=less.dtype, device=less.device)
 
 
@@ -60,7 +60,7 @@ def best_rotation(sums: Tensor, near: Tensor, weight: float) -> Tensor:
     near : (..., 4) rotations; that which is nearest to them is taken where several serve alike.
     weight : of being near, as a part of the weight of the vectors.
     """
-    table = torch.as_tensor(_PRODUCTS_IN_MATRIX).to(sums)
+    table = torch.as_tensor(_PRODUCTS_IN_MATRIX, device="cpu").to(sums)
     form = (sums.flatten(-2) @ table.mT).unflatten(-1, (4, 4))  # b . (R a), summed, is q . form q and a constant
     form = form / torch.linalg.matrix_norm(form, keepdim=True).clamp(min=torch.finfo(form.dtype).tiny)
     form = form + form.mT + weight * near.unsqueeze(-1) * near.unsqueeze(-2)

@@ -45,9 +45,10 @@ class LengthPreservingMove(nn.Module):
     def __init__(self, edges: np.ndarray, free: np.ndarray, dtype: torch.dtype, largest_map: int = LARGEST_MAP):
         super().__init__()
         self.n_nodes = len(free)
-        self.register_buffer("edges", torch.as_tensor(edges), persistent=False)
+        self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
         dofs = (3 * np.asarray(edges).T[:, None] + np.arange(3)[:, None]).reshape(6, -1)
-        self.register_buffer("_ends", torch.as_tensor(dofs), persistent=False)  # x, y, z of starts, then of ends
+        # x, y, z of starts, then of ends
+        self.register_buffer("_ends", torch.as_tensor(dofs, device="cpu"), persistent=False)
         # most clamps hold all three components, and then one map serves all
         chosen, map_of_axis = np.unique(free, axis=1, return_inverse=True)
         self._map_of_axis = map_of_axis.ravel().tolist()
@@ -264,14 +265,14 @@ class _Shifts(nn.Module):
         self.parts, self.of_edges = len(network.loose), len(network.edges) <= network.n_nodes
         self.moves = len(network.solved) > 0  # along y no node of a planar robot does
         for name, array in (("place", place), ("part", part), ("ends", network.edges)):
-            kept = torch.as_tensor(np.ascontiguousarray(array), dtype=torch.long)
+            kept = torch.as_tensor(np.ascontiguousarray(array), dtype=torch.long, device="cpu")
             self.register_buffer(name, kept, persistent=False)
-        self.register_buffer("factor", torch.as_tensor(factor, dtype=dtype), persistent=False)
+        self.register_buffer("factor", torch.as_tensor(factor, dtype=dtype, device="cpu"), persistent=False)
         self.trees = network.is_trees
         for name, array in zip(("step", "still"), network.along_trees() if self.trees else (), strict=False):
-            self.register_buffer(name, torch.as_tensor(array), persistent=False)
+            self.register_buffer(name, torch.as_tensor(array, device="cpu"), persistent=False)
         of_all = self._matrix(network) if dense else np.zeros((0, 0))
-        self.register_buffer("map", torch.as_tensor(of_all, dtype=dtype), persistent=False)  # (N, E or N)
+        self.register_buffer("map", torch.as_tensor(of_all, dtype=dtype, device="cpu"), persistent=False)  # (N, E or N)
 
     def forward(self, changes: Tensor) -> Tensor:
         """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""

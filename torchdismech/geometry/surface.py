@@ -100,7 +100,7 @@ def _side_of_edge(sides: np.ndarray, chosen: np.ndarray, n_edges: int) -> np.nda
 
 def edge_normals(surface: Surface, nodes: Tensor) -> Tensor:
     """Return the sums (..., M, 3) of the unit normals of the triangles at each edge, for nodes (..., N, 3)."""
-    x = nodes[..., torch.as_tensor(surface.triangles), :]
+    x = nodes[..., torch.as_tensor(surface.triangles, device="cpu"), :]
     normals = unit(torch.linalg.cross(x[..., 1, :] - x[..., 0, :], x[..., 2, :] - x[..., 0, :]))
     total = nodes.new_zeros(*nodes.shape[:-2], len(surface.edges), 3)
     for side in surface.sides.T:

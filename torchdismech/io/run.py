@@ -138,7 +138,7 @@ def _rolled_out(
 
 def _in_whole(error: SimulationError, rows: slice, batch: int) -> SimulationError:
     """Return the error with the robots' numbers in the whole batch."""
-    status = torch.zeros(batch, dtype=torch.long)
+    status = torch.zeros(batch, dtype=torch.long, device="cpu")
     status[rows] = error.status.cpu()
     return SimulationError.from_status(status, error.where)
 

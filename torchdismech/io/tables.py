@@ -70,7 +70,7 @@ def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:
         rows.append(row)
     if not rows:
         raise InputError(f"{path}: no rows; expected time and {' or '.join(columns.values())}")
-    table = torch.tensor(rows, dtype=torch.float64)
+    table = torch.tensor(rows, dtype=torch.float64, device="cpu")
     return TimeTable(table[:, 0].contiguous(), table[:, 1:].contiguous())
 
 
@@ -93,7 +93,7 @@ def read_rows(path: Path, count: int, columns: Sequence[str], what: str) -> Tens
         rows.append(row)
     if len(rows) != count:
         raise InputError(f"{path}: expected {count} rows, one for each {what}, got {len(rows)}")
-    return torch.tensor(rows, dtype=torch.float64).reshape(count, len(columns))
+    return torch.tensor(rows, dtype=torch.float64, device="cpu").reshape(count, len(columns))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, list[float]]]:

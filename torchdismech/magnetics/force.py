@@ -89,7 +89,7 @@ class Magnetised(Force):
                 f"{type(self).__name__}.magnetisation: expected one row, or one of each of the {stencil.count} {what}, "
                 f"got {given}"
             )
-        corners = body.nodes[torch.as_tensor(nodes)].detach()  # (E, k, 3)
+        corners = body.nodes[torch.as_tensor(nodes, device="cpu")].detach()  # (E, k, 3)
         size = torch.linalg.vector_norm(corners - corners.roll(1, 1), dim=-1).amax(1)
         _refuse_odd_field(self.field, corners.mean(1))
         magnets = (self.magnetisation != 0).any(0).any(-1).expand(len(corners))
@@ -157,7 +157,7 @@ class Magnetised(Force):
         for k, variable in enumerate(variables):
             for own, signs in variable:
                 into[:, k] += signs[:, None] * (dofs == own[:, None])
-        return torch.as_tensor(into)
+        return torch.as_tensor(into, device="cpu")
 
 
 class Magnetic(Magnetised):

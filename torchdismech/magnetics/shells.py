@@ -226,7 +226,7 @@ def plane_coordinates(nodes: Tensor, triangles: np.ndarray) -> tuple[Tensor, Ten
 
     f1 = p0 e1, f2 = p1 e1 + p2 e2, for the plane in which e1 is (a, 0) and e2 is (b, c) at rest.
     """
-    x = nodes[torch.as_tensor(triangles)]
+    x = nodes[torch.as_tensor(triangles, device="cpu")]
     e1, e2 = x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]
     a = torch.linalg.vector_norm(e1, dim=-1)
     one = e1 / a.unsqueeze(-1)

@@ -137,7 +137,9 @@ def _joined(things: Sequence[Thing]) -> Thing:
         shape: Shape = first.shape  # the same for all robots
     else:
         values = {name: [sizes[name].numpy() for sizes in every] for name in first.shape.per_robot}
-        shape = type(first.shape)(**{name: torch.as_tensor(_rows(value)) for name, value in values.items()})
+        shape = type(first.shape)(
+            **{name: torch.as_tensor(_rows(value), device="cpu") for name, value in values.items()}
+        )
     path = first.path
     if path is not None and path.displacements.dim() == 3:
         ways = [thing.path.displacements for thing in things if thing.path is not None]

@@ -18,7 +18,7 @@ from torchdismech.forces import Force
 from torchdismech.forces.dependence import products
 from torchdismech.robot.state import Control, State
 from torchdismech.rows import finite_rows
-from torchdismech.values import every_module
+from torchdismech.values import every_module, tensor_of
 
 __all__ = [
     "LOOK",
@@ -292,7 +292,7 @@ def _off(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor, wide: T
     `wide` are differences over a step that is longer by `_wide`.
     """
     noise = 10 * torch.finfo(found.dtype).eps * rounded.abs().amax()
-    size = max(float(expected.abs().amax()), float(torch.as_tensor(wide).abs().amax().nan_to_num(0, 0)))
+    size = max(float(expected.abs().amax()), float(tensor_of(wide).abs().amax().nan_to_num(0, 0)))
     return ((found - expected).abs() > _tolerance(found) * size + noise) & rows
 
 
@@ -373,7 +373,7 @@ def _extent(state: State, field: str) -> float:
 def trial_numbers(like: Tensor, seed: int) -> Tensor:
     """Return normally distributed numbers like a tensor, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64, device="cpu").to(like)
 
 
 def asked(state: State, by_dof: Tensor) -> Tensor:

@@ -357,7 +357,7 @@ def _other_weights(module: nn.Module) -> dict[Place, Tensor]:
             if weight is None or not weight.requires_grad:
                 continue
             if id(weight) not in made:
-                noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
+                noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64, device="cpu").to(weight)
                 other = weight.detach() + 0.1 * noise
                 made[id(weight)] = other.abs() if name in bounded else other
             found[part, name] = made[id(weight)]

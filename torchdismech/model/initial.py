@@ -155,7 +155,7 @@ def rigid_velocity(
     InputError
         Vectors of another shape; an angular velocity that moves no node and turns no edge.
     """
-    moving = torch.ones(body.n_nodes, dtype=torch.bool) if nodes is None else torch.zeros(body.n_nodes).bool()
+    moving = torch.full((body.n_nodes,), nodes is None, device="cpu")
     if nodes is not None:
         moving[checked_indices(nodes, body.n_nodes, "thrown: nodes")] = True
     x, spin = state.positions, _vectors("angular_velocity", angular_velocity, state)
@@ -167,7 +167,7 @@ def rigid_velocity(
     around = torch.linalg.cross(spin.unsqueeze(1).expand_as(arm), arm)
     of_nodes = torch.where(moving.to(x.device).unsqueeze(-1), straight + around, state.node_velocities)
     count = len(body.framed_edges)
-    ends = moving[torch.as_tensor(body.framed_edges)].all(1).to(x.device)
+    ends = moving[torch.as_tensor(body.framed_edges, device="cpu")].all(1).to(x.device)
     turning = (spin.unsqueeze(1) * state.tangent[:, :count]).sum(-1)
     _refuse_no_turn(spin, around[:, moving], turning[:, ends], float(x.abs().max()))
     first = 3 * body.n_nodes
@@ -219,7 +219,7 @@ def refuse_closed_gaps(contact: ContactModel, state: State) -> None:
 def trial_state(body: Body, frames: Frames, batch: int) -> State:
     """Return robots that are bent, stretched, twisted and moving at random, always the same."""
     generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(3, batch, body.n_dofs, generator=generator, dtype=torch.float64).to(body.nodes)
+    noise = torch.randn(3, batch, body.n_dofs, generator=generator, dtype=torch.float64, device="cpu").to(body.nodes)
     rest = rest_state(body, frames, batch)
     scale = torch.full_like(noise[0], 0.3)
     scale[:, : 3 * body.n_nodes] = 0.1 * body.typical_length()
@@ -232,5 +232,5 @@ def trial_state(body: Body, frames: Frames, batch: int) -> State:
         director=director,
         tangent=tangent,
         reference_twist=twist,
-        time=rest.time + torch.linspace(0.3, 0.9, batch).to(rest.time),
+        time=rest.time + torch.linspace(0.3, 0.9, batch, device="cpu").to(rest.time),
     )

@@ -74,10 +74,12 @@ class MatrixLayout(nn.Module):
         )
         self.inertia = Inertia(body, unknowns, self.pattern)
         self.sliding = None if slides.none else SlidingEntries(slides, unknown, self.pattern)
-        self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal), persistent=False)
+        self.register_buffer("_diagonal", torch.as_tensor(self.pattern.diagonal, device="cpu"), persistent=False)
         massless = unknowns.algebraic[unknowns.index].cpu().numpy()
         for name, index in (("rows", self.pattern.rows), ("cols", self.pattern.cols)):
-            self.register_buffer(f"_algebraic_{name}", torch.as_tensor(massless[index])[:, None], persistent=False)
+            self.register_buffer(
+                f"_algebraic_{name}", torch.as_tensor(massless[index], device="cpu")[:, None], persistent=False
+            )
 
     def add_mass(self, values: Tensor, gain: float | Tensor) -> None:
         """Add the mass matrix times a gain to the values (nnz, B), in place."""

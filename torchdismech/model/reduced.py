@@ -29,7 +29,7 @@ def numbers_of(value: object, where: str) -> Tensor:
         raise InputError(f"{where}: expected numbers, got {shown(value)}") from error
     if numbers.dtype.kind not in "iuf":
         raise InputError(f"{where}: expected numbers, got {shown(value)}")
-    return torch.as_tensor(numbers, dtype=torch.float64)
+    return torch.as_tensor(numbers, dtype=torch.float64, device="cpu")
 
 
 def report_failures(status: Tensor, control: Control, time: Tensor, throw: bool) -> None:

@@ -44,8 +44,12 @@ def without_held(state: State, kept: Sequence[int]) -> State:
     nodes, edges = 3 * state.n_nodes, state.director.shape[1] - state.n_held
     framed = _without(edges, kept)
     springs = _without(state.reference_twist.shape[1] - state.n_held, kept)
-    components = (nodes + edges + state.n_held) + 3 * torch.tensor(kept, dtype=torch.long)[:, None] + torch.arange(3)
-    dofs = torch.cat([torch.arange(nodes), nodes + framed, components.flatten()])
+    components = (
+        (nodes + edges + state.n_held)
+        + 3 * torch.tensor(kept, dtype=torch.long, device="cpu")[:, None]
+        + torch.arange(3, device="cpu")
+    )
+    dofs = torch.cat([torch.arange(nodes, device="cpu"), nodes + framed, components.flatten()])
     return State(
         q=state.q[:, dofs],
         velocity=state.velocity[:, dofs],
@@ -60,7 +64,7 @@ def without_held(state: State, kept: Sequence[int]) -> State:
 
 def _without(count: int, kept: Sequence[int]) -> Tensor:
     """Return the places of `count` things and of some of what is held, which stand behind them."""
-    return torch.cat([torch.arange(count), count + torch.tensor(kept, dtype=torch.long)])
+    return torch.cat([torch.arange(count, device="cpu"), count + torch.tensor(kept, dtype=torch.long, device="cpu")])
 
 
 def _refuse_another_robot(before: Body, body: Body) -> None:

@@ -384,7 +384,14 @@ def _divided(function: Callable, parts: int, threads: int) -> None:
 
 
 def address(argument: Tensor | np.ndarray | float | None) -> float | None:
-    """Return where the numbers of a tensor or array stand in memory; anything else as it is."""
+    """Return where the numbers of a tensor or array stand in memory; anything else as it is.
+
+    Raises
+    ------
+    InputError : the tensor is not on the CPU, whose code would end the process there.
+    """
     if isinstance(argument, Tensor):
+        if not argument.is_cpu:
+            raise InputError(f"compiled code for the CPU: expected tensors on cpu, got one on {argument.device}")
         return argument.data_ptr()
     return argument.ctypes.data if isinstance(argument, np.ndarray) else argument

@@ -65,7 +65,7 @@ class Pool:
         storage = tensor.untyped_storage()
         block = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
         same = torch.from_numpy(np.ctypeslib.as_array(block)).untyped_storage()
-        empty = torch.empty(0, dtype=tensor.dtype)
+        empty = torch.empty(0, dtype=tensor.dtype, device="cpu")
         return empty.set_(same, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def _taken(self, size: int) -> np.ndarray:

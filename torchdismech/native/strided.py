@@ -86,7 +86,7 @@ class Rows:
             typed = torch.empty_like(value, dtype=dtype)
             self.add("copy", typed, value)
         else:
-            typed = torch.tensor(value, dtype=dtype)
+            typed = torch.tensor(value, dtype=dtype, device="cpu")
         self.kept.append(typed)
         return typed
 

@@ -105,7 +105,9 @@ class RigidChain(ReducedModel):
         for name in () if space else ("base", "gravity"):
             if bool((getattr(self, name)[..., 1] != 0).any()):
                 raise InputError(f"{name}: a chain in the plane (x-z) takes none along y; set space=True")
-        self.register_buffer("_sums", torch.ones(self.n_dofs, self.n_dofs, dtype=self.dtype).tril(), persistent=False)
+        self.register_buffer(
+            "_sums", torch.ones(self.n_dofs, self.n_dofs, dtype=self.dtype, device="cpu").tril(), persistent=False
+        )
         self._warn_of_odd_elements()
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
         self.refuse_mixed_dtypes()
@@ -164,7 +166,7 @@ class RigidChain(ReducedModel):
             moduli["shear"] = _values(shear, "shear", count, True)  # type: ignore[arg-type]
         eta = _values(viscosity, "viscosity", count, from_zero=True)
         _refuse_unlike_batches(step, d, rho, eta, *moduli.values())
-        share = torch.ones(count, dtype=d.dtype)
+        share = torch.ones(count, dtype=d.dtype, device="cpu")
         share[0] = share[-1] = 0.5
         lengths = step * share
         mass = rho * (math.pi / 4) * d.square() * lengths

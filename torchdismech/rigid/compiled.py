@@ -97,7 +97,7 @@ class CompiledFactor:
     def __init__(self, posture: CompiledPosture, diagonal: Tensor | None):
         self._posture = posture
         if diagonal is None:
-            diagonal = torch.zeros(1, 1, 1, dtype=torch.float64).expand(posture.joints, 1, 1)
+            diagonal = torch.zeros(1, 1, 1, dtype=torch.float64, device="cpu").expand(posture.joints, 1, 1)
         shape = (posture.joints * NUMBERS[posture.kind], diagonal.shape[1], posture.robots)
         self._joints = posture.found("factor", diagonal.new_empty(shape), diagonal)
 

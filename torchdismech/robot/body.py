@@ -66,7 +66,7 @@ class Clamped(nn.Module):
         edge, of_edge = _held_last(clamp.framed for clamp in clamps)
         end, of_end = _held_last(clamp.held for clamp in clamps)
         self.counts = len(node), len(edge), len(end)
-        first_held, axes = 3 * len(nodes) + len(directors), torch.arange(3)
+        first_held, axes = 3 * len(nodes) + len(directors), torch.arange(3, device="cpu")
         buffers = {
             "framed": edge,
             "at_rest": torch.cat([nodes[node] - points[of_node], tangents[edge], directors[edge], held[end]]),
@@ -86,7 +86,9 @@ class Clamped(nn.Module):
 def _held_last(held: Iterable[np.ndarray]) -> tuple[Tensor, Tensor]:
     """Return what clamps hold of one kind, each once, and the number of the last clamp that holds it."""
     last = {int(index): number for number, one in enumerate(held) for index in one}
-    index, clamp = (torch.tensor([*numbers], dtype=torch.long) for numbers in (last.keys(), last.values()))
+    index, clamp = (
+        torch.tensor([*numbers], dtype=torch.long, device="cpu") for numbers in (last.keys(), last.values())
+    )
     return index, clamp
 
 

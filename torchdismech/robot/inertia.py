@@ -59,8 +59,8 @@ class Inertia(nn.Module):
         shape = (pattern.nnz, len(links))
         self._entries = Scatter(shape, np.concatenate(places), np.concatenate(sources), np.concatenate(signs), dtype)
         for name, index in (("start", start), ("end", end)):
-            self.register_buffer(f"_{name}", torch.as_tensor(index), persistent=False)
-        self.register_buffer("_ends", torch.as_tensor(3 * links.T.reshape(-1)), persistent=False)
+            self.register_buffer(f"_{name}", torch.as_tensor(index, device="cpu"), persistent=False)
+        self.register_buffer("_ends", torch.as_tensor(3 * links.T.reshape(-1), device="cpu"), persistent=False)
 
     @property
     def mass(self) -> Tensor:

@@ -41,9 +41,11 @@ class Frames(nn.Module):
         self.compilation = compilation
         dtype, springs = body.nodes.dtype, body.springs
         dofs = 3 * body.framed_edges.T[::-1, None] + np.arange(3)[:, None]  # of the edges' ends, then of their starts
-        self.register_buffer("_ends", torch.as_tensor(dofs.reshape(2, -1)), persistent=False)
-        self.register_buffer("_spring_edges", torch.as_tensor(springs.edges), persistent=False)
-        self.register_buffer("_spring_signs", torch.as_tensor(springs.signs, dtype=dtype), persistent=False)
+        self.register_buffer("_ends", torch.as_tensor(dofs.reshape(2, -1), device="cpu"), persistent=False)
+        self.register_buffer("_spring_edges", torch.as_tensor(springs.edges, device="cpu"), persistent=False)
+        self.register_buffer(
+            "_spring_signs", torch.as_tensor(springs.signs, dtype=dtype, device="cpu"), persistent=False
+        )
         self._length_preserving = LengthPreservingMove(body.links, free[: 3 * body.n_nodes].reshape(-1, 3), dtype)
 
     def tangents(self, q: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_trained
-from torchdismech.values import real
+from torchdismech.values import real, tensor_of
 
 __all__ = ["Circle", "Material", "Number", "Rectangle", "positive", "refuse_unlike_shapes"]
 
@@ -80,10 +80,10 @@ class Material:
         youngs, density = positive(self.youngs, "Material.youngs"), positive(self.density, "Material.density")
         for name in ("poisson", "relaxation_time"):
             refuse_trained(getattr(self, name), f"Material.{name}")
-        poisson = torch.as_tensor(self.poisson, dtype=youngs.dtype)
+        poisson = tensor_of(self.poisson, youngs.dtype)
         if not ((poisson > -1) & (poisson <= 0.5)).all():
             raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
-        relaxation = torch.as_tensor(self.relaxation_time, dtype=youngs.dtype)
+        relaxation = tensor_of(self.relaxation_time, youngs.dtype)
         if not (torch.isfinite(relaxation).all() and (relaxation >= 0).all()):
             raise InputError(
                 f"Material.relaxation_time: expected a finite number from 0 up, got {self.relaxation_time}"

@@ -49,7 +49,7 @@ def curvatures_in_plane(body: Body, tangents: Tensor) -> Tensor:
     """
     across = torch.linalg.cross(tangents, body.directors)
     parts = torch.stack([across[:, 1], body.directors[:, 1]], dim=-1).abs()
-    return (parts[torch.as_tensor(body.springs.edges)] > OUT_OF_PLANE).any(1)
+    return (parts[torch.as_tensor(body.springs.edges, device="cpu")] > OUT_OF_PLANE).any(1)
 
 
 def plane_of(state: State, controls: Iterable[Control], alignments: Iterable[Tensor]) -> Plane | None:

@@ -47,9 +47,11 @@ class Slides(nn.Module):
         self.mixed = (projections != 0).reshape(rows, len(nodes), 3, 3).any(0)  # (S, 3, 3) what is coupled in any robot
         self.none = len(nodes) == 0  # a plain value: compiled code reads no arrays
         dofs = (3 * nodes[:, None] + np.arange(3)).reshape(-1)
-        self.register_buffer("dofs", torch.as_tensor(dofs), persistent=False)
+        self.register_buffer("dofs", torch.as_tensor(dofs, device="cpu"), persistent=False)
         shape = (9 * len(nodes),) if projections.ndim == 3 else (rows, 9 * len(nodes))
-        self.register_buffer("allowed", torch.as_tensor(projections.reshape(shape), dtype=dtype), persistent=False)
+        self.register_buffer(
+            "allowed", torch.as_tensor(projections.reshape(shape), dtype=dtype, device="cpu"), persistent=False
+        )
 
     @property
     def n_across(self) -> int:
@@ -175,7 +177,7 @@ class SlidingEntries(nn.Module):
             r, c = np.maximum(r, c), np.minimum(r, c)
         numbers = {"_touched": touched, "_diagonal": pattern.diagonal[at], "_source": place[pattern.position(r, c)]}
         for name, array in (numbers | {"_left": found.left, "_right": found.right}).items():
-            self.register_buffer(name, torch.as_tensor(array), persistent=False)
+            self.register_buffer(name, torch.as_tensor(array, device="cpu"), persistent=False)
         self._sum = Scatter((len(touched), len(r)), found.entry, np.arange(len(r)), np.ones(len(r)), dtype)
         self._stiff = _Stiffness(slides, unknown, pattern, place)
 
@@ -232,9 +234,9 @@ class _Stiffness(nn.Module):
         self._sum = Scatter(
             (int((place >= 0).sum()), len(entries)), entries, np.arange(len(entries)), np.ones(len(entries)), dtype
         )
-        self.register_buffer("_node", torch.as_tensor(nodes), persistent=False)
-        self.register_buffer("_weight", torch.as_tensor(weights), persistent=False)
-        self.register_buffer("_unit", torch.as_tensor(unit, dtype=dtype).unsqueeze(1), persistent=False)
+        self.register_buffer("_node", torch.as_tensor(nodes, device="cpu"), persistent=False)
+        self.register_buffer("_weight", torch.as_tensor(weights, device="cpu"), persistent=False)
+        self.register_buffer("_unit", torch.as_tensor(unit, dtype=dtype, device="cpu").unsqueeze(1), persistent=False)
 
     def forward(self, sizes: Tensor, weights: Tensor) -> Tensor:
         """Return the touched entries (t, B) for sizes (d, B) and `Slides.weights`."""

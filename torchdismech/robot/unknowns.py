@@ -55,21 +55,21 @@ class Unknowns(nn.Module):
         self._body = (body,)  # the model's own, not registered a second time
         self.slides = slides or Slides(np.zeros(0, dtype=np.int64), np.zeros((0, 3, 3)), body.nodes.dtype)
         self.number = np.where(free, np.cumsum(free) - 1, -1)
-        self.register_buffer("free", torch.as_tensor(free), persistent=False)
+        self.register_buffer("free", torch.as_tensor(free, device="cpu"), persistent=False)
         massless = (body.mass == 0).reshape(-1, body.n_dofs)
         self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
         self.some_algebraic = bool(self.algebraic.any())
-        self.register_buffer("index", torch.as_tensor(np.flatnonzero(free)), persistent=False)
+        self.register_buffer("index", torch.as_tensor(np.flatnonzero(free), device="cpu"), persistent=False)
         across = np.zeros(body.n_dofs, dtype=bool)  # out of the plane x-z
         across[1 : 3 * body.n_nodes : 3] = True
         across[3 * body.n_nodes : 3 * body.n_nodes + body.n_angles] = True
         self.planar = not (free & across).any()
         held_y = np.arange(body.first_held + 1, body.n_dofs, 3)
         leaving = np.concatenate([np.flatnonzero(across), held_y])
-        self.register_buffer("out_of_plane", torch.as_tensor(leaving), persistent=False)
+        self.register_buffer("out_of_plane", torch.as_tensor(leaving, device="cpu"), persistent=False)
         held = ~free & ~across if self.planar else ~free
         prescribed = np.union1d(np.flatnonzero(held), self.slides.dofs.numpy())
-        self.register_buffer("prescribed", torch.as_tensor(prescribed), persistent=False)
+        self.register_buffer("prescribed", torch.as_tensor(prescribed, device="cpu"), persistent=False)
 
     @property
     def count(self) -> int:

@@ -107,7 +107,8 @@ def _summed(function: Callable, rows: Tensor, cols: Tensor, values: Tensor, x: T
 def _csr_tensor(rows: Tensor, cols: Tensor, values: Tensor, sources: int) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")
-        return torch.sparse_csr_tensor(rows, cols, values, size=(len(rows) - 1, sources), check_invariants=False)
+        size = len(rows) - 1, sources
+        return torch.sparse_csr_tensor(rows, cols, values, size, device=values.device, check_invariants=False)
 
 
 Compressed = tuple[np.ndarray, np.ndarray, np.ndarray]  # a sparse matrix: where rows begin, columns, values

@@ -74,8 +74,8 @@ def _dense_derivatives(force: Force, state: State, control: Control) -> Iterator
             if entries is None:
                 continue
             shape = (len(block.rows), block.rows.shape[1], block.cols.shape[1])
-            rows = torch.as_tensor(block.rows)[:, :, None].expand(shape).flatten()
-            cols = torch.as_tensor(block.cols)[:, None, :].expand(shape).flatten()
+            rows = torch.as_tensor(block.rows, device="cpu")[:, :, None].expand(shape).flatten()
+            cols = torch.as_tensor(block.cols, device="cpu")[:, None, :].expand(shape).flatten()
             for robot in range(state.batch):
                 dense[robot].index_put_((rows, cols), entries[robot].detach().flatten(), accumulate=True)
         yield dense

@@ -37,8 +37,11 @@ def check_inelastic(
     strains = whole_number(strains, "check_inelastic: strains")
     refuse_other_robots("check_inelastic", law, robots, "give robots=COUNT")
     generator = torch.Generator().manual_seed(1)
-    first, now = size * torch.randn(2, strains, STENCILS, robots, dtype=torch.float64, generator=generator)
-    time, zero = torch.tensor(elapsed, dtype=torch.float64), torch.zeros(STENCILS, robots, dtype=torch.float64)
+    first, now = size * torch.randn(
+        2, strains, STENCILS, robots, dtype=torch.float64, generator=generator, device="cpu"
+    )
+    time = torch.tensor(elapsed, dtype=torch.float64, device="cpu")
+    zero = torch.zeros(STENCILS, robots, dtype=torch.float64, device="cpu")
     rest = Past((zero,) * strains, (zero,) * len(law.variables), time)
     kept = law.updated(tuple(first), rest)
     past = Past(tuple(first), kept, time)

@@ -43,7 +43,7 @@ def _told_apart(state: State) -> State:
     moved = {}
     for name, size in (("q", extent), ("velocity", 1.0), ("acceleration", 1.0)):
         at = getattr(state, name)
-        noise = torch.randn(at.shape, dtype=torch.float64, generator=generator).to(at)
+        noise = torch.randn(at.shape, dtype=torch.float64, generator=generator, device="cpu").to(at)
         if len(torch.unique(at.detach(), dim=0)) < len(at):
             moved[name] = at + APART * size * noise
     return state.replace(**moved)

@@ -78,10 +78,10 @@ def check_rigid_motion(model: Model, state: State) -> Report:
     for name, given, kind in (("model", model, Model), ("state", state, State)):
         refuse_other_kind(f"check_rigid_motion(model, state): {name}", given, kind, f"a {kind.__name__}")
     report = Report(f"elastic energies under a rigid motion: {', '.join(t.name for t in model.terms)}")
-    turn, _ = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=fixed_generator()))
+    turn, _ = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=fixed_generator(), device="cpu"))
     turn = (turn * torch.linalg.det(turn)).to(state.q)
     turned = _turned(state, turn)
-    positions = turned.positions + torch.tensor([0.3, -0.2, 0.5], dtype=state.q.dtype)
+    positions = turned.positions + torch.tensor([0.3, -0.2, 0.5], dtype=state.q.dtype, device="cpu")
     moved = turned.replace(q=_with_positions(turned, positions))
     before, after = model.energies(state), model.energies(moved)
     for name in before:
@@ -93,9 +93,9 @@ def check_rigid_motion(model: Model, state: State) -> Report:
 
 def _turn(axis: tuple[float, float, float]) -> Tensor:
     """Return the rotation (3, 3) by an odd angle about an axis."""
-    a = torch.tensor(axis, dtype=torch.float64)
+    a = torch.tensor(axis, dtype=torch.float64, device="cpu")
     a = a / torch.linalg.vector_norm(a)
-    cross = torch.linalg.cross(a.expand(3, 3), torch.eye(3, dtype=torch.float64)).mT
+    cross = torch.linalg.cross(a.expand(3, 3), torch.eye(3, dtype=torch.float64, device="cpu")).mT
     return torch.linalg.matrix_exp(1.234 * cross)
 
 
@@ -129,16 +129,17 @@ def _relabelled(force: Force, body: Body, state: State, control: Control, flips:
     Controls that are set per dof, edge or spring do not follow: check with those a force does not read.
     """
     generator = fixed_generator()
-    node, edge = (torch.randperm(k, generator=generator) for k in (body.n_nodes, body.n_edges))
-    angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles)])
-    sign = torch.where(torch.rand(len(edge), generator=generator) < 0.5, -1.0, 1.0).to(state.q) if flips else None
+    node, edge = (torch.randperm(k, generator=generator, device="cpu") for k in (body.n_nodes, body.n_edges))
+    angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles, device="cpu")])
+    chance = torch.rand(len(edge), generator=generator, device="cpu")
+    sign = torch.where(chance < 0.5, -1.0, 1.0).to(state.q) if flips else None
     other = _other_body(body, node, edge, sign)
-    vectors = torch.arange(body.first_held, body.n_dofs)
-    dofs = torch.cat([(3 * node[:, None] + torch.arange(3)).flatten(), 3 * body.n_nodes + angle, vectors])
-    ends = torch.ones(body.n_angles, dtype=state.q.dtype)
+    vectors = torch.arange(body.first_held, body.n_dofs, device="cpu")
+    dofs = torch.cat([(3 * node[:, None] + torch.arange(3, device="cpu")).flatten(), 3 * body.n_nodes + angle, vectors])
+    ends = torch.ones(body.n_angles, dtype=state.q.dtype, device="cpu")
     if sign is not None:
         ends[: len(edge)] = sign
-    signs = torch.ones(body.n_dofs, dtype=state.q.dtype)
+    signs = torch.ones(body.n_dofs, dtype=state.q.dtype, device="cpu")
     signs[3 * body.n_nodes : body.first_held] = ends
     moved = state.replace(
         **{name: (getattr(state, name)[:, dofs] * signs) for name in ("q", "velocity", "acceleration")},
@@ -165,9 +166,9 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
         springs = springs.joined(find_joint_springs(body.n_nodes, np.concatenate([edges, joints]), len(edges)))
     there, along = new_number[body.held.nodes], torch.argsort(edge).numpy()[body.held.edges]
     held = Held(there, along, edges[along, 0] == there, body.held.clamps)
-    angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles)])
-    nodes = (3 * node[:, None] + torch.arange(3)).flatten()
-    mass = torch.cat([nodes, 3 * body.n_nodes + angle, torch.arange(body.first_held, body.n_dofs)])
+    angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles, device="cpu")])
+    nodes = (3 * node[:, None] + torch.arange(3, device="cpu")).flatten()
+    mass = torch.cat([nodes, 3 * body.n_nodes + angle, torch.arange(body.first_held, body.n_dofs, device="cpu")])
     sizes = {
         "mass": body.mass[..., mass],
         "link_share": body.link_share,

@@ -90,8 +90,10 @@ def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int 
     strains = whole_number(strains, "check_energy: strains")
     refuse_other_robots("check_energy", energy, robots, "give robots=COUNT")
     report = Report(f"{type(energy).__name__}: {strains} strains of size {size:g}")
-    point = size * torch.randn(strains, stencils, robots, dtype=torch.float64, generator=fixed_generator())
-    zero = torch.zeros(stencils, robots, dtype=torch.float64)
+    point = size * torch.randn(
+        strains, stencils, robots, dtype=torch.float64, generator=fixed_generator(), device="cpu"
+    )
+    zero = torch.zeros(stencils, robots, dtype=torch.float64, device="cpu")
     report.checks.append(shape_check("density", [[_density(energy, point)]], (1, 1), tuple(zero.shape)))
     first, second = energy.derivatives(tuple(point))
     rows = [[zero if c is None else _widened(c, zero) for c in row] for row in second]
@@ -150,13 +152,18 @@ def _widened(value: Tensor, like: Tensor) -> Tensor:
 def _listed_sums(stencil: Stencil, q: Tensor) -> Tensor:
     """Return the sums (k, S, B) of weight * dof, as `Stencil.variables` lists them, of q (n, B)."""
     return torch.stack(
-        [torch.stack([torch.as_tensor(w).to(q)[:, None] * q[d] for d, w in v]).sum(0) for v in stencil.variables]
+        [
+            torch.stack([torch.as_tensor(w, device="cpu").to(q)[:, None] * q[d] for d, w in v]).sum(0)
+            for v in stencil.variables
+        ]
     )
 
 
 def _weights(stencil: Stencil, local: Tensor) -> Tensor:
     """Return a random weight of each strain (strains, S, B)."""
-    return torch.randn(len(stencil.strains), *local.shape[1:], dtype=local.dtype, generator=fixed_generator())
+    return torch.randn(
+        len(stencil.strains), *local.shape[1:], dtype=local.dtype, generator=fixed_generator(), device="cpu"
+    )
 
 
 def _shapes(stencil: Stencil, local: Tensor, constants: tuple[Tensor, ...]) -> list[Check]:
@@ -204,10 +211,10 @@ def _along_moves(stencil: Stencil, state: State, control: Control) -> Iterator[C
     """Hold the force and the matrix of a model with this stencil against differences of its energy and its force."""
     n, dtype, generator = state.q.shape[1], state.q.dtype, fixed_generator()
     strains = _strains_of(stencil, state, control)
-    natural = torch.randn(len(strains), stencil.count, dtype=dtype, generator=generator)
+    natural = torch.randn(len(strains), stencil.count, dtype=dtype, generator=generator, device="cpu")
     natural = natural * (strains.abs().amax() + 1)  # stress in every strain, at rest, too
-    energy = LinearElastic({name: torch.ones((), dtype=dtype) for name in stencil.strains})
-    term = ElasticTerm("checked", stencil, energy, torch.ones((), dtype=dtype), natural=natural.unbind())
+    energy = LinearElastic({name: torch.ones((), dtype=dtype, device="cpu") for name in stencil.strains})
+    term = ElasticTerm("checked", stencil, energy, torch.ones((), dtype=dtype, device="cpu"), natural=natural.unbind())
     unknown = np.arange(n)
     pattern = Pattern.union(n, *term.couplings(unknown), symmetric=True)
     assembly = Assembly([term], [], n, unknown, pattern, dtype, Compilation(False, Cost(0.0, 0.0)))
@@ -235,6 +242,6 @@ def _moves(stencil: Stencil, state: State) -> Tensor:
     nodes, local = 3 * state.n_nodes, stencil.local(state.q.t().contiguous())
     lengths = [v.abs() for v, ((dofs, _), *_) in zip(local, stencil.variables, strict=True) if dofs.max() < nodes]
     size = torch.stack(lengths).amax(0).median().item() if lengths else 1.0
-    moves = torch.randn(MOVES, *state.q.t().shape, dtype=state.q.dtype, generator=fixed_generator())
+    moves = torch.randn(MOVES, *state.q.t().shape, dtype=state.q.dtype, generator=fixed_generator(), device="cpu")
     moves[:, :nodes] *= size or 1.0
     return moves

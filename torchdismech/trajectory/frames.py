@@ -88,7 +88,7 @@ class Frame:
     def row(self) -> dict[str, Tensor]:
         """Return what goes into one row of a trajectory, by the names of its fields."""
         return {
-            "step": torch.tensor(self.step),
+            "step": torch.tensor(self.step, device="cpu"),
             "time": self.time,
             "positions": self.state.positions,
             "velocities": self.state.node_velocities,

@@ -150,6 +150,6 @@ def _bend_twist(name: str, edges: np.ndarray, positions: np.ndarray, directors: 
 
 def _turn(d: np.ndarray, other: np.ndarray, e: np.ndarray, f: np.ndarray) -> np.ndarray:
     """Return the angle (...) about f from directors d, transported from tangents e, to those of the other edges."""
-    there = torch.as_tensor(f)
-    moved = transported(torch.as_tensor(d), torch.as_tensor(e), there)
-    return signed_angle(moved, torch.as_tensor(other), there).numpy()
+    there = torch.as_tensor(f, device="cpu")
+    moved = transported(torch.as_tensor(d, device="cpu"), torch.as_tensor(e, device="cpu"), there)
+    return signed_angle(moved, torch.as_tensor(other, device="cpu"), there).numpy()

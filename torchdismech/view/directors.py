@@ -24,7 +24,7 @@ def material_directors(trajectory: Trajectory, frames: np.ndarray, robots: np.nd
     of chains of rigid elements, which have no directors, a fixed direction across the edge stands in.
     """
     edges = trajectory.rod_edges
-    count, rows = len(edges), torch.as_tensor(robots)
+    count, rows = len(edges), torch.as_tensor(robots, device="cpu")
     start = int((trajectory.step - trajectory.state_step).abs().argmin())
     twisted = isinstance(trajectory.state, State)
     if twisted:
@@ -59,5 +59,5 @@ def _carried(
 def _tangents(trajectory: Trajectory, row: int, rows: Tensor) -> Tensor:
     """Return the unit tangents (R, E, 3) of the rod edges in a frame."""
     x = trajectory.positions[row, rows].double()
-    edges = torch.as_tensor(trajectory.rod_edges)
+    edges = torch.as_tensor(trajectory.rod_edges, device="cpu")
     return unit(x[:, edges[:, 1]] - x[:, edges[:, 0]])

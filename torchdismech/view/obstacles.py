@@ -66,7 +66,7 @@ def _draw_section(view: View, shape: Shape, displacement: np.ndarray, robot: int
     points = np.tile(view.through, (GRID * GRID, 1))
     points[:, view.axes] = np.stack([g.ravel() for g in grid], axis=1) / view.factor
     like = next(t for t in (*shape.parameters(), *shape.buffers()) if t.is_floating_point())
-    local = torch.as_tensor(points - displacement).to(like)
+    local = torch.as_tensor(points - displacement, device="cpu").to(like)
     distance = shape.distance(local.expand(batch, -1, -1))[robot].cpu().numpy().reshape(GRID, GRID)
     if distance.min() >= 0 or distance.max() <= 0:
         return  # nothing of it is near, or it is everywhere

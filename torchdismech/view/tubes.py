@@ -118,12 +118,14 @@ class Tubes:
 
     def _rings(self, tangents: np.ndarray, directors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rings' first directors and the normals of their planes (not unit), both (..., M, 2, 3)."""
-        t, d = (torch.as_tensor(x[..., self._of, None, :].repeat(2, axis=-2)) for x in (tangents, directors))
+        t, d = (
+            torch.as_tensor(x[..., self._of, None, :].repeat(2, axis=-2), device="cpu") for x in (tangents, directors)
+        )
         beyond = self._beyond[self._of]
-        other = torch.as_tensor(tangents[..., beyond, :] * self._sign[self._of][..., None])
-        turned = transported(torch.as_tensor(directors[..., beyond, :]), other, t)
+        other = torch.as_tensor(tangents[..., beyond, :] * self._sign[self._of][..., None], device="cpu")
+        turned = transported(torch.as_tensor(directors[..., beyond, :], device="cpu"), other, t)
         angle = 0.5 * signed_angle(d, turned, t)
-        meets = torch.as_tensor(~self._capped) & ((t * other).sum(-1) + 1 > FOLDED)
+        meets = torch.as_tensor(~self._capped, device="cpu") & ((t * other).sum(-1) + 1 > FOLDED)
         first = unit(torch.where(meets[..., None], rotated(d, t, angle), d))
         return first.numpy(), torch.where(meets[..., None], t + other, t).numpy()
 

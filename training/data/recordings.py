@@ -13,7 +13,7 @@ from torchdismech.errors import InputError
 
 __all__ = ["Recordings"]
 
-NOTHING = torch.empty(0)
+NOTHING = torch.empty(0, device="cpu")
 LONGEST_NAME = 300
 MIN_FRAMES = 3  # two to start from, one to predict
 SHORTEST_DT, LONGEST_DT = 1e-7, 1e4  # [s]
@@ -168,7 +168,7 @@ class Recordings:
     @property
     def rod_edges(self) -> Tensor:
         """The edges (E, 2): those that are given, or those of a chain."""
-        ends = torch.arange(1, self.nodes)
+        ends = torch.arange(1, self.nodes, device="cpu")
         return self.edges if self.branched else torch.stack([ends - 1, ends], dim=1)
 
     def digests(self) -> dict[str, str]:
@@ -195,7 +195,7 @@ class Recordings:
         index : what picks entries of a tensor of K: a number, a slice, numbers, or a (K,) bool tensor.
         """
         try:
-            chosen = torch.arange(len(self))[index].reshape(-1)
+            chosen = torch.arange(len(self), device="cpu")[index].reshape(-1)
         except IndexError as error:
             raise InputError(f"subset: there are {len(self)} recordings, got {index}: {error}") from error
         names = tuple(self.names[k] for k in chosen.tolist())
@@ -239,7 +239,7 @@ class Recordings:
         def cut(whole: Tensor) -> Tensor:
             return whole[:, : count * frames].unflatten(1, (count, frames)).flatten(0, 1)
 
-        starts = self.dt * frames * torch.arange(count, dtype=torch.float64)
+        starts = self.dt * frames * torch.arange(count, dtype=torch.float64, device="cpu")
         begins = (self.begins[:, None] + starts).flatten()
         names = tuple(f"{name} from {start:.6g} s" for name in self.names for start in starts.tolist())
         positions, valid, inputs = cut(self.positions), cut(self.valid), cut(self.inputs)
@@ -267,5 +267,5 @@ class Recordings:
                 "or hold out none by data.held_out = 0"
             )
         held = min(max(round(fraction * len(self)), 1), len(self) - 1)
-        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed), device="cpu")
         return self.subset(drawn[held:].sort().values), self.subset(drawn[:held].sort().values)

@@ -48,7 +48,7 @@ def recordings_of(
     if columns:
         more = {"inputs": torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float64)), "columns": columns}
     if begins is not None:
-        more["begins"] = torch.tensor(begins, dtype=torch.float64)
+        more["begins"] = torch.tensor(begins, dtype=torch.float64, device="cpu")
     if edges is not None:
         more["edges"] = torch.from_numpy(edges.astype(np.int64))
     return Recordings(tensor, float(dt), tuple(names), tensor.isfinite().all(-1), **more)

@@ -147,7 +147,7 @@ class WindowSampler:
             )
         self.windows, self.batch, self.seed, self.rank, self.world = windows, batch, seed, rank, world
         self._drawn = 0  # windows, since the start
-        self._epoch, self._order = -1, torch.empty(0, dtype=torch.long)
+        self._epoch, self._order = -1, torch.empty(0, dtype=torch.long, device="cpu")
 
     def __iter__(self) -> WindowSampler:
         return self
@@ -167,7 +167,7 @@ class WindowSampler:
             # SeedSequence mixes: seed 0 in epoch 1 is not seed 1 in epoch 0
             mixed = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
             generator = torch.Generator().manual_seed(mixed)
-            self._epoch, self._order = epoch, torch.randperm(len(self.windows), generator=generator)
+            self._epoch, self._order = epoch, torch.randperm(len(self.windows), generator=generator, device="cpu")
         return self._order[within]
 
     def state_dict(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def noisy_window(window: Window, noise: Noise, system: System, seed: int, batch:
     if noise.position == 0 and noise.velocity == 0:
         return window
     x, generator = window.positions, torch.Generator().manual_seed(seed)
-    everyones = torch.randn((2, batch, *x.shape[2:]), generator=generator, dtype=x.dtype)
+    everyones = torch.randn((2, batch, *x.shape[2:]), generator=generator, dtype=x.dtype, device="cpu")
     shift, velocity = everyones[:, own].to(x.device)
     free = torch.ones(x.shape[2], 1, dtype=x.dtype, device=x.device)
     free[system.gripped] = 0

@@ -156,7 +156,7 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
         print(f"warning: no error bars: {len(numbers)} numbers are trained, they are for at most {MOST_CONSTANTS}")
         return None
     count = min(len(trainer.trained_on), _most_recordings(trainer.trained_on.frames))
-    rows = torch.linspace(0, len(trainer.trained_on) - 1, count).long()
+    rows = torch.linspace(0, len(trainer.trained_on) - 1, count, device="cpu").long()
     start = None if trainer.starts is None else trainer.starts.fitted.detach()[rows.to(system.device)]
     window = _window(system, trainer.trained_on.subset(rows)).replace(start=start)
     at = Residual(system, window).linearized(numbers)
@@ -225,7 +225,7 @@ def _certainty(
     values, vectors = torch.linalg.eigh(curvature)
     noisy = torch.einsum("pk,pq,qk->k", vectors, scatter, vectors)
     undetermined = vectors.T[(values <= 0) | (values.square() < noisy)]  # data alone leave more than a unit open
-    prior = torch.tensor([number.precision for number in numbers]).to(curvature)
+    prior = torch.tensor([number.precision for number in numbers], device="cpu").to(curvature)
     floor = 1e-12 * max(float((curvature.diagonal() + prior).max()), 1e-12)
     own = torch.diag(prior + floor)
     inverse = torch.linalg.inv(curvature + own)

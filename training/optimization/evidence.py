@@ -177,7 +177,8 @@ class NormalEquations:
         The numbers do not move in directions that neither data nor priors determine. `damping` is added to the matrix:
         one says that a move of one unit is as unlikely as a prior of that standard deviation makes it.
         """
-        matrix = 0.5 * (self.matrix + self.matrix.T) + damping * torch.eye(len(self.matrix)).to(self.matrix)
+        one = torch.eye(len(self.matrix), device="cpu").to(self.matrix)
+        matrix = 0.5 * (self.matrix + self.matrix.T) + damping * one
         step = -torch.linalg.pinv(matrix, rtol=SINGULAR, hermitian=True) @ self.gradient
         return step, self.start_step - self.start_response @ step
 
@@ -201,7 +202,7 @@ def normal_equations(
 def _start_matrix(starts: StartJacobian, weight: Tensor) -> Tensor:
     """Return the matrices (B, S, S) of the starts alone; the prior's variance is one."""
     square = torch.einsum("btcs,btcz->bsz", starts.jacobian, weight[..., None] * starts.jacobian)
-    return square + torch.eye(square.shape[-1]).to(square)
+    return square + torch.eye(square.shape[-1], device="cpu").to(square)
 
 
 def _reduced(jacobian: Tensor, weight: Tensor, starts: StartJacobian | None) -> tuple[Tensor, Tensor]:

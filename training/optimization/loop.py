@@ -185,7 +185,7 @@ class Trainer:
         assert isinstance(self.system, PhysicsSystem)  # else the stage was refused
         every = windows_of(self.trained_on, self.system, horizon)
         generator = torch.Generator().manual_seed(self._seed)
-        chosen = torch.randperm(len(every), generator=generator)[: stage.batch].sort().values
+        chosen = torch.randperm(len(every), generator=generator, device="cpu")[: stage.batch].sort().values
         window = self._window(every.recording[chosen], every.first[chosen], horizon)
         residual = Residual(self.system, window.replace(start=None if window.start is None else window.start.detach()))
         share = int(residual.measured.sum()) / self._measured_count

@@ -149,7 +149,7 @@ class Residual:
         """Return the derivatives (B, T, C, S) by the starts (B, S), and which windows (B,) could be predicted."""
         found = []
         for part in _parts(list(range(start.shape[1])), self._at_a_time):
-            sides = STEP * torch.eye(start.shape[1]).to(start)[part]
+            sides = STEP * torch.eye(start.shape[1], device="cpu").to(start)[part]
             moved = torch.cat([start + sign * side for sign in (1, -1) for side in sides[:, None]])
             window = _repeated(self.window, 2 * len(part)).replace(start=moved)
             found.append(self._central_differences(*self._residual_of(window), len(part)))

@@ -69,7 +69,7 @@ class Validation:
         if self.held_out is self.trained_on:  # none is held out
             return self._without_held_out()
         count, start = len(self.held_out), None
-        rows = torch.linspace(0, len(self.trained_on) - 1, min(count, len(self.trained_on))).long()
+        rows = torch.linspace(0, len(self.trained_on) - 1, min(count, len(self.trained_on)), device="cpu").long()
         some = self.trained_on.subset(rows)
         if self.starts is not None:
             self._find_starts(self.starts)
@@ -110,7 +110,7 @@ class Validation:
         """Return how large the learned forces are over the elastic ones half-way through the held-out recordings."""
         if not self.system.measured:
             return None
-        middle, every = max(2, self.held_out.frames // 2), torch.arange(len(self.held_out))
+        middle, every = max(2, self.held_out.frames // 2), torch.arange(len(self.held_out), device="cpu")
         # at predicted frames: measured ones stretch by the noise of markers, and elastic forces would be all noise
         frames = gather(self.held_out, every, torch.full_like(every, middle - 2), 2)
         places = {name: value[:, middle] for name, value in self.system.history(self.held_out).items()}

@@ -172,7 +172,9 @@ class Board:
     def _mesh(self, split: str, shapes: list[solids.Solid]) -> None:
         """Write a trajectory, frame by frame."""
         for k, shape in enumerate(shapes):
-            vertices, colours, faces = (torch.as_tensor(x)[None] for x in (shape.vertices, shape.colours, shape.faces))
+            vertices, colours, faces = (
+                torch.as_tensor(x, device="cpu")[None] for x in (shape.vertices, shape.colours, shape.faces)
+            )
             self._writer.add_mesh(f"{split}/trajectory", vertices.float(), colours.int(), faces.int(), global_step=k)
 
     def _film(self, tag: str, film: bytes, step: int) -> None:
@@ -225,8 +227,8 @@ def _metrics(split: str, errors: Errors) -> dict[str, float]:
 
 def _joints(system: System, nodes: int) -> tuple[Tensor, Tensor]:
     """Return the edges (E, 2) and triangles (F, 3) that are drawn of a robot; of one that names none, a chain."""
-    chain = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)], dim=1)
-    none = torch.zeros(0, 3, dtype=torch.long)
+    chain = torch.stack([torch.arange(nodes - 1, device="cpu"), torch.arange(1, nodes, device="cpu")], dim=1)
+    none = torch.zeros(0, 3, dtype=torch.long, device="cpu")
     if system.edges is None and system.triangles is None:
         return chain, none
     return (none[:, :2] if system.edges is None else system.edges), (
@@ -236,7 +238,7 @@ def _joints(system: System, nodes: int) -> tuple[Tensor, Tensor]:
 
 def _spread(frames: int, most: int) -> list[int]:
     """Return at most so many of the frames, evenly."""
-    return torch.linspace(0, frames - 1, min(most, frames)).long().tolist()
+    return torch.linspace(0, frames - 1, min(most, frames), device="cpu").long().tolist()
 
 
 def _flat(config: Config) -> dict[str, str | float | int | bool]:

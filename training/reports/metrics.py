@@ -49,7 +49,7 @@ class Errors:
     @property
     def time(self) -> Tensor:
         """Times of the curve [s]."""
-        return self.first + self.dt * torch.arange(len(self.curve))
+        return self.first + self.dt * torch.arange(len(self.curve), device="cpu")
 
     @property
     def mean(self) -> float:
@@ -84,7 +84,7 @@ class Errors:
         error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)  # a prediction that is none is no good one
         error = torch.where(valid, error, 0.0)  # a repaired place may be anything
         curve = error.sum((0, 2)) / valid.sum((0, 2))
-        good = torch.ones(len(recordings), dtype=torch.bool) if good is None else good
+        good = torch.ones(len(recordings), dtype=torch.bool, device="cpu") if good is None else good
         mean = error.sum((1, 2)) / valid.sum((1, 2))
         return cls(curve, mean, good, recordings.dt, recordings.dt * (skipped + 1))
 

@@ -65,7 +65,7 @@ def shapes(
     times : [s]; one column each.
     """
     times = list(times) or [dt * markers.shape[1]]
-    chosen = torch.linspace(0, len(markers) - 1, min(ROWS, len(markers))).long().tolist()
+    chosen = torch.linspace(0, len(markers) - 1, min(ROWS, len(markers)), device="cpu").long().tolist()
     figure = blank(2.6 * len(times), 2.6 * len(chosen))
     grid = figure.subplots(len(chosen), len(times), squeeze=False)
     lines, axis = _lines(edges, triangles), _widest(markers[valid])

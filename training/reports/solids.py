@@ -65,7 +65,7 @@ def _tubes(x: np.ndarray, edges: np.ndarray, radius: float) -> tuple[np.ndarray,
     if not len(edges):
         return NOTHING
     tubes = Tubes(edges, np.arange(len(edges)), Profile.round())
-    across = first_director(unit(torch.as_tensor(x[edges[:, 1]] - x[edges[:, 0]])))
+    across = first_director(unit(torch.as_tensor(x[edges[:, 1]] - x[edges[:, 0]], device="cpu")))
     return tubes.vertices(x, across.numpy(), np.full((len(edges), 2), radius))[0], tubes.faces
 
 

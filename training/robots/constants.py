@@ -200,8 +200,8 @@ def _mask(name: str, constant: Constant, parameter: Tensor) -> Tensor:
 
 def _prior(name: str, constant: Constant, parameter: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation of the parameter before anything is measured, shaped as it is."""
-    count = parameter.numel() if constant.elements is None else len(constant.elements)
-    where = torch.arange(parameter.numel()) if constant.elements is None else torch.tensor(constant.elements)
+    elements = range(parameter.numel()) if constant.elements is None else constant.elements
+    count, where = len(elements), torch.tensor(elements, dtype=torch.long, device="cpu")
     given: dict[str, Tensor] = {}
     for field in ("mean", "spread"):
         value = getattr(constant, field)
@@ -210,10 +210,10 @@ def _prior(name: str, constant: Constant, parameter: Tensor, base: Tensor) -> tu
                 f"constants.{name}.{field}: expected one number or {count}, as many as are trained, got {len(value)}"
             )
         if value is not None:
-            given[field] = torch.as_tensor(value, dtype=parameter.dtype).expand(count)
+            given[field] = torch.as_tensor(value, dtype=parameter.dtype, device="cpu").expand(count)
     center, spread = (
-        torch.zeros(parameter.numel()).to(parameter),
-        torch.full((parameter.numel(),), torch.inf).to(parameter),
+        torch.zeros(parameter.numel(), device="cpu").to(parameter),
+        torch.full((parameter.numel(),), torch.inf, device="cpu").to(parameter),
     )
     factor = constant.kind == "factor"
     if "spread" in given:

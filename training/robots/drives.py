@@ -159,7 +159,7 @@ def _columns(name: str, drive: Drive, columns: Sequence[str]) -> list[int]:
 
 def _linear(name: str, drive: Drive, elements: int, columns: int) -> LinearMap:
     shape = (elements, columns)
-    gain = torch.zeros(shape, dtype=torch.float64)
+    gain = torch.zeros(shape, dtype=torch.float64, device="cpu")
     if drive.gain is not None:
         rows = drive.gain if isinstance(drive.gain, list) else [[drive.gain]]
         if len(rows) != elements or any(len(row) != columns for row in rows):
@@ -167,8 +167,8 @@ def _linear(name: str, drive: Drive, elements: int, columns: int) -> LinearMap:
                 f"drives.{name}.gain: expected {elements} rows, one for each element, of {columns} numbers, one for "
                 f"each column, got {len(rows)} of {sorted({len(row) for row in rows})}"
             )
-        gain = torch.tensor(rows, dtype=torch.float64)
+        gain = torch.tensor(rows, dtype=torch.float64, device="cpu")
     offset = drive.offset if isinstance(drive.offset, list) else [drive.offset] * elements
     if len(offset) != elements:
         raise InputError(f"drives.{name}.offset: expected one number or {elements}, got {len(offset)}")
-    return LinearMap(gain, torch.tensor(offset, dtype=torch.float64))
+    return LinearMap(gain, torch.tensor(offset, dtype=torch.float64, device="cpu"))

@@ -30,7 +30,7 @@ class FreeSystem(System):
         assert isinstance(config.robot, Robot)
         self.dt = recordings.dt
         self.gripped = gripped_nodes(config.robot, recordings.nodes)
-        held = torch.zeros(recordings.nodes, dtype=torch.bool)
+        held = torch.zeros(recordings.nodes, dtype=torch.bool, device="cpu")
         held[self.gripped] = True
         self.register_buffer("held", held, persistent=False)
         if recordings.branched:

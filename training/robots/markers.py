@@ -106,14 +106,16 @@ class MarkerTable(nn.Module):
 
 def _weights(point: Marker, model: Model) -> Tensor:
     """Return the weights (N,) of the nodes in the place of a marker."""
-    weight = torch.zeros(len(model.nodes), dtype=torch.float64)
+    weight = torch.zeros(len(model.nodes), dtype=torch.float64, device="cpu")
     if point.node is not None:
         weight[point.node] = 1
     elif point.edge is not None:
         start, end = model.rod_edges[point.edge].tolist()
         weight[start], weight[end] = 1 - point.at, point.at
     elif point.triangle is not None:
-        weight[model.triangles[point.triangle].tolist()] = torch.tensor(point.weights, dtype=torch.float64)
+        weight[model.triangles[point.triangle].tolist()] = torch.tensor(
+            point.weights, dtype=torch.float64, device="cpu"
+        )
     else:
         nodes = model.body.clamps[point.clamp or 0].nodes.tolist()
         weight[nodes] = 1 / len(nodes)

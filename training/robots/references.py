@@ -32,7 +32,7 @@ def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:
     tree = Tree.measured(recordings)
     arc = torch.cat([tree.length.new_zeros(1), tree.length[: tree.trunk].cumsum(0)])
     knots = arc[gripped]
-    weight = torch.zeros(tree.nodes, len(gripped), dtype=arc.dtype)
+    weight = torch.zeros(tree.nodes, len(gripped), dtype=arc.dtype, device="cpu")
     for node, place in enumerate(arc):
         right = int(torch.searchsorted(knots, place).clamp(0, len(gripped) - 1))
         left = max(right - 1, 0)

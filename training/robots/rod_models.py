@@ -51,7 +51,7 @@ def rod_builder(robot: Robot, tree: Tree) -> RobotBuilder:
     builder.add_force(forces.Viscous(robot.drag))
     time = robot.relaxation_time
     damping = {"damping1": robot.bending, "damping2": robot.bending, "damping3": robot.twisting}
-    viscosity = {name: torch.tensor(time * value, dtype=torch.float64) for name, value in damping.items()}
+    viscosity = {name: torch.tensor(time * value, dtype=torch.float64, device="cpu") for name, value in damping.items()}
     builder.add_dissipation("bend_twist", LinearElastic(viscosity))
     if robot.hysteresis:
         strands = robot.hysteresis * robot.bending

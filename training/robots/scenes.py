@@ -93,7 +93,8 @@ class SceneSystem(PhysicsSystem):
         self.refuse(recordings)
         self._take_start(begin)
         _refuse_turning_clamps(config.markers, self._setup)
-        self.edges, self.triangles = torch.as_tensor(model.rod_edges), torch.as_tensor(model.triangles)
+        self.edges = torch.as_tensor(model.rod_edges, device="cpu")
+        self.triangles = torch.as_tensor(model.triangles, device="cpu")
 
     def _grip(self, nodes: list[int]) -> None:
         """Find the markers of nodes that move as recorded; refuse nodes that nothing holds, or that are not seen."""
@@ -232,8 +233,8 @@ class SceneSystem(PhysicsSystem):
     def _held(self, control: Control, x: Tensor) -> Tensor:
         """Return where clamped dofs are (B, n), gripped nodes at x (B, G, 3)."""
         q = self.model.body.rest_q.expand(len(x), -1) if control.clamped_q is None else control.clamped_q
-        index = (3 * torch.tensor(self._gripped)[:, None] + torch.arange(3)).flatten().to(q.device)
-        return q.index_copy(1, index, x.flatten(1))
+        index = 3 * torch.tensor(self._gripped, device=q.device)[:, None] + torch.arange(3, device=q.device)
+        return q.index_copy(1, index.flatten(), x.flatten(1))
 
     def controller(self) -> Any:
         """Return the scene's controller."""

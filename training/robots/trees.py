@@ -33,7 +33,7 @@ class Tree:
     @classmethod
     def chain(cls, length: Tensor) -> Tree:
         """Return a straight chain of edges of some lengths (E,) [m]."""
-        ends = torch.arange(1, len(length) + 1)
+        ends = torch.arange(1, len(length) + 1, device="cpu")
         return cls(torch.stack([ends - 1, ends], dim=1), length, torch.zeros_like(length), torch.zeros_like(length))
 
     @classmethod
@@ -69,7 +69,7 @@ class Tree:
     @property
     def trunk(self) -> int:
         """Number of edges of the chain."""
-        ends = torch.arange(1, self.nodes)
+        ends = torch.arange(1, self.nodes, device="cpu")
         return int(((self.edges == torch.stack([ends - 1, ends], dim=1)).all(1)).long().cumprod(0).sum())
 
     @property

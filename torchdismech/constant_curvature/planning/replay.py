@@ -110,7 +110,10 @@ def replay(
 def _beside(arm: PneumaticArm, ball: Ball) -> PneumaticArm:
     """Return a copy of the arm whose only obstacle is the ball."""
     twin = copy.deepcopy(arm)
-    shape = Sphere(torch.tensor(list(ball.center), dtype=arm.dtype), torch.tensor(ball.radius, dtype=arm.dtype))
+    shape = Sphere(
+        torch.tensor(list(ball.center), dtype=arm.dtype, device="cpu"),
+        torch.tensor(ball.radius, dtype=arm.dtype, device="cpu"),
+    )
     obstacle = Obstacle(shape, Complementarity(), Friction(ball.friction), name="ball")
     twin.obstacles = nn.ModuleList([obstacle]).to(arm.device)  # type: ignore[assignment]
     return twin

@@ -29,7 +29,7 @@ def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
     """Return the quaternion (4,) (w, x, y, z) of a rotation about "x", "y", "z" or a vector (3,)."""
     vector = {"x": (1, 0, 0), "y": (0, 1, 0), "z": (0, 0, 1)}.get(axis, axis) if isinstance(axis, str) else axis
     expected = "x, y, z or a vector of three finite numbers and some length"
-    along = torch.tensor(finite_numbers(vector, "axis", expected, 3), dtype=torch.float64)
+    along = torch.tensor(finite_numbers(vector, "axis", expected, 3), dtype=torch.float64, device="cpu")
     if not bool(along.any()):
         raise InputError(f"axis: expected {expected}, got {axis!r}")
     angle = real_number(degrees, "degrees", "a finite number")

@@ -173,7 +173,7 @@ class Motion:
         over = {name: torch.from_numpy(np.vstack([self.first[name], values[name]])) for name in self.first}
         steps = {name: torch.from_numpy(value) for name, value in values.items()}
         return Plan(
-            times=self.task.h * torch.arange(self.steps + 1, dtype=torch.float64),
+            times=self.task.h * torch.arange(self.steps + 1, dtype=torch.float64, device="cpu"),
             q=over["q"],
             velocity=over["v"],
             orientation=over["orientation"],

@@ -61,7 +61,7 @@ class Mesh(Shape):
         self.register_buffer("vertices", torch.from_numpy(x))
         self.register_buffer("triangles", torch.from_numpy(corners))
         self.register_buffer("pseudonormals", torch.from_numpy(normals))
-        self.register_buffer("size", torch.tensor(np.ptp(x, axis=0)))
+        self.register_buffer("size", torch.tensor(np.ptp(x, axis=0), device="cpu"))
         self.nearest = NearestTriangle(x, corners)
 
     @classmethod

@@ -137,8 +137,8 @@ class Obstacle(Force):
         self.points = TouchPoints(body, touches, self.spacing)
         warn_of_wide_tolerance(f"obstacle {self.name!r}", self.law.response, self.points.radius)
         refuse_wrong_shape(self.shape, self.name, body.nodes, float(self.points.radius.min()))
-        passing = torch.zeros(self.points.count, dtype=torch.bool)
-        passing[: body.n_nodes] = torch.as_tensor(~touches)
+        passing = torch.zeros(self.points.count, dtype=torch.bool, device="cpu")
+        passing[: body.n_nodes] = torch.as_tensor(~touches, device="cpu")
         self.register_buffer("_passing", passing, persistent=False)
 
     def clearance(self, distance: Tensor) -> Tensor:

@@ -82,8 +82,8 @@ def _evaluated(shape: Shape, x: Tensor, name: str) -> Found:
 def _around(nodes: Tensor, size: float) -> Tensor:
     """Return points (1, P, 3) around the nodes, always the same."""
     generator = torch.Generator().manual_seed(0)
-    noise = torch.rand(TRIED, 3, generator=generator, dtype=torch.float64) - 0.5
-    return (nodes[torch.arange(TRIED) % len(nodes)] + size * noise)[None]
+    noise = torch.rand(TRIED, 3, generator=generator, dtype=torch.float64, device="cpu") - 0.5
+    return (nodes[torch.arange(TRIED, device="cpu") % len(nodes)] + size * noise)[None]
 
 
 def _on_surface(at: Callable[[Tensor], Found], x: Tensor, step: float) -> Tensor:
@@ -104,7 +104,7 @@ def _gradient(at: Callable[[Tensor], Found], x: Tensor, step: float) -> tuple[Te
 
 def _beside(at: Callable[[Tensor], Found], x: Tensor, step: float, which: int) -> tuple[Tensor, Tensor]:
     """Return distances (B, N, 3) or normals (B, N, 3, 3) a step ahead and behind along each axis, which are last."""
-    axes = step * torch.eye(3, dtype=x.dtype)
+    axes = step * torch.eye(3, dtype=x.dtype, device="cpu")
     sides = [torch.stack([at(x + sign * axis)[which] for axis in axes], dim=-1) for sign in (1, -1)]
     return sides[0], sides[1]
 

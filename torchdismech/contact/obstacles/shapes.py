@@ -75,7 +75,7 @@ class Shape(nn.Module):
     @property
     def sharpest(self) -> Tensor:
         """Radius [m] of its surface where that is the most curved, () or (B, 1); zero where there may be edges."""
-        return torch.zeros(())
+        return torch.zeros((), device="cpu")
 
 
 class HalfSpace(Shape):

@@ -58,11 +58,11 @@ class TouchPoints(nn.Module):
                 if len(chosen) and len(shares):
                     elements.append(corners[chosen])
                     weights.append(shares)
-                    radii.append(radius[..., torch.as_tensor(chosen)].repeat_interleave(len(shares), -1))
+                    radii.append(radius[..., torch.as_tensor(chosen, device="cpu")].repeat_interleave(len(shares), -1))
         self._between = nn.ModuleList(_Between(e, w) for e, w in zip(elements, weights, strict=True))
         self.register_buffer("radius", side_by_side(*radii), persistent=False)
-        whole = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64).expand(body.n_nodes, 3)
-        own = torch.nn.functional.pad(torch.arange(body.n_nodes)[:, None], (0, 2))
+        whole = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64, device="cpu").expand(body.n_nodes, 3)
+        own = torch.nn.functional.pad(torch.arange(body.n_nodes, device="cpu")[:, None], (0, 2))
         self.register_buffer("nodes", torch.cat([own, *(part.nodes() for part in self.between)]), persistent=False)
         self.register_buffer("weights", torch.cat([whole, *(part.shares() for part in self.between)]), persistent=False)
 
@@ -123,8 +123,8 @@ class _Between(nn.Module):
 
     def __init__(self, elements: np.ndarray, weights: np.ndarray):
         super().__init__()
-        self.register_buffer("elements", torch.as_tensor(elements), persistent=False)
-        self.register_buffer("weights", torch.as_tensor(weights), persistent=False)
+        self.register_buffer("elements", torch.as_tensor(elements, device="cpu"), persistent=False)
+        self.register_buffer("weights", torch.as_tensor(weights, device="cpu"), persistent=False)
 
     @property
     def count(self) -> int:

@@ -85,7 +85,7 @@ def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | Non
     room = -1
     while count > room:
         room = count
-        found = torch.empty(3, room, dtype=torch.int64)
+        found = torch.empty(3, room, dtype=torch.int64, device="cpu")
         count = function(robots, own, low, high, others, other_low, other_high, *none, room, found.data_ptr())
     if count < 0:
         return None

@@ -45,7 +45,8 @@ class CentreLines(nn.Module):
         around, links = _nodes_around(body)[chosen], body.links[chosen]
         # before and after where a line ends stands the end itself
         nodes = np.concatenate([links, np.where(around >= 0, around, links)], axis=1)
-        self.register_buffer("nodes", torch.as_tensor(nodes), persistent=False)  # (M, 4) start, end, before, after
+        # (M, 4) start, end, before, after
+        self.register_buffer("nodes", torch.as_tensor(nodes, device="cpu"), persistent=False)
         self._edges: tuple[Listed, Sequence[Tensor]] | None = None
 
     def bulges(self, low: Tensor, high: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Neighbours(nn.Module):
     @classmethod
     def of_all(cls, keys: Tensor) -> Neighbours:
         """Return those that are the same in all robots."""
-        return cls(keys, keys[:0], torch.zeros(1, 0, dtype=torch.bool))
+        return cls(keys, keys[:0], torch.zeros(1, 0, dtype=torch.bool, device="cpu"))
 
     def touching(self, robot: Tensor, key: Tensor) -> Tensor | None:
         """Return which pairs, of robots (K,) and with keys (K,), may touch; None: all of them.

@@ -119,10 +119,12 @@ class _Calls:
     def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, slots: Tensor | None = None):
         columns, coordinates = sum(tensor.dim() > 0 for tensor in given), 3 * listed.nodes.shape[1]
         with torch.inference_mode(False):  # it is written to in any mode
-            self._read = torch.empty(2 * coordinates + columns + KNOWN, PAIRS_AT_ONCE, dtype=dtype)
+            self._read = torch.empty(2 * coordinates + columns + KNOWN, PAIRS_AT_ONCE, dtype=dtype, device="cpu")
             self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
             row = iter(rows)
-            self.given = [next(row) if tensor.dim() else torch.empty((), dtype=tensor.dtype) for tensor in given]
+            self.given = [
+                next(row) if tensor.dim() else torch.empty((), dtype=tensor.dtype, device="cpu") for tensor in given
+            ]
         self._dtype, self._functions = dtype, dict[str, Callable]()
         self._columns, self._pairs = Structure.unfilled(columns), Structure.unfilled(8)  # by `bind`
         self._loops: dict[Fused, _BoundLoop | None] = {}
@@ -163,7 +165,9 @@ class _Calls:
         assert isinstance(program, Loop)  # these are numbers on a CPU
         rows = program.counts[0]
         inputs = program.inputs(1, PAIRS_AT_ONCE, program.read_among(given))
-        bound = Structure(program.address, inputs, torch.empty(rows, PAIRS_AT_ONCE, dtype=self._dtype), rows)
+        bound = Structure(
+            program.address, inputs, torch.empty(rows, PAIRS_AT_ONCE, dtype=self._dtype, device="cpu"), rows
+        )
         self._held += [bound, given]
         return _BoundLoop(bound.address, rows)
 
@@ -253,7 +257,7 @@ class PairSums:
         count = len(constants.given())
         self._law, self._more = rest[:count], rest[count:]
         with torch.inference_mode(False):  # it is written to in any mode
-            self._gains = torch.zeros(2, dtype=table.reaches.dtype).unbind()
+            self._gains = torch.zeros(2, dtype=table.reaches.dtype, device="cpu").unbind()
 
     def _bind(self, table: PairTable, constants: LawConstants) -> None:
         self._table, self._constants = weakref.ref(table), constants
@@ -321,7 +325,7 @@ class PairSums:
 
     def touching(self, q: Tensor) -> Tensor:
         """Return the numbers (A,) of the pairs that touch at q (B, n), in the table's list."""
-        numbers = torch.empty(self._calls.count, dtype=torch.long)
+        numbers = q.new_empty(self._calls.count, dtype=torch.long)
         return numbers[: self._calls.call("pair_touching", q, q, None, self._slack, numbers)]
 
     def add_force(self, q: Tensor, velocity: Tensor, total: Tensor) -> None:

@@ -40,10 +40,10 @@ class Primitives(nn.Module):
 
     def __init__(self, nodes: np.ndarray, radius: Tensor, kind: np.ndarray, chosen: np.ndarray):
         super().__init__()
-        self.register_buffer("nodes", torch.as_tensor(nodes[chosen]), persistent=False)  # (M, k)
+        self.register_buffer("nodes", torch.as_tensor(nodes[chosen], device="cpu"), persistent=False)  # (M, k)
         self.register_buffer("corners", self.nodes.t().flatten(), persistent=False)  # (k M,), the first of each first
         self.register_buffer("radius", radius[..., chosen], persistent=False)  # (M,), (1, M) or (B, M)
-        self.register_buffer("kind", torch.as_tensor(kind[chosen]), persistent=False)  # (M,)
+        self.register_buffer("kind", torch.as_tensor(kind[chosen], device="cpu"), persistent=False)  # (M,)
 
     def boxes(self, low: Tensor, high: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
         """Return boxes (B, M, 3) about the surfaces, grown by `more`, while the nodes stay in boxes (B, N, 3)."""

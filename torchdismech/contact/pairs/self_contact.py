@@ -147,7 +147,7 @@ class SelfContact(nn.Module):
             raise InputError(f"{self.scope.label}: belongs to another model already; make a new one for each model")
         take_trained(self.scope.label, self.law.response, self.law.friction)
         self.body = body
-        self.register_buffer("kind_pairs", torch.as_tensor(ruled.kind_pairs), persistent=False)
+        self.register_buffer("kind_pairs", torch.as_tensor(ruled.kind_pairs, device="cpu"), persistent=False)
         rules = np.asarray(ruled.kind_pairs.any(axis=1))
         of_edges, of_nodes, of_triangles = (
             np.flatnonzero(rules[kind]) for kind in (ruled.edges, ruled.nodes, ruled.triangles)

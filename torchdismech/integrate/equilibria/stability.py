@@ -155,7 +155,7 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, unknown: list
             continue
         if eigenvalues[0] < 0:
             alike = eigenvalues <= (1 - ALIKE) * eigenvalues[0]
-            way = torch.as_tensor(_aligned(model, shapes[:, alike], mass[robot])).to(found.x)
+            way = torch.as_tensor(_aligned(model, shapes[:, alike], mass[robot]), device="cpu").to(found.x)
             reach = (way / model.unknowns.residual_weight()).abs().max()
             ways[robot], curvatures[robot] = way / reach, eigenvalues[0] / reach**2
     return ways, curvatures

@@ -37,8 +37,10 @@ def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, to
     mechanics = model.mechanics
     load = mechanics.constant_load(mechanics.start(state, control, None, None), state.time)
     nodes = load[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
-    total = load.new_zeros(state.batch, loose.shape[1], 3).index_add(1, torch.as_tensor(parts).to(load.device), nodes)
-    pull = (torch.as_tensor(loose).to(total) @ total.unsqueeze(-1)).squeeze(-1)
+    total = load.new_zeros(state.batch, loose.shape[1], 3).index_add(
+        1, torch.as_tensor(parts, device=load.device), nodes
+    )
+    pull = (torch.as_tensor(loose, device="cpu").to(total) @ total.unsqueeze(-1)).squeeze(-1)
     rounding = ROUNDING * nodes.abs().sum((1, 2))
     falls = (pull.abs() > tolerance + rounding[:, None, None]) & rows[:, None, None]
     if bool(falls.any()):

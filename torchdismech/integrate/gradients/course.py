@@ -344,7 +344,7 @@ class _StepsOfChunk:
         if found is None:
             if self._recorded is not None:  # it has written to what it gave of the step after
                 gradients = [*self._recorded.given_gradients()]
-            every = torch.ones(len(q), dtype=torch.bool)
+            every = q.new_ones(len(q), dtype=torch.bool)
             found = solved_gradients(recipe, [*needed, *self._values], q, every, True, gradients)
         return found
 

@@ -48,7 +48,7 @@ class RecordedEvaluations:
 
     def __init__(self, kind: StepKind, problem: StepProblem):
         # friction is eased in robot by robot
-        slips = problem.model.contact.with_slip(torch.ones(problem.state.batch, 1, dtype=problem.model.dtype))
+        slips = problem.model.contact.with_slip(problem.state.q.new_ones(problem.state.batch, 1))
         self._static = StaticProblem(kind, problem, slips)
         self._static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self._static.pool
@@ -90,7 +90,7 @@ class RecordedEvaluations:
         """Return the recordings by the functions that they are of."""
         bare, rubbing, x = self._bare, self._bare.rubbing, self._here
         state = self._static.problem.state
-        every = torch.ones(state.batch, dtype=torch.bool)
+        every = x.new_ones(state.batch, dtype=torch.bool)
         friction = rubbing.first_friction(state)
         tractions = [known[..., :3] for known in friction]
         residual, plain = self._called(bare.bare_residual, [x]), self._called(bare.bare_residual_and_matrix, [x])

@@ -18,6 +18,7 @@ from torchdismech.io.scene.refusals import Key, SceneError
 from torchdismech.io.schema import actuators as schema
 from torchdismech.io.tables import TimeTable, read_time_table
 from torchdismech.model import Model
+from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
@@ -103,7 +104,7 @@ def _route(table: schema.Tendon) -> list[Route]:
 
 def _stacked(scene: Scene, group: _Group, name: str) -> Tensor:
     """Return a number of all tables of a group, (T,), or (B, T) where some are drawn."""
-    each = [_as_tensor(_number(scene, group, k, table, name)) for k, table in group.tables]
+    each = [tensor_of(_number(scene, group, k, table, name), torch.float64) for k, table in group.tables]
     robots = max(len(x) if x.dim() else 1 for x in each)
     columns = torch.cat([x.reshape(-1, 1).expand(robots, 1) for x in each], dim=1)
     return columns[0] if all(x.dim() == 0 for x in each) else columns
@@ -133,7 +134,7 @@ def _refuse_pulls(
         return
     for place, ((k, table), column) in enumerate(zip(group.tables, columns, strict=True)):
         if isinstance(column, TimeTable):
-            most = torch.zeros(len(columns), dtype=torch.float64)
+            most = torch.zeros(len(columns), dtype=torch.float64, device="cpu")
             most[place] = column.values.max()
             if problem := force.problem_of_pull(most):
                 raise SceneError(scene.path, (group.kind, k, "pull_file"), f"{table.pull_file}: {problem}")
@@ -142,11 +143,7 @@ def _refuse_pulls(
 def _column(column: TimeTable | float | Tensor, time: Tensor) -> Tensor:
     if isinstance(column, TimeTable):
         return column.at(time)
-    return _as_tensor(column).to(time).reshape(-1, 1).expand(len(time), 1)
-
-
-def _as_tensor(number: float | Tensor) -> Tensor:
-    return torch.as_tensor(number, dtype=torch.float64)
+    return tensor_of(column, torch.float64).to(time).reshape(-1, 1).expand(len(time), 1)
 
 
 def _table(scene: Scene, key: Key, name: str, file: str) -> TimeTable:

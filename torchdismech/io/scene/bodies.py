@@ -18,6 +18,7 @@ from torchdismech.io.schema import robot as schema_robot
 from torchdismech.io.schema.robot import Box
 from torchdismech.io.tables import read_rows
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle
+from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
@@ -134,7 +135,7 @@ def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
     table = scene.document.dissipation
     given = {} if table is None else table.model_dump(exclude_none=True)
     for term, values in _by_term(scene, ("dissipation",), given, "relaxation_time of [shell]").items():
-        numbers = {f"viscous_{name}": torch.as_tensor(value, dtype=torch.float64) for name, value in values.items()}
+        numbers = {f"viscous_{name}": tensor_of(value, torch.float64) for name, value in values.items()}
         with naming(scene.path, ("dissipation",)):
             builder.add_dissipation(term, LinearElastic(numbers))
 

@@ -34,6 +34,7 @@ from torchdismech.io.schema.robot import Circle
 from torchdismech.io.tables import read_time_table
 from torchdismech.model import Model
 from torchdismech.robot.materials import Number
+from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
@@ -71,7 +72,7 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
         who = (between, table.themselves, name)
         return SelfContact(response, friction, table.ring, table.rounding, *who, centre_line=table.centre_line)
     if isinstance(table, schema.Floor):
-        up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+        up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64, device="cpu")
         height = scene.numbers.scalar((*key, "height"), table.height)
         return Obstacle(HalfSpace(height * up, up), response, friction, name="floor", nodes=table.nodes)
     assert isinstance(table, schema.Obstacle)
@@ -117,7 +118,7 @@ def _smallest_radius(scene: Scene) -> Number:
         radii.append(0.5 * numbers.scalar(("shell", k, "thickness"), shell.thickness))
     smallest = radii[0]
     for radius in radii[1:]:
-        smallest = torch.minimum(*(torch.as_tensor(r, dtype=torch.float64) for r in (smallest, radius)))
+        smallest = torch.minimum(*(tensor_of(r, torch.float64) for r in (smallest, radius)))
     return smallest
 
 

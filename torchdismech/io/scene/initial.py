@@ -170,11 +170,13 @@ def _rows(scene: Scene, table: Initial, run: Trajectory) -> Tensor:
     if table.robot is not None:
         if table.robot >= run.batch:
             raise SceneError(scene.path, (KEY, "robot"), f"expected 0 to {run.batch - 1}, got {table.robot}")
-        return torch.full((scene.batch,), table.robot)
+        return torch.full((scene.batch,), table.robot, device="cpu")
     if run.batch not in (1, scene.whole):
         problem = f"has {run.batch} robots, and the scene has {scene.whole}: say which by robot"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
-    return torch.zeros(scene.batch, dtype=torch.long) if run.batch == 1 else torch.tensor(list(scene.robots))
+    if run.batch == 1:
+        return torch.zeros(scene.batch, dtype=torch.long, device="cpu")
+    return torch.tensor(list(scene.robots), device="cpu")
 
 
 def _last_state(scene: Scene, model: Model, run: Trajectory) -> State:

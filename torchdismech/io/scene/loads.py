@@ -80,7 +80,7 @@ def _on_triangles(scene: Scene) -> list[forces.Force]:
         coefficient, refill = (
             numbers.scalar(("environment", "thrust", name), getattr(thrust, name)) for name in ("coefficient", "refill")
         )
-        axis = "body" if thrust.axis is None else torch.tensor(thrust.axis, dtype=torch.float64)
+        axis = "body" if thrust.axis is None else torch.tensor(thrust.axis, dtype=torch.float64, device="cpu")
         found.append(forces.Thrust(coefficient, thrust.smoothing, axis, refill))
     return found
 

@@ -70,7 +70,7 @@ def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], tabl
                 rows = read_rows(path, len(index), ("x", "y", "z"), f"{ELEMENTS[kind]} of the table")
             parts.append((index, rows))
     lead: Sequence[int] = next((given.shape[:1] for _, given in parts if given.dim() == 3), ())
-    whole = torch.zeros(*lead, len(table_of), 3, dtype=torch.float64)
+    whole = torch.zeros(*lead, len(table_of), 3, dtype=torch.float64, device="cpu")
     for index, given in parts:
         whole[..., index, :] = given
     return whole
@@ -85,7 +85,9 @@ def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
             numbers.scalar(("magnetic", "rotating", name), getattr(table.rotating, name))
             for name in ("amplitude", "frequency", "phase")
         )
-        first, second = (torch.eye(3, dtype=torch.float64)["xyz".index(axis)] for axis in table.rotating.plane)
+        first, second = (
+            torch.eye(3, dtype=torch.float64, device="cpu")["xyz".index(axis)] for axis in table.rotating.plane
+        )
         return magnetics.Rotating(amplitude, frequency, first, second, phase)
     for name, kind in (("gradient", magnetics.Gradient), ("dipole", magnetics.Dipole)):
         inside = getattr(table, name)
@@ -131,7 +133,8 @@ def _field_of_code(scene: Scene, name: str) -> magnetics.Field:
     field = field_of(found) if isinstance(found, nn.Module) else magnetics.Timed(checked)
     try:  # what is wrong with it shows at once
         tried = field(
-            torch.zeros(scene.batch, 1, 3, dtype=torch.float64), torch.zeros(scene.batch, dtype=torch.float64)
+            torch.zeros(scene.batch, 1, 3, dtype=torch.float64, device="cpu"),
+            torch.zeros(scene.batch, dtype=torch.float64, device="cpu"),
         )
     except SceneError:
         raise

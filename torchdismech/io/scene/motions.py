@@ -96,7 +96,9 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotat
         return Translation(move.nodes, move.start, move.stop, velocity)
     if move.rotation is not None:
         rate = scene.numbers.scalar((*key, "rotation", "rate"), move.rotation.rate)
-        axis, center = (torch.tensor(v, dtype=torch.float64) for v in (move.rotation.axis, move.rotation.center))
+        axis, center = (
+            torch.tensor(v, dtype=torch.float64, device="cpu") for v in (move.rotation.axis, move.rotation.center)
+        )
         return Rotation(move.nodes, move.start, move.stop, axis, center, rate)
     assert move.file is not None
     count = len(move.nodes)

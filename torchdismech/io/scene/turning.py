@@ -12,6 +12,7 @@ from torchdismech.errors import InputError
 from torchdismech.io.scene.refusals import SceneError
 from torchdismech.io.scene.schedule import Rotation, Schedule
 from torchdismech.model import Model
+from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
@@ -31,7 +32,7 @@ def refuse_half_turns_in_a_step(scene: Scene, rotations: dict[int, Rotation]) ->
     dt = scene.document.simulation.dt
     for k, rotation in rotations.items():
         assert dt is not None  # static scenes have no [[move]]
-        rates = torch.as_tensor(rotation.rate, dtype=torch.float64).abs().flatten()
+        rates = tensor_of(rotation.rate, torch.float64).abs().flatten()
         turn = float(rates.max()) * min(dt, rotation.stop - rotation.start)
         if turn >= HALF_TURN:
             of = f" (robot {int(rates.argmax())})" if len(rates) > 1 else ""
@@ -53,7 +54,7 @@ def refuse_half_turns(schedule: Schedule, model: Model, time: Tensor) -> None:
             for motion in schedule.node_motions
             if isinstance(motion, Rotation) and not set(motion.index).isdisjoint(clamp.nodes.tolist())
         ]
-        angle = torch.linalg.vector_norm(sum(turns, torch.zeros(len(time), 3).to(time)), dim=1)
+        angle = torch.linalg.vector_norm(sum(turns, torch.zeros(len(time), 3, device="cpu").to(time)), dim=1)
         if bool((angle >= HALF_TURN).any()):
             robot = int(angle.argmax())
             raise InputError(

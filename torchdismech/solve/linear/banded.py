@@ -306,7 +306,7 @@ class _OnHost:
 
     def __init__(self, decompose: Callable[[Tensor], Decomposition], values: Tensor):
         self._decompose, self._values = decompose, values
-        self.ok = torch.empty(values.shape[1], dtype=torch.bool)
+        self.ok = values.new_empty(values.shape[1], dtype=torch.bool)
         taped(partial(self._factor, self.ok), self.ok)
 
     def _factor(self, ok: Tensor) -> None:

@@ -60,7 +60,7 @@ class NativeBand:
             lanes = self._library.lanes(values.dtype)
             self._groups, numbers = -(-values.shape[1] // lanes), lanes * len(sources)
         self._bands = memory(self._groups * numbers, values.dtype)
-        self.ok = torch.empty(values.shape[1], dtype=torch.bool)
+        self.ok = values.new_empty(values.shape[1], dtype=torch.bool)
         factor = self._function("factor", values.dtype)
         given = (*self._shape, profile, values, len(values), sources, np.array([growth or 0.0]), self._bands, self.ok)
         in_threads(factor, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
