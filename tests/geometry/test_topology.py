@@ -1,6 +1,7 @@
 """Rods and springs found in networks of edges."""
 
 import numpy as np
+import pytest
 import torch
 
 from torchdismech import Circle, Material, RobotBuilder, straight
@@ -51,6 +52,29 @@ def test_a_lasso_has_its_knot_spring_once():
     rods, springs = found(4, [[0, 1], [1, 2], [2, 3], [3, 1]])
     assert len(rods) == 2
     assert sorted(map(tuple, springs.edges.tolist())) == [(0, 1), (0, 3), (1, 2), (1, 3), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("degrees", "slope", "expected"),
+    [(0, 0, (0, 0, 1)), (89.99, 0, (0, 0, 1)), (90, 0, (0, 0, 1)), (-90, 0, (0, 0, 1)), (0, 90, (-1, 0, 0))],
+)
+def test_first_directors_of_horizontal_rods_are_up(degrees, slope, expected):
+    """Give horizontal rods d1 = z, also one along y, a vertical one d1 along x."""
+    angle, rise = np.radians(degrees), np.radians(slope)
+    tangent = np.array([np.cos(angle) * np.cos(rise), np.sin(angle) * np.cos(rise), np.sin(rise)])
+    builder = RobotBuilder()
+    builder.add_rod([0 * tangent, tangent], Circle(0.1), Material(1.0, 1.0))
+    found = builder.finalize(compile=False).body.directors[0]
+    assert torch.allclose(found, torch.tensor(expected, dtype=found.dtype), atol=1e-12)
+
+
+def test_rods_that_go_on_from_others_carry_their_directors_on():
+    """Carry d1 = t x y of a vertical rod around the corner to a rod along y of another call, not up."""
+    builder = RobotBuilder()
+    builder.add_rod([[0, 0, 0], [0, 0, 1]], Circle(0.1), Material(1.0, 1.0))
+    builder.add_rod([[0, 0, 1], [0, 1, 1]], Circle(0.1), Material(1.0, 1.0))
+    found = builder.finalize(compile=False).body.directors
+    assert torch.allclose(found, found.new_tensor([[-1.0, 0.0, 0.0]]).expand(2, 3), atol=1e-12)
 
 
 def test_directors_along_x():

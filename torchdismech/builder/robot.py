@@ -152,7 +152,9 @@ class RobotBuilder:
         natural : "initial" takes curvature and twist at rest from the shape as built; "straight" has none along rods
             (where rods branch, the angle as built is kept).
         stiffness : any of EA [N], EI1, EI2, GJ [N m^2] in place of what section and material give.
-        directors : (k-1, 3) reference directors d1 instead of those carried along the rod.
+        directors : (k-1, 3) reference directors d1, along which a rectangle has its height. By default the first edge's
+            is vertical if the edge is horizontal, along x if it is vertical (t x y; z along y), and carried on without
+            twist from there, also from a rod whose end this one goes on from.
         contact_radius : [m]; by default the circle's radius, half the smaller side of a rectangle.
         name : what `SelfContact(between=...)` calls it; several rods and shells may have the same.
         """

@@ -44,10 +44,10 @@ def signed_angle(start: Tensor, end: Tensor, axis: Tensor) -> Tensor:
 
 
 def first_director(tangent: Tensor) -> Tensor:
-    """Return a unit director (..., 3) normal to the tangents: t x y, or t x (-z) where t is parallel to y."""
+    """Return a unit director (..., 3) normal to the tangents: t x y; z where t is parallel to y, as beside it."""
     y = torch.tensor([0.0, 1.0, 0.0], dtype=tangent.dtype, device=tangent.device)
-    down = torch.tensor([0.0, 0.0, -1.0], dtype=tangent.dtype, device=tangent.device)
+    up = torch.tensor([0.0, 0.0, 1.0], dtype=tangent.dtype, device=tangent.device)
     beside = torch.linalg.cross(tangent, y.expand_as(tangent))
     # 1e-8: a tangent this close to y leaves too few digits in t x y for a direction
     parallel = torch.linalg.vector_norm(beside, dim=-1, keepdim=True) < 1e-8
-    return unit(torch.where(parallel, torch.linalg.cross(tangent, down.expand_as(tangent)), beside))
+    return unit(torch.where(parallel, up - tangent * tangent[..., 2:], beside))
