@@ -145,6 +145,63 @@ def test_a_flat_section_bends_by_its_own_axes():
         assert abs(off[1]) < 0.005 and off[0] / off[1] == pytest.approx(4, rel=0.1)
 
 
+def half_round(of_ribbon: float, of_round: float | None) -> np.ndarray:
+    """Return how far the tip of a cantilever sags whose first half is a ribbon, its second round [m].
+
+    Parameters
+    ----------
+    of_ribbon, of_round : by how much their directors are turned from up [rad]; None: not given.
+    """
+    builder = RobotBuilder()
+    for k, (section, angle) in enumerate(((Rectangle(width=8e-3, height=2e-3), of_ribbon), (Circle(2e-3), of_round))):
+        points = straight((k * LEG, 0, 0), ((k + 1) * LEG, 0, 0), 4)
+        directors = None if angle is None else np.tile([0, -math.sin(angle), math.cos(angle)], (3, 1))
+        builder.add_rod(points, section, FACE, directors=directors)
+    builder.clamp(nodes=[0], direction="rest")
+    return moved(builder, 6, (0, 0, -SMALL))
+
+
+@pytest.mark.parametrize("of_round", [None, 0.0, -0.3])
+def test_directors_of_round_rods_do_not_matter(of_round):
+    """Bend a ribbon that goes on as a round rod alike for all directors of that one."""
+    # forces are balanced to 1e-14 N, at some 3 m/N; with axes half-way between the rods' tips were 1e-8 m off
+    np.testing.assert_allclose(half_round(0.6, of_round), half_round(0.6, 0.6), rtol=0, atol=1e-12)
+
+
+def test_directors_that_are_given_carry_on():
+    """Carry the directors of a rod on to one whose own are not given, around the corner between them."""
+    builder = RobotBuilder()
+    across = [0, math.sin(0.4), math.cos(0.4)]
+    first = builder.add_rod([[0, 0, 0], [1, 0, 0]], Circle(RADIUS), FACE, directors=[across])
+    builder.add_rod([[1, 0, 0], [1, *across[1:]]], Circle(RADIUS), FACE)
+    builder.clamp(nodes=[first[0]])
+    found = builder.finalize(compile=False).body.directors[:2].numpy()
+    np.testing.assert_allclose(found, [across, [-1, 0, 0]], atol=1e-12)
+
+
+def looped(angle: float) -> np.ndarray:
+    """Return how far the nodes of a ribbon with a loop of a round rod go, built turned and turned back [m]."""
+    builder = RobotBuilder()
+    line = np.linspace(0, LEG, 5)[:, None] * [1.0, 0.2, 0.1]
+    way = np.array([line[2], line[2] + [0.01, 0.01, 0.02], line[4] + [0, 0.01, 0.01], line[4]])
+    across = np.cross(line[1], [0.1, 0.3, 1])
+    across = turned(np.tile(across / np.linalg.norm(across), (4, 1)), angle)
+    builder.add_rod(turned(line, angle), Rectangle(4e-3, 1e-3), FACE, directors=across)
+    builder.add_rod(turned(way, angle), Circle(RADIUS), FACE)
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(forces.PointForce([6], tuple(turned([0, 0, 1e-2], angle))))
+    model = builder.finalize(compile=False)
+    state, _ = Static(force_tolerance=1e-13, relative_tolerance=1e-10).step(model, model.initial_state(), throw=True)
+    return turned((state.positions[0] - model.nodes).detach().numpy(), -angle)
+
+
+def test_loops_of_unlike_rods_bend_as_they_do_when_turned():
+    """Bend a loop of a ribbon and a round rod as one that is turned in space, where frames begin otherwise."""
+    expected = looped(0.0)
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(looped(1.1), expected, rtol=0, atol=1e-9)
+
+
 def folded(squares: int, fold: float):
     """Return a strip that is folded to and fro, its clamp at one end, the nodes at the other, and its middle line."""
     legs, width = 4, LEG / 2

@@ -10,6 +10,9 @@ one, strains = M omega, and C the sum of the compliances of both halves. Then th
 (P strain)^T D (P strain) / (2 length) with the stiffnesses D = diag(EI1, EI2, GJ) of a straight spring and a matrix P
 that is 1 there.
 
+Edges that different calls added may have frames that are turned against each other about one line, and their halves are
+stiff about axes of their own there, too: so the directors of a round rod that goes on from a flat one do not matter.
+
 At a node of more than two edges there is a spring between each two. Let every half be held to one point by the inverse
 K of its compliance. Without that point, two of them are held to each other by K_i (sum of all K)^-1 K_j, of two edges
 alone (C_i + C_j)^-1. So what branches off, and carries nothing, leaves a rod as soft as it was. The part of this matrix
@@ -40,6 +43,7 @@ def corner_matrices(
     of_edges: dict[str, Tensor],
     of_springs: dict[str, Tensor],
     plain: Tensor,
+    between_calls: Tensor,
 ) -> Tensor | None:
     """Return P (.., S, 3, 3) of springs; None where all of them are those of straight rods.
 
@@ -51,9 +55,12 @@ def corner_matrices(
     lengths : (S, 2) of the edges [m], zero for a held tangent.
     of_edges, of_springs : EI1, EI2 and GJ [N m^2] of the edges (.., S, 2), and of straight springs (.., S) or ().
     plain : (S,) springs to which none of this applies.
+    between_calls : (S,) springs between edges that different calls added. Their halves keep the axes of their own edges
+        where these are turned against each other; of one call the twist is one of the rod, that goes on within halves.
     """
     of_edges, of_springs = ({name: x.to(lengths) for name, x in of.items()} for of in (of_edges, of_springs))
-    stiffness = _of_pairs(_of_halves(spring, alignment, lengths, of_edges), lengths > 0, springs)
+    half = torch.where(between_calls, 0.5 * spring.tau[:, 0], 0.0)  # by which frames of curvature are turned from edges
+    stiffness = _of_pairs(_of_halves(spring, (-half, half + alignment), lengths, of_edges), lengths > 0, springs)
     by_strain = torch.linalg.inv(_strains_of_turns(spring))
     stiffness = by_strain.transpose(1, 2) @ stiffness @ by_strain * lengths.mean(-1)[:, None, None]
     root = torch.stack([of_springs[name].expand(stiffness.shape[:-2]) for name in NAMES], -1).sqrt()
@@ -66,12 +73,18 @@ def corner_matrices(
     return torch.where(unlike[:, None, None], found, straight) if bool(unlike.any()) else None
 
 
-def _of_halves(spring: BendTwist, alignment: Tensor, lengths: Tensor, of_edges: dict[str, Tensor]) -> Tensor:
-    """Return by which stiffness (.., S, 2, 3, 3) both halves of springs resist turns [N m]; one for held tangents."""
-    cos, sin = torch.cos(alignment)[:, None], torch.sin(alignment)[:, None]
-    m1f, m2f = spring.m1f.times(cos) + spring.m2f.times(sin), spring.m2f.times(cos) - spring.m1f.times(sin)
+def _of_halves(spring: BendTwist, turns: tuple[Tensor, Tensor], lengths: Tensor, of_edges: dict[str, Tensor]) -> Tensor:
+    """Return by which stiffness (.., S, 2, 3, 3) both halves of springs resist turns [N m]; one for held tangents.
+
+    Parameters
+    ----------
+    turns : (S,) of either half, from the frame of curvature to the axes of its stiffnesses [rad].
+    """
+    frames = (spring.m1e, spring.m2e, spring.e.t), (spring.m1f, spring.m2f, spring.f.t)
     halves = []
-    for k, axes in enumerate(((spring.m2e, spring.m1e, spring.e.t), (m2f, m1f, spring.f.t))):
+    for k, ((m1, m2, tangent), turn) in enumerate(zip(frames, turns, strict=True)):
+        cos, sin = torch.cos(turn)[:, None], torch.sin(turn)[:, None]
+        axes = m2.times(cos) - m1.times(sin), m1.times(cos) + m2.times(sin), tangent
         own = torch.zeros((), dtype=lengths.dtype, device="cpu")
         for name, axis in zip(NAMES, axes, strict=True):
             a = axis.stacked().reshape(-1, 3)

@@ -114,6 +114,12 @@ class Rods:
             offset += len(group.edges)
         return straight[np.minimum(edges, len(self.edges))].all(1)
 
+    def of_different_calls(self, edges: np.ndarray) -> np.ndarray:
+        """Return for pairs of edges (S, 2) whether they were added by different calls; joint edges count as one."""
+        call = np.repeat(np.arange(len(self.groups) + 1), [*(len(group.edges) for group in self.groups), 1])
+        first, second = call[np.minimum(edges, len(self.edges))].T
+        return first != second
+
 
 def edge_constants(
     section: Circle | Rectangle,
@@ -150,19 +156,22 @@ def edge_constants(
 
 
 def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Tensor:
-    """Return d1 (E, 3): on each rod's first edge as `first_director`, then carried along; or as given."""
+    """Return d1 (E, 3): as given, else carried along from the edge before, on each rod's first as `first_director`."""
     directors = nodes.new_zeros(sum(len(g.edges) for g in groups), 3)
-    for rod in rods:
-        tangent = unit(nodes[rod.nodes[1:]] - nodes[rod.nodes[:-1]])
-        d = first_director(tangent[0])
-        for k, edge in enumerate(rod.edges):
-            d = transported(d, tangent[k - 1], tangent[k]) if k else d
-            directors[edge] = d
+    given = np.repeat([g.directors is not None for g in groups], [len(g.edges) for g in groups]).astype(bool)
     offset = 0
     for added in groups:
         if added.directors is not None:
             directors[offset : offset + len(added.edges)] = _normal_directors(added, nodes)
         offset += len(added.edges)
+    for rod in rods:
+        tangent = unit(nodes[rod.nodes[1:]] - nodes[rod.nodes[:-1]])
+        d = first_director(tangent[0])
+        for k, edge in enumerate(rod.edges):
+            d = transported(d, tangent[k - 1], tangent[k]) if k else d
+            if given[edge]:
+                d = directors[edge]
+            directors[edge] = d
     return directors
 
 
