@@ -65,7 +65,5 @@ def moved(model, integrator, steps=12, turn=None):
         state, info = method.step(model, before, throw=True)
         iterations += int(info.iterations.sum())
     back = torch.eye(3, dtype=torch.float64) if turn is None else torch.as_tensor(turn)
-    wrenches = torch.zeros(1)
-    if not model.contact.constrained:
-        wrenches = method.reactions(model, before, state).unflatten(2, (2, 3)) @ back
+    wrenches = method.reactions(model, before, state).unflatten(2, (2, 3)) @ back
     return state.positions @ back, wrenches, iterations

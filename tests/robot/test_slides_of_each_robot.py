@@ -48,11 +48,21 @@ def test_each_robot_may_slide_along_its_own_line(integrator):
 
 @pytest.mark.parametrize("contact", ["floor", "rods", "constraints"])
 def test_robots_on_their_own_lines_touch_as_alone(contact):
-    """Widen patterns for what touches, and find the loads of constraints, as each robot alone does."""
-    together = moved(on_own_ways(contact=contact), ImplicitEuler)[0]
+    """Widen patterns for what touches, find the loads of constraints, and feel clamps, as each robot alone does."""
+    positions, wrenches, _ = moved(on_own_ways(contact=contact), ImplicitEuler)
     for k in range(3):
-        alone = moved(on_own_ways(k, contact=contact), ImplicitEuler)[0]
-        torch.testing.assert_close(together[k : k + 1], alone, rtol=0, atol=1e-9)  # constraints hold gaps to that
+        alone = moved(on_own_ways(k, contact=contact), ImplicitEuler)
+        torch.testing.assert_close(positions[k : k + 1], alone[0], rtol=0, atol=1e-9)  # constraints hold gaps to that
+        torch.testing.assert_close(wrenches[k : k + 1], alone[1], rtol=0, atol=1e-5)  # that, by 1e4 N/m of the rod
+
+
+def test_one_line_given_as_that_of_one_robot_is_that_of_all():
+    """Find the same reactions beside constraints for all robots of a batch whose only line is (1, 3)."""
+    model, method = on_own_ways(slice(1), contact="constraints"), ImplicitEuler(0.01, **EXACT)
+    before = model.initial_state(batch=2)
+    after, _ = method.step(model, before, throw=True)
+    found = method.reactions(model, before, after)
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)  # forces, as above
 
 
 @pytest.mark.parametrize("options", [{"mass": "consistent"}, {"solver": "dense"}, {"solver": "pcg"}], ids=str)

@@ -207,14 +207,14 @@ class ConstraintSet:
         index = (self.robot.unsqueeze(1) * n + self.dofs).flatten()
         return like.new_zeros(batch * n).index_put((index,), nodal.flatten(), accumulate=True).view(batch, n)
 
-    def balancing(self, q: Tensor, wanted: Tensor, on_unknowns: Callable[[Tensor], Tensor]) -> Tensor:
+    def balancing(self, q: Tensor, wanted: Tensor, on_unknowns: Callable[[Tensor, int], Tensor]) -> Tensor:
         """Return loads (S, 3) of contacts that touch at q (B, n) with the wanted force (B, n) on the unknowns.
 
         Redundant contacts share it by the smallest loads; contacts of clamped nodes bear none.
 
         Parameters
         ----------
-        on_unknowns : finds forces (k, n_free) on the unknowns from forces (k, n).
+        on_unknowns : finds forces (k, n_free) on the unknowns from forces (k, n) on a robot, and its number.
         """
         contacts = self.at(q, self.time)
         rubs = (self.friction > 0)[:, None, None]
@@ -227,8 +227,8 @@ class ConstraintSet:
             row = torch.arange(3 * len(chosen), device=q.device).view(-1, 3, 1)
             at = (row.expand(-1, 3, 12), self.dofs[chosen].unsqueeze(1).expand(-1, 3, 12))
             forces = q.new_zeros(row.numel(), q.shape[1]).index_put(at, jacobian[chosen], accumulate=True)
-            inverse = torch.linalg.pinv(on_unknowns(forces).mT, rtol=REDUNDANT)
-            found = inverse @ on_unknowns(wanted[robot : robot + 1]).squeeze(0)
+            inverse = torch.linalg.pinv(on_unknowns(forces, robot).mT, rtol=REDUNDANT)
+            found = inverse @ on_unknowns(wanted[robot : robot + 1], robot).squeeze(0)
             loads = loads.index_put((chosen,), found.view(-1, 3))
         return loads
 

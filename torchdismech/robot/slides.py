@@ -80,12 +80,18 @@ class Slides(nn.Module):
         within = block_diag([eye_array(len(others)), *ways], format="csc")
         return csc_array(within)[np.argsort(rows)]
 
-    def joined(self, moving: Tensor, held: Tensor | float) -> Tensor:
-        """Return `moving` (B, n), of sliding nodes its part along their lines, across these that of `held` (B, n)."""
+    def joined(self, moving: Tensor, held: Tensor | float, robot: int | None = None) -> Tensor:
+        """Return `moving` (B, n), of sliding nodes its part along their lines, across these that of `held` (B, n).
+
+        Where a robot is named, all rows, however many, are of that one.
+        """
         there = moving.index_select(1, self.dofs)
         point = held.index_select(1, self.dofs) if isinstance(held, Tensor) else torch.full_like(there, held)
         way = (there - point).unflatten(1, (-1, 1, 3))
-        allowed = self.allowed.unflatten(-1, (-1, 3, 3))
+        allowed = self.allowed
+        if robot is not None and allowed.ndim == 2:
+            allowed = allowed[robot if len(allowed) > 1 else 0]
+        allowed = allowed.unflatten(-1, (-1, 3, 3))
         return moving.index_copy(1, self.dofs, point + (allowed * way).sum(-1).flatten(1))
 
     def coupled(self, unknown: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

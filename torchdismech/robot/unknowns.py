@@ -98,9 +98,12 @@ class Unknowns(nn.Module):
         written = whole.index_copy(1, self.prescribed, own)
         return written if self.slides.none else self.with_held(whole, written)
 
-    def on_unknowns(self, force: Tensor) -> Tensor:
-        """Return the generalised forces (B, n_free) on the unknowns of forces (B, n), in directions that are free."""
-        along = force if self.slides.none else self.slides.joined(force, 0.0)
+    def on_unknowns(self, force: Tensor, robot: int | None = None) -> Tensor:
+        """Return the generalised forces (B, n_free) on the unknowns of forces (B, n), in directions that are free.
+
+        Where a robot is named, all rows, however many, are forces on that one.
+        """
+        along = force if self.slides.none else self.slides.joined(force, 0.0, robot)
         return self.picked(along)
 
     def where_algebraic(self, there: Tensor | float, elsewhere: Tensor) -> Tensor:
