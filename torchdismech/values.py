@@ -42,6 +42,7 @@ __all__ = [
     "places_by_batch_size",
     "problem_of_bounds",
     "real",
+    "refuse_no_robots",
     "refuse_out_of_bounds",
     "refuse_table",
     "refuse_unfitting",
@@ -355,6 +356,12 @@ def numbers(value: Any, where: str) -> Tensor:
         return real(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{where}: expected numbers, got {shown(value)}") from error
+
+
+def refuse_no_robots(tensor: Tensor, where: str) -> None:
+    """Refuse a constant of no robots, such as an empty selection of rows (0, 1), which would fit no state."""
+    if tensor.dim() > 1 and not len(tensor):
+        raise InputError(f"{where}: expected numbers of at least one robot, got shape {tuple(tensor.shape)}, of none")
 
 
 def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> None:

@@ -437,6 +437,13 @@ def test_trained_tensors_are_refused_where_their_numbers_alone_are_kept(name):
         TRAINED[name](value.requires_grad_())
 
 
+@pytest.mark.parametrize("name", sorted(TRAINED.keys() - {"PneumaticArm.length"}))  # of one arm alone
+def test_constants_of_no_robots_are_refused(name):
+    """Name what is an empty selection of rows, which fits no state."""
+    with pytest.raises(InputError, match=rf"^{name}: expected numbers of at least one robot, got shape \(0, [13]\)"):
+        TRAINED[name](torch.zeros(0, 1, dtype=torch.float64))
+
+
 def added(places):
     """Return a builder with a rod through (k, 3) places."""
     builder = RobotBuilder()

@@ -75,7 +75,7 @@ def bend_twist_terms(
         plain = straight.clone()
         plain[[k for index, _ in replaced for k in index]] = True
         edges = _stiffnesses_of_edges(rods, weights, cells[0])
-        apart = torch.as_tensor(rods.of_different_calls(cells[0]))
+        apart = torch.as_tensor(rods.of_different_calls(cells[0]), device="cpu")
         matrices = corner_matrices(rest, stencil.alignment, springs, cells[1], edges, from_edges, plain, apart)
     relaxation = _mean(_with_joints(rods.constant("relaxation"), weights), *cells)
     measure = voronoi

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError, refuse_trained
-from torchdismech.values import real
+from torchdismech.values import real, refuse_no_robots
 
 __all__ = [
     "OWN",
@@ -110,6 +110,7 @@ class LinearElastic(Energy):
         for name, value in stiffness.items():
             refuse_trained(value, f"LinearElastic.{name}")
             tensor = real(value)
+            refuse_no_robots(tensor, f"LinearElastic.{name}")
             refuse_negative(tensor, f"LinearElastic: {name}")
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
 

@@ -24,7 +24,7 @@ from torchdismech.elastic.energy import (
 )
 from torchdismech.errors import InputError, refuse_trained, shown
 from torchdismech.robot.state import State
-from torchdismech.values import numbers
+from torchdismech.values import numbers, refuse_no_robots
 
 __all__ = [
     "FOREVER",
@@ -173,6 +173,7 @@ class _Springs(Inelastic):
             raise InputError(f"{type(self).__name__}: {name!r} cannot be the name of a stiffness; choose another name")
         refuse_trained(value, f"{type(self).__name__}.{name}")
         tensor = numbers(value, f"{type(self).__name__}: {name}").clone()
+        refuse_no_robots(tensor, f"{type(self).__name__}.{name}")
         refuse_negative(tensor, f"{type(self).__name__}: {name}")
         self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
 

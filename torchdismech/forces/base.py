@@ -10,7 +10,7 @@ from torchdismech.errors import InputError, refuse_trained
 from torchdismech.forces.dependence import Block, Derivatives, DerivativesByAutograd
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import numbers
+from torchdismech.values import numbers, refuse_no_robots
 
 __all__ = [
     "Force",
@@ -153,6 +153,7 @@ def number(value, what: str) -> Tensor:
     """
     refuse_trained(value, what)
     tensor = numbers(value, what)
+    refuse_no_robots(tensor, what)
     if not torch.isfinite(tensor).all():
         raise InputError(f"{what}: expected finite numbers, got {value}")
     return tensor

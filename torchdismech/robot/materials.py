@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_trained
-from torchdismech.values import real, tensor_of
+from torchdismech.values import real, refuse_no_robots, tensor_of
 
 __all__ = ["Circle", "Material", "Number", "Rectangle", "positive", "refuse_unlike_shapes"]
 
@@ -25,6 +25,7 @@ def positive(value: Number, name: str) -> Tensor:
         tensor = real(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{name}: expected a number above 0, or a tensor of such, got {value!r}") from error
+    refuse_no_robots(tensor, name)
     if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
         raise InputError(f"{name}: expected a finite number above 0, got {value}")
     return tensor
@@ -84,6 +85,8 @@ class Material:
         if not ((poisson > -1) & (poisson <= 0.5)).all():
             raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
         relaxation = tensor_of(self.relaxation_time, youngs.dtype)
+        for name, given in (("poisson", poisson), ("relaxation_time", relaxation)):
+            refuse_no_robots(given, f"Material.{name}")
         if not (torch.isfinite(relaxation).all() and (relaxation >= 0).all()):
             raise InputError(
                 f"Material.relaxation_time: expected a finite number from 0 up, got {self.relaxation_time}"
