@@ -56,6 +56,15 @@ def test_intervals_are_refused_whatever_is_drawn_of_them(load, name, interval, p
         assert f'batch.randomize."{name}".{interval.split()[0]}: {problem}' in str(caught.value)
 
 
+def test_tables_that_are_not_there_are_answered_by_those_that_are(load):
+    """Name the tables that are written, not those that a scene may have."""
+    with pytest.raises(SceneError) as caught:
+        drawn(load, 2, '"initial.velocity.2" = {uniform = [0, 1]}')
+    message = str(caught.value)
+    assert "there is no 'initial' in the scene to be drawn; there are robot, rod, clamp, " in message
+    assert "shell" not in message and "tendon" not in message
+
+
 def test_bounds_may_be_what_is_not_allowed_itself(load):
     """Take an interval from 0 where numbers are to be above it: none is 0. One number as both ends is an interval."""
     assert (drawn(load, 50, '"rod.youngs" = {uniform = [0.0, 2e6]}')["rod.youngs"] > 0).all()

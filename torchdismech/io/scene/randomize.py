@@ -128,6 +128,8 @@ def _entry(path: Path, where: str, value: Any, part: str, before: str) -> Any:
     inside = type(value).model_fields if isinstance(value, BaseModel) else {}
     present = [k for k in inside if getattr(value, k) is not None]
     if part not in present:
+        if isinstance(value, Document):  # of the tables, those that are written
+            present = [k for k in present if k in value.model_fields_set and getattr(value, k) != []]
         listed = f"; there are {', '.join(present)}" if present else ""
         raise SceneError(path, where, f"there is no {part!r} in the scene to be drawn{listed}")
     return getattr(value, part)
