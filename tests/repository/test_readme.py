@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from torchdismech.forces import LocalForce
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 
@@ -169,6 +171,12 @@ def test_the_code_on_rigid_elements_runs(tmp_path, monkeypatch):
     tips = names["trajectory"].positions[-1, :, -1, 2]
     assert not names["trajectory"].failed.any() and tips.max() < 0 and tips.argmin() == 0
     assert (tmp_path / "chain.h5").is_file()
+
+
+def test_the_code_on_fits_runs():
+    """Run the block of docs/training.md, a force with something to learn; tests/training/test_terms.py fits it."""
+    names = after_the_only_block("training.md")
+    assert issubclass(names["Drag"], LocalForce) and len([*names["Drag"](4).parameters()]) == 4
 
 
 @pytest.mark.slow
