@@ -103,6 +103,25 @@ def test_heights_have_gradients_where_contacts_hold_a_robot(robot):
 
 @pytest.mark.filterwarnings("ignore:.*no minimum:RuntimeWarning")
 @pytest.mark.parametrize("response", [Complementarity(), Penalty(200.0, 1e-4)])
+@pytest.mark.parametrize("robot", [pinned_bow, loose_rod])
+def test_equilibria_after_others_have_the_same_gradients(robot, response):
+    """Go through three shares of the load, or three equilibria in turn, as through one."""
+    model = robot(response)
+    pull = torch.zeros(1, model.n_dofs, dtype=torch.float64, requires_grad=True)
+    found = []
+    for static, times in ((Static(), 1), (Static(load_steps=3), 1), (Static(), 3)):
+        state = model.initial_state()
+        for _ in range(times):
+            state, _ = static.step(model, state, Control(force=pull), throw=True)
+        (gradient,) = torch.autograd.grad(state.positions[0, :, 2].square().sum(), pull)
+        found.append(gradient[:, 2 : 3 * len(model.nodes) : 3])  # by weights: where it turns to is up to the search
+    assert all(torch.isfinite(gradient).all() for gradient in found)
+    for other in found[1:]:  # the searches end within their tolerance of each other
+        assert torch.allclose(other, found[0], rtol=1e-4, atol=1e-4 * float(found[0].abs().max()))
+
+
+@pytest.mark.filterwarnings("ignore:.*no minimum:RuntimeWarning")
+@pytest.mark.parametrize("response", [Complementarity(), Penalty(200.0, 1e-4)])
 def test_what_a_free_motion_moves_has_no_gradient(response):
     """Give NaN for the one of three robots that may turn where the loss asks how far, and no others."""
     model = pinned_bow(response)

@@ -74,9 +74,10 @@ class Static(SteppingMethod):
         they had. For these two, where the search down the potential ends without an equilibrium, as it may beyond a
         bifurcation, Newton's method searches anew from where the share began, for any balance, a saddle, too; for
         "leave" it does so for minima alone.
-        Stability is told by the Cholesky factor of the matrix. What is free to move without any force is not stable; in
-        single precision rounding decides. Where there is no factor (loads without a potential such as drag, friction,
-        pressure on a surface with a free rim; an iterative linear solver) "leave" and "report" leave
+        Stability is told by the Cholesky factor of the matrix. What has nodes that are free to move without any force
+        is not stable, but for what is left of the balance, which may hold it (`force_tolerance`); in single precision
+        rounding decides. Where there is no factor (loads without a potential such as drag, friction, pressure on a
+        surface with a free rim; an iterative linear solver) "leave" and "report" leave
         `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
         stay closed in a push, and those that touch without any may open.
     Others as for `SteppingMethod`.

@@ -12,8 +12,9 @@ from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.search.active_set import stiffened
-from torchdismech.solve.linear import resisting
-from torchdismech.solve.linear.base import DirectSolver
+from torchdismech.model import Model
+from torchdismech.solve.linear import resisting, softest_motion
+from torchdismech.solve.linear.base import DirectSolver, Solver
 from torchdismech.solve.progress import matrix_values
 
 __all__ = ["Linearised", "with_contacts_closed"]
@@ -21,6 +22,7 @@ __all__ = ["Linearised", "with_contacts_closed"]
 # Of the largest entry of the matrix: how stiff contacts are that bear a load. Softer ones would give way, of stiffer
 # ones rounding hides how soft the rest is.
 FIRM = 1e3
+SPINS = 1e-3  # part of a motion that nodes have where angles alone move, but for rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +32,8 @@ class Linearised:
     Attributes
     ----------
     x, values : unknowns (B, n_free), matrix (nnz, B) on a pattern, with what keeps contacts that bear a load closed.
-    minima : (B,) whether a running robot's matrix is positive definite; not where a part is free to move, where that
-        would be up to rounding.
+    minima : (B,) whether a running robot's matrix is positive definite, but for rods that turn about their own axes;
+        not where nodes are free to move, where that would be up to rounding.
     """
 
     equations: StepEquations
@@ -61,11 +63,25 @@ class Linearised:
         if equations.constraints is not None:
             values = _with_loaded_contacts_closed(here, equations, x, values)
         minima = resisting(solver, values, problem.running)
+        neutral = problem.running & ~minima
+        if bool(neutral.any()) and values.dtype == torch.float64:
+            neutral = resisting(solver, values, neutral, least=-1.0)
+            minima = minima | _spinning(model, solver, values, neutral) if bool(neutral.any()) else minima
         return cls(equations, x, solver.pattern, values, minima)
 
     def without_ways_down(self, rows: Tensor) -> Tensor:
         """Return which robots (B,) of some rows are at no saddle: at a minimum, or free to move without any force."""
         return resisting(self.equations.solver(), self.values, rows, least=-1.0)
+
+
+def _spinning(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
+    """Return which of some rows (B,) that are at no saddle move no node in what nothing resists.
+
+    A round rod between hinges, or a rope, may turn about its own axis: nobody calls that unstable.
+    """
+    nodes = (model.unknowns.index < 3 * model.body.n_nodes).to(values.device)
+    moved = torch.linalg.vector_norm(softest_motion(solver, values, rows)[:, nodes], dim=1)
+    return rows & (moved < SPINS)
 
 
 def _with_loaded_contacts_closed(problem: StepProblem, equations: StepEquations, x: Tensor, values: Tensor) -> Tensor:

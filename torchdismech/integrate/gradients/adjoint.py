@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from torchdismech.solve.linear import RESISTS, Factor, factored
 from torchdismech.solve.progress import matrix_values
 from torchdismech.values import Values
 
-__all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "with_zeros"]
+__all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "sizes_of", "with_zeros"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
@@ -176,7 +177,7 @@ def gradients_at_root(
     if inspected:
         with torch.enable_grad():
             refuse_unregistered(model, residual, [x, *leaves], lambda: equations.residual(x))
-    solve = multipliers if solve is None else solve
+    solve = partial(multipliers, given=sizes_of(gradients, q)) if solve is None else solve
     multiplier, conditions, of_contacts = solve(fixed, x, values, by_root, accepted)
     with torch.enable_grad():
         products = [(residual, _weighted(multiplier, weight))]
@@ -249,14 +250,20 @@ def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 
 @torch.no_grad()
-def multipliers(equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
+def multipliers(
+    equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor, given: Tensor | None = None
+) -> Adjoint:
     """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A is singular.
 
     Where contacts are constraints, their KKT conditions and the multipliers of these are returned, too.
+
+    Parameters
+    ----------
+    given : (B,) the sizes of the gradients by the state after the step, of which rhs is made; None: those of rhs.
     """
     solver, conditions, of_contacts = equations.solver(), None, None
     if equations.constraints is None:
-        factor, _ = factored(solver, values, rows)
+        factor, _ = factored(solver, values, rows, nearly=not equations.scheme.inertial)
         solution = factor.solve(rhs, transpose=True)
     else:
         conditions = KKTConditions(equations, x, values, rows)
@@ -265,14 +272,20 @@ def multipliers(equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor
     lost = rows & ~factor.ok
     # inertia holds what is free; single precision and iterative solvers cannot tell it from what is soft
     if not equations.scheme.inertial and solver.solves_indefinite and rhs.dtype == torch.float64:
-        lost = lost | (rows & _moved_freely(factor, solution, rhs, values[solver.diagonal(values.device)].t()))
+        lost = lost | (rows & _moved_freely(factor, solution, rhs, values[solver.diagonal(values.device)].t(), given))
     if conditions is not None:
         assert of_contacts is not None
         of_contacts = torch.where(lost[conditions.robot][:, None], torch.nan, of_contacts)
     return torch.where(lost[:, None], torch.nan, solution), conditions, of_contacts
 
 
-def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tensor) -> Tensor:
+def sizes_of(gradients: Sequence[Tensor | None], q: Tensor) -> Tensor:
+    """Return the largest entry (B,) of gradients by the fields of a state."""
+    sizes = [g.reshape(len(q), -1).abs().amax(1) for g in gradients if g is not None and g.numel()]
+    return torch.stack(sizes).amax(0) if sizes else torch.zeros_like(q[:, 0])
+
+
+def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tensor, given: Tensor | None) -> Tensor:
     """Return the robots (B,) whose loss asks for a motion that A resists by no more than rounding.
 
     A robot that is free to turn has gradients of what does not turn along: rounding alone makes its matrix regular, and
@@ -283,6 +296,7 @@ def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tenso
     ----------
     solution, rhs : (B, n_free) of A^T lambda = rhs.
     diagonal : (B, n_free) of A.
+    given : see `multipliers`. An equilibrium that another one follows is given little more by that than rounding.
     """
     scale = diagonal.abs().sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
@@ -291,4 +305,6 @@ def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tenso
     eigenvalue = 1 / torch.linalg.vector_norm(scale * factor.solve(scale * way, transpose=True), dim=1)
     along = size.squeeze(1) * eigenvalue
     asked = torch.linalg.vector_norm(rhs / scale, dim=1)
+    if given is not None:
+        asked = torch.maximum(asked, given / scale.amax(1))
     return (eigenvalue < RESISTS[rhs.dtype]) & (along > FELT * asked)

@@ -55,7 +55,7 @@ class KKTConditions:
             stiffness = values[solver.diagonal(values.device)].abs().amax(0)[constraints.robot]
             normals = constraints.jacobian(equations.contacts_at(x))[:, :1]
             values = stiffened(equations, values, normals, torch.where(closed, stiffness, 0.0).unsqueeze(1))
-        self.values, self.factor = values, factored(solver, values, rows)[0]
+        self.values, self.factor = values, factored(solver, values, rows, nearly=not equations.scheme.inertial)[0]
         self._delassus = Delassus(equations, constraints, q, self.factor, rows)
         self._delassus.choose(closed)
         self.chosen, self.robot = self._delassus.chosen, self._delassus.robot

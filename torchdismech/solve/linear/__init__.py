@@ -6,7 +6,7 @@ that the solution. See `docs/architecture.md` for the interface.
 
 from torchdismech.solve.linear.base import Factor, JoinedFactor, Solver
 from torchdismech.solve.linear.choice import choose
-from torchdismech.solve.linear.definite import RESISTS, factored, resisting
+from torchdismech.solve.linear.definite import RESISTS, factored, resisting, softest_motion
 from torchdismech.solve.linear.names import SOLVERS, Setting, make, named
 from torchdismech.solve.linear.shifted import shifted_factor
 
@@ -23,4 +23,5 @@ __all__ = [
     "named",
     "resisting",
     "shifted_factor",
+    "softest_motion",
 ]
