@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -119,7 +120,10 @@ class Compilation:
             config.recompile_limit = max(config.recompile_limit, COMPILATIONS)
             options: dict[str, Any] = {"guard_filter_fn": _may_change}
             self._kernels[function] = torch.compile(function, dynamic=False, fullgraph=True, options=options)
-        return self._kernels[function]  # type: ignore[return-value]
+        kernel = self._kernels[function]
+        if torch._C._len_torch_function_stack():
+            return partial(_apart_from_default_device, kernel)  # type: ignore[return-value]
+        return kernel  # type: ignore[return-value]
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -216,6 +220,15 @@ class Compilation:
             self._evaluations[kind] = number
             if compiled:
                 self._begin(kind)
+
+
+def _apart_from_default_device(kernel: Callable[..., T], *given: Any, **named: Any) -> T:
+    """Return what a kernel does of what it is given, without torch's default device in place.
+
+    The library does not need it, and torch.compile (2.13) cannot follow some methods of tensors through it.
+    """
+    with torch._C.DisableTorchFunction():
+        return kernel(*given, **named)
 
 
 def _may_change(guards: Sequence) -> list[bool]:

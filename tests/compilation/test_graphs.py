@@ -151,3 +151,13 @@ def test_time_needs_no_gradients(traced):
     factor = trainable.scaled(model, ["bend_twist.EI1"])
     unroll(model, model.initial_state(batch=2), ImplicitEuler(1e-2), 3).positions.square().sum().backward()
     assert torch.isfinite(factor.log_factor.grad).all()
+
+
+def test_kernels_are_traced_whatever_the_default_device_is(traced):
+    """Compile and take steps where torch's default device is another one: torch cannot follow `unflatten` there."""
+    torch.set_default_device("meta")
+    try:
+        found = stepped(rod(compile=True), 1)
+    finally:
+        torch.set_default_device(None)
+    assert graphs() and (found - stepped(rod(compile=False), 1)).abs().max() < ROUNDING
