@@ -308,7 +308,7 @@ size = 3
 
 
 def scene(folder):
-    """Return a case of a scene whose robots differ and touch a floor and a ball, under loads of their own."""
+    """Return a case of a scene whose robots differ, above a floor that friction belongs to."""
 
     def run():
         path = folder / "scene.toml"

@@ -1,11 +1,12 @@
-"""Gradients of equilibria that contacts hold, and that may turn or slide along what they lie on."""
+"""Gradients of equilibria that contacts hold, that may turn or slide along what they lie on, and that follow others."""
 
 import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, Control, Material, RobotBuilder, Static, forces, magnetics, meshes, trainable
+from torchdismech import Circle, Control, Material, RobotBuilder, Static, forces, magnetics, meshes, straight, trainable
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle, Penalty
+from torchdismech.elastic import Inelastic
 
 RADIUS, MATERIAL = 1e-3, Material(5e6, 2000.0, 0.4)
 
@@ -152,3 +153,56 @@ def test_what_contact_alone_keeps_down_has_gradients_beside_others():
     together, alone = by_pull(slice(0, 2)), torch.cat([by_pull(slice(0, 1)), by_pull(slice(1, 2))])
     # 1e-3 m/N, which the stiffness of stretching gives; the magnet's, a millionth of that, leaves some 1e-10 of it
     assert alone.abs().amax(1).min() > 5e-4 and torch.allclose(together, alone, rtol=1e-8, atol=1e-10)
+
+
+class Creep(Inelastic):
+    """A material that takes a part of each strain for its own; what it remembers is in a unit of the author's."""
+
+    variables = ("taken",)
+
+    def __init__(self, unit):
+        super().__init__()
+        self.unit = unit
+
+    def density(self, strain, past):
+        """Return a quadratic energy of what is not taken."""
+        return 1.5e-4 * (strain[0] - past.internal[0] / self.unit) ** 2
+
+    def updated(self, strain, past):
+        """Return what is taken now, in that unit."""
+        taken = past.internal[0] / self.unit
+        return (self.unit * (taken + 0.3 * (strain[0] - taken)),)
+
+    def stored(self, internal):
+        """Return nothing."""
+        return torch.zeros_like(internal[0])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e9])
+def test_equilibria_hand_on_what_materials_remember_in_any_unit(unit):
+    """Pass gradients through equilibria in turn by way of what a material remembers, however small they are in it."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), nodes=4), Circle(2e-3), MATERIAL)
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_inelastic("bend_twist", Creep(unit))
+    model = builder.finalize()
+    size = torch.tensor([1e-3, 2e-3, 5e-4], dtype=torch.float64, requires_grad=True)
+
+    def tip():
+        state = model.initial_state()
+        for own in size:
+            force = torch.zeros(1, model.n_dofs, dtype=torch.float64).index_fill(1, torch.tensor(11), 1.0) * own
+            static = Static(force_tolerance=1e-13, relative_tolerance=0.0)
+            state, _ = static.step(model, state, Control(force=force), throw=True)
+        return state.positions[0, -1, 2]
+
+    (found,) = torch.autograd.grad(tip(), size)
+    for k in range(3):
+        with torch.no_grad():
+            size[k] += 1e-6
+            above = tip()
+            size[k] -= 2e-6
+            difference = (above - tip()) / 2e-6
+            size[k] += 1e-6
+        # central differences: what is left of the searches over the step, some 1e-8 of slopes of .1 and more
+        assert abs(float(difference)) > 0.01 and float(found[k]) == pytest.approx(float(difference), rel=1e-6)

@@ -62,23 +62,28 @@ class Linearised:
         values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
         if equations.constraints is not None:
             values = _with_loaded_contacts_closed(here, equations, x, values)
-        minima = resisting(solver, values, problem.running)
-        neutral = problem.running & ~minima
-        if bool(neutral.any()) and values.dtype == torch.float64:
-            neutral = resisting(solver, values, neutral, least=-1.0)
-            minima = minima | _spinning(model, solver, values, neutral) if bool(neutral.any()) else minima
-        return cls(equations, x, solver.pattern, values, minima)
+        return cls(equations, x, solver.pattern, values, _minima(model, solver, values, problem.running))
 
     def without_ways_down(self, rows: Tensor) -> Tensor:
         """Return which robots (B,) of some rows are at no saddle: at a minimum, or free to move without any force."""
         return resisting(self.equations.solver(), self.values, rows, least=-1.0)
 
 
-def _spinning(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
-    """Return which of some rows (B,) that are at no saddle move no node in what nothing resists.
+def _minima(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
+    """Return which of some rows (B,) have matrices that are positive definite, but for motions that move no node.
 
     A round rod between hinges, or a rope, may turn about its own axis: nobody calls that unstable.
     """
+    minima = resisting(solver, values, rows)
+    others = rows & ~minima
+    if values.dtype != torch.float64 or not bool(others.any()):
+        return minima
+    neutral = resisting(solver, values, others, least=-1.0)
+    return minima | _spinning(model, solver, values, neutral) if bool(neutral.any()) else minima
+
+
+def _spinning(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
+    """Return which of some rows (B,) that are at no saddle move no node in what nothing resists."""
     nodes = (model.unknowns.index < 3 * model.body.n_nodes).to(values.device)
     moved = torch.linalg.vector_norm(softest_motion(solver, values, rows)[:, nodes], dim=1)
     return rows & (moved < SPINS)

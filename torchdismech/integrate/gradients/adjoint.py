@@ -27,12 +27,14 @@ from torchdismech.solve.linear import RESISTS, Factor, factored
 from torchdismech.solve.progress import matrix_values
 from torchdismech.values import Values
 
-__all__ = ["Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "sizes_of", "with_zeros"]
+__all__ = ["PLACES", "Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "sizes_of", "with_zeros"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
 Gradients = tuple[Tensor | None, ...]  # None where nothing depends on a tensor
 FELT = 1e-8  # of a loss along a motion: of one that is not to feel it rounding leaves 1e-16 to 1e-12
+# The fields of a state that say where a robot is. What materials remember may be in units of any size.
+PLACES = ("q", "director", "tangent", "reference_twist")
 AdjointSolve = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
 
 
@@ -177,7 +179,7 @@ def gradients_at_root(
     if inspected:
         with torch.enable_grad():
             refuse_unregistered(model, residual, [x, *leaves], lambda: equations.residual(x))
-    solve = partial(multipliers, given=sizes_of(gradients, q)) if solve is None else solve
+    solve = partial(multipliers, given=sizes_of(gradients, recipe.fields, q)) if solve is None else solve
     multiplier, conditions, of_contacts = solve(fixed, x, values, by_root, accepted)
     with torch.enable_grad():
         products = [(residual, _weighted(multiplier, weight))]
@@ -279,9 +281,10 @@ def multipliers(
     return torch.where(lost[:, None], torch.nan, solution), conditions, of_contacts
 
 
-def sizes_of(gradients: Sequence[Tensor | None], q: Tensor) -> Tensor:
-    """Return the largest entry (B,) of gradients by the fields of a state."""
-    sizes = [g.reshape(len(q), -1).abs().amax(1) for g in gradients if g is not None and g.numel()]
+def sizes_of(gradients: Sequence[Tensor | None], fields: Sequence[str], q: Tensor) -> Tensor:
+    """Return the largest entry (B,) of gradients by the fields of a state, of those that say where a robot is."""
+    placed = (g for g, name in zip(gradients, fields, strict=True) if name in PLACES)
+    sizes = [g.reshape(len(q), -1).abs().amax(1) for g in placed if g is not None and g.numel()]
     return torch.stack(sizes).amax(0) if sizes else torch.zeros_like(q[:, 0])
 
 

@@ -24,7 +24,14 @@ from torch import Tensor, nn
 from torchdismech.fused import differentiated
 from torchdismech.integrate.chunks import Chunk, chunks_of
 from torchdismech.integrate.forward import held_values, solved_in_chunks
-from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, gradients_at_root, sizes_of, with_zeros
+from torchdismech.integrate.gradients.adjoint import (
+    PLACES,
+    Gradients,
+    StepRecipe,
+    gradients_at_root,
+    sizes_of,
+    with_zeros,
+)
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints, within_checkpoint
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
@@ -172,14 +179,15 @@ def solved_gradients(
                 return recorded
         found = recipe.model.compilation.guarded(lambda: _gradients(recipe, leaves, q, accepted, gradients, wanted))
     if not recipe.method.scheme.inertial:
-        found = _without_rounding(found, sum(need for _, need in needed[: recipe.n_state]), sizes_of(gradients, q))
+        wanted_fields = [name for name, (_, need) in zip(recipe.fields, needed, strict=False) if need]
+        found = _without_rounding(found, wanted_fields, sizes_of(gradients, recipe.fields, q))
     if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
         found = tuple(None if g is None else torch.where(accepted.any(), g, 0.0) for g in found)
     return found
 
 
-def _without_rounding(found: Gradients, of_state: int, given: Tensor) -> Gradients:
-    """Return gradients, of which the first are by the state before an equilibrium, without what of these is rounding.
+def _without_rounding(found: Gradients, fields: Sequence[str], given: Tensor) -> Gradients:
+    """Return gradients, of which the first are by `fields` of the state before an equilibrium, without rounding.
 
     An equilibrium does not depend on where the search for it began, but for what clamps and frames hand on. What
     rounding leaves of that, and what directors that are no unit vectors would do, would be a loss to the equilibrium
@@ -190,12 +198,12 @@ def _without_rounding(found: Gradients, of_state: int, given: Tensor) -> Gradien
     given : (B,) the sizes of the gradients by the state after it.
     """
     cut = []
-    for gradient in found[:of_state]:
-        if gradient is not None and gradient.numel():
+    for name, gradient in zip(fields, found, strict=False):  # others come after these
+        if name in PLACES and gradient is not None and gradient.numel():
             sizes = gradient.reshape(len(given), -1).abs().amax(1)  # in whole: parts of it may cancel each other
             gradient = where_rows(~(sizes <= NOTHING * given), gradient, 0.0)  # NaN stays
         cut.append(gradient)
-    return (*cut, *found[of_state:])
+    return (*cut, *found[len(fields) :])
 
 
 def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
