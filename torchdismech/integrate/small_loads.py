@@ -11,9 +11,8 @@ from torchdismech.robot.state import Control, State, running_robots
 __all__ = ["warning_of_small_loads"]
 
 LEAST_LOAD = 100.0  # times the tolerance: of smaller loads more than a hundredth may be left over
-ROUNDING = (
-    1e-12  # of the loads one by one: a smaller sum is what rounding leaves where they cancel, as weight and lift do
-)
+# Of the loads one by one: a smaller sum is what rounding leaves where they cancel, as weight and lift do.
+ROUNDING = 1e-12
 
 
 @torch.no_grad()
