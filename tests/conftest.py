@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torchdismech.native import compiled as native
+from torchdismech.native import Unavailable, library
 
 SLOW_CASES = Path(__file__).parent / "slow_cases.txt"
 
@@ -21,8 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_code() -> None:
     """Compile the library's C++ before the first test: that it takes long is said on the streams that tests read."""
-    with suppress(native.Unavailable):
-        native.library()
+    with suppress(Unavailable):
+        library()
 
 
 @pytest.fixture

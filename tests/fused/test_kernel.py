@@ -39,7 +39,7 @@ def interpreted(monkeypatch):
     """Kernels that Triton interprets, so that they run on CPU tensors; other tests get them as they were."""
     module = "torchdismech.native.triton_kernels"
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(gpu, "_found", None)
+    monkeypatch.setattr(gpu.kernels, "outcome", None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(making, "_made", {})
     libraries = gpu.Kernels.libraries

@@ -2,15 +2,15 @@
 
 import pytest
 
-from torchdismech.native import compiled as native
+from torchdismech.native import Unavailable, library
 
 
 @pytest.fixture
 def compiler():
     """Skip where the compiled code cannot be had, and say why."""
     try:
-        native.library()
-    except native.Unavailable as missing:
+        library()
+    except Unavailable as missing:
         pytest.skip(str(missing))
 
 
@@ -18,5 +18,5 @@ def compiler():
 def cache(monkeypatch, tmp_path):
     """An empty cache directory, for a process that has not looked for compiled code yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(native, "_found", None)
+    monkeypatch.setattr(library, "outcome", None)
     return tmp_path / "cache" / "torchdismech"

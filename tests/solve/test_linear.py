@@ -27,7 +27,8 @@ from tests.solve.topologies import (
     star,
 )
 from torchdismech.errors import InputError
-from torchdismech.native import Unavailable, compiled, gpu
+from torchdismech.native import Unavailable, library
+from torchdismech.native.gpu import kernels
 from torchdismech.solve import linear
 from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.sparse import Pattern
@@ -299,7 +300,7 @@ class TestChoice:
     )
     def test_choose_without_compiled_code(self, pattern, batch, expected, monkeypatch):
         """Take dense for tiny matrices where LAPACK is all there is for bands."""
-        monkeypatch.setattr(compiled, "_found", Unavailable("no compiler"))
+        monkeypatch.setattr(library, "outcome", Unavailable("no compiler"))
         assert linear.choose(pattern, batch).name == expected
 
     def test_choice_for_a_pattern_that_serves_for_a_while(self):
@@ -310,7 +311,7 @@ class TestChoice:
 
     def test_choice_away_from_the_cpu_counts_calls(self, monkeypatch):
         """Without Triton, take fronts for a chain, for fewer calls in a row, and blocks for few nets, not for many."""
-        monkeypatch.setattr(gpu, "_found", Unavailable("no Triton"))
+        monkeypatch.setattr(kernels, "outcome", Unavailable("no Triton"))
         assert linear.choose(chain(101), 256, "cuda").name == "multifrontal"
         net = grid(16)
         assert linear.choose(net, 1, "cuda").name == "banded"

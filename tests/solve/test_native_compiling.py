@@ -16,7 +16,7 @@ import torch
 from tests.solve.banded_factors import assert_solves
 from tests.solve.topologies import chain, cliques, hinges, random_values
 from torchdismech.errors import InputError
-from torchdismech.native import compiled as native
+from torchdismech.native import Unavailable, build, compiled, compiler, library
 from torchdismech.solve import linear
 from torchdismech.solve.linear import native_band
 from torchdismech.solve.linear.banded import BandedSolver
@@ -46,14 +46,14 @@ class TestCompiling:
             found = solver.factor(random_values(pattern, "definite", robots)).parts
             assert isinstance(found, native_band.NativeBand)
         assert "native" in solver.describe()
-        assert native.library().made_by in solver.describe()
+        assert library().made_by in solver.describe()
 
     @pytest.mark.slow
     def test_several_processes_compile_at_once(self, cache):
         """Compile into one file, complete whenever it is there, and not at import."""
         script = (
-            "import torchdismech; from torchdismech.native import compiled as native; assert native._found is None; "
-            "print(native.library().vector_bytes)"
+            "import torchdismech; from torchdismech.native import library; assert library.outcome is None; "
+            "print(library().vector_bytes)"
         )
         started = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
         answers = [int(process.communicate()[0]) for process in started]
@@ -62,18 +62,18 @@ class TestCompiling:
 
     def test_second_process_does_not_compile(self, cache, monkeypatch):
         """Load what is in the cache."""
-        native.library()
-        monkeypatch.setattr(native, "_found", None)
-        monkeypatch.setattr(native, "_made", None)
-        assert native.library().vector_bytes > 0
+        library()
+        monkeypatch.setattr(library, "outcome", None)
+        monkeypatch.setattr(build, "_library_file", None)
+        assert library().vector_bytes > 0
 
     def test_compiler_that_refuses_native_instructions(self, cache, monkeypatch, tmp_path):
         """Compile for the plain machine, say so, and solve."""
-        real = shutil.which(native.compiler()[0])
+        real = shutil.which(compiler()[0])
         script = f'case "$*" in *-march*) exit 1;; esac\nexec {real} "$@"'
         monkeypatch.setenv("CXX", executable(tmp_path / "plain-c++", script))
-        assert "plain-c++ -O3" in native.library().made_by
-        assert "march" not in native.library().made_by
+        assert "plain-c++ -O3" in library().made_by
+        assert "march" not in library().made_by
         for kind in ("definite", "unsymmetric"):
             pattern = chain(symmetric=kind == "definite")
             assert_solves(pattern, random_values(pattern, kind, 11))
@@ -82,9 +82,9 @@ class TestCompiling:
     @pytest.mark.parametrize("width", [16, 64])
     def test_vectors_of_other_machines(self, width, cache, monkeypatch):
         """Solve with shorter and longer vectors than this machine has, which the compiler takes to pieces."""
-        monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, f"-DVECTOR_BYTES={width}", "-Wno-psabi"))
-        monkeypatch.setattr(native, "_flags_and_target", native._flags_and_target.__wrapped__)  # keeps nothing
-        assert native.library().vector_bytes == width
+        monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, f"-DVECTOR_BYTES={width}", "-Wno-psabi"))
+        monkeypatch.setattr(build, "_flags_and_target", build._flags_and_target.__wrapped__)  # keeps nothing
+        assert library().vector_bytes == width
         for kind, batch, reach in product(("definite", "unsymmetric"), (1, 11), (1, 4, 7, 10, 20)):
             groups = [range(k, k + reach + 1) for k in range(43 - reach)]
             pattern = cliques(groups, 43, kind == "definite", np.arange(43))
@@ -93,12 +93,12 @@ class TestCompiling:
 
     def test_a_file_that_cannot_be_compiled(self, cache, monkeypatch, tmp_path):
         """Say what the compiler says of it, though the other files, beside it, are compiled well."""
-        real = shutil.which(native.compiler()[0])
+        real = shutil.which(compiler()[0])
         script = f'case "$*" in *" -c "*/3.cpp*) echo "3.cpp: error: odd" >&2; exit 1;; esac\nexec {real} "$@"'
         monkeypatch.setenv("CXX", executable(tmp_path / "strict-c++", script))
-        monkeypatch.setattr(native, "SOURCES", native.SOURCES[:4])
+        monkeypatch.setattr(compiled, "SOURCES", compiled.SOURCES[:4])
         with pytest.raises(InputError, match="strict-c\\+\\+ fails on .*native: 3.cpp: error: odd"):
-            native.library()
+            library()
         assert not [*cache.iterdir()]
 
     def test_file_that_is_no_library(self, cache, monkeypatch, tmp_path):
@@ -106,7 +106,7 @@ class TestCompiling:
         script = 'for word; do case "$before" in -o) echo "not a library" > "$word";; esac; before=$word; done'
         monkeypatch.setenv("CXX", executable(tmp_path / "odd-c++", script))
         with pytest.raises(InputError, match=f"cannot be loaded .*; remove {cache}/native-"):
-            native.library()
+            library()
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +115,11 @@ def library_file(tmp_path_factory):
     directory = tmp_path_factory.mktemp("compiled")
     directory.chmod(0o700)
     try:
-        command = native.compiler()
-        flags, _ = native._flags_and_target(tuple(command))
-        sources = [source.read_bytes() for source in native.SOURCES]
-        return native._made(command, flags, directory, "once", sources, "the sources")
-    except native.Unavailable as missing:
+        command = compiler()
+        flags, _ = build._flags_and_target(tuple(command))
+        sources = [source.read_bytes() for source in compiled.SOURCES]
+        return build._library_file(command, flags, directory, "once", sources, "the sources")
+    except Unavailable as missing:
         pytest.skip(str(missing))
 
 
@@ -135,27 +135,27 @@ class TestHostileCache:
     @pytest.fixture
     def loaded(self, monkeypatch):
         """Record what is loaded, and by which contents."""
-        found, load = [], native.ctypes.CDLL
+        found, load = [], build.ctypes.CDLL
 
         def recording(path):
             found.append(Path(path).read_bytes())
             return load(path)
 
-        monkeypatch.setattr(native.ctypes, "CDLL", recording)
+        monkeypatch.setattr(build.ctypes, "CDLL", recording)
         return found
 
     def kept(self, cache, monkeypatch):
         """Return the library that a first process leaves, as one that is about to look for it finds it."""
-        native.library()
-        monkeypatch.setattr(native, "_found", None)
+        library()
+        monkeypatch.setattr(library, "outcome", None)
         (path,) = cache.iterdir()
         return path
 
     def test_compiling_is_told(self, cache, capsys):
         """Tell that something takes long, once."""
-        native.library()
+        library()
         assert capsys.readouterr().err.count("compiling its own code for this machine") == 1
-        native.library()
+        library()
         assert not capsys.readouterr().err
 
     @pytest.mark.parametrize("length", [0, 1000, -1])
@@ -164,7 +164,7 @@ class TestHostileCache:
         path = self.kept(cache, monkeypatch)
         whole = path.read_bytes()
         exchange(path, whole[:length])
-        assert native.library().vector_bytes > 0
+        assert library().vector_bytes > 0
         assert loaded == [whole, whole]
         assert [file.read_bytes() for file in cache.iterdir()] == [whole]
 
@@ -174,16 +174,16 @@ class TestHostileCache:
         whole = path.read_bytes()
         exchange(path, whole.replace(b"band_", b"bond_"))
         path.with_name(path.name.rpartition("-")[0] + ".so").write_bytes(b"planted")
-        native.library()
+        library()
         assert loaded == [whole, whole]
 
     def test_changed_header(self, cache, monkeypatch):
         """Compile again where a header is another one, although all that includes it is as before."""
         path = self.kept(cache, monkeypatch)
-        headers = native._headers()
+        headers = build._headers()
         assert set(headers) == {"lanes.h", "vectors.h"}
-        monkeypatch.setattr(native, "_headers", lambda: headers | {"lanes.h": headers["lanes.h"] + b"// changed"})
-        native.library()
+        monkeypatch.setattr(build, "_headers", lambda: headers | {"lanes.h": headers["lanes.h"] + b"// changed"})
+        library()
         assert len(list(cache.iterdir())) == 2 and path.exists()
 
     @pytest.mark.parametrize("how", ["writable", "link"])
@@ -199,7 +199,7 @@ class TestHostileCache:
         else:
             planted.write_bytes(content)
             planted.chmod(0o666)
-        native.library()
+        library()
         assert content not in loaded
         assert len(loaded) == 2
 
@@ -214,7 +214,7 @@ class TestHostileCache:
         content = path.read_bytes()
         exchange(path, b"planted")
         with pytest.warns(RuntimeWarning, match=f"for this process alone.* others can write to {cache.parent}.*XDG"):
-            assert native.library().vector_bytes > 0
+            assert library().vector_bytes > 0
         assert loaded == [content, content]
         assert [file.read_bytes() for file in cache.iterdir()] == [b"planted"]
 
@@ -228,7 +228,7 @@ class TestHostileCache:
             pytest.warns(RuntimeWarning, match=f"{cache} belongs to user {user}, not to {user + 1}"),
             pytest.raises(InputError, match="no safe place for compiled code"),
         ):
-            native.library()
+            library()
         assert len(loaded) == 1
 
     def test_no_safe_place_at_all(self, cache, monkeypatch):
@@ -237,7 +237,7 @@ class TestHostileCache:
         cache.chmod(0o777)
         (cache.parent / "temporary").mkdir()
         (cache.parent / "temporary").chmod(0o777)
-        monkeypatch.setattr(native.tempfile, "tempdir", str(cache.parent / "temporary"))
+        monkeypatch.setattr(build.tempfile, "tempdir", str(cache.parent / "temporary"))
         with pytest.warns(RuntimeWarning, match="this process alone"):
             assert_lapack_instead("no safe place for compiled code: others can write to .*temporary")
 
@@ -245,7 +245,7 @@ class TestHostileCache:
         """Keep code below a directory such as /tmp, where nobody can replace what is another's."""
         cache.parent.mkdir()
         cache.parent.chmod(0o1777)
-        native.library()
+        library()
         assert [stat.S_IMODE(path.stat().st_mode) for path in (cache, *cache.iterdir())] == [0o700, 0o700]
 
 
@@ -259,7 +259,7 @@ def assert_lapack_instead(reason):
     assert factor.ok.all()
     assert not isinstance(factor.parts, native_band.NativeBand)
     with pytest.raises(InputError, match=reason):  # found out once, told again
-        native.library()
+        library()
     assert "auto: lapack" in solver.describe()
 
 
@@ -297,5 +297,5 @@ class TestWithoutCompiler:
         """Leave no half-made file in the cache when the compiler fails."""
         monkeypatch.setenv("CXX", executable(tmp_path / "bad-c++", 'case "$*" in *-o*) exit 1;; esac'))
         with pytest.raises(InputError):
-            native.library()
+            library()
         assert os.listdir(cache) == []

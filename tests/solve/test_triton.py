@@ -32,7 +32,7 @@ def interpreted():
     module = "torchdismech.native.triton_kernels"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
-        patch.setattr(gpu, "_found", None)
+        patch.setattr(gpu.kernels, "outcome", None)
         patch.delitem(sys.modules, module, raising=False)
         yield gpu.kernels()
         sys.modules.pop(module, None)
@@ -259,7 +259,7 @@ class TestChoice:
     def test_no_triton(self, triton, reason, monkeypatch):
         """Take blocks or fronts on a GPU, and tell the reason whenever it is asked for."""
         monkeypatch.setitem(sys.modules, "triton", triton)
-        monkeypatch.setattr(gpu, "_found", None)
+        monkeypatch.setattr(gpu.kernels, "outcome", None)
         for _ in range(2):
             with pytest.raises(Unavailable, match=reason):
                 gpu.kernels()

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.native.compiled import Unavailable, library
+from torchdismech.native.availability import Unavailable
+from torchdismech.native.compiled import library
 
 __all__ = ["StaticBuffers"]
 

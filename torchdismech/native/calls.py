@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from torchdismech.native.compiled import Unavailable, library
+from torchdismech.native.availability import Unavailable
+from torchdismech.native.compiled import library
 from torchdismech.native.taping import taped
 from torchdismech.system.interrupts import answer_held
 

@@ -15,7 +15,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from torchdismech.native.compiled import Unavailable
+from torchdismech.native.availability import LookedForOnce, Unavailable
 
 __all__ = ["LANES", "Kernels", "kernels"]
 
@@ -57,9 +57,7 @@ class Kernels:
         return y
 
 
-_found: Kernels | Unavailable | None = None
-
-
+@LookedForOnce
 def kernels() -> Kernels:
     """Return the kernels; the first call of a process imports Triton.
 
@@ -67,18 +65,6 @@ def kernels() -> Kernels:
     ------
     Unavailable : if Triton is missing or too old.
     """
-    global _found
-    if _found is None:
-        try:
-            _found = _imported()
-        except Unavailable as error:
-            _found = error  # looked for once: whoever asks next hears the same
-    if isinstance(_found, Unavailable):
-        raise Unavailable(str(_found))
-    return _found
-
-
-def _imported() -> Kernels:
     try:
         triton = importlib.import_module("triton")
     except ImportError as error:

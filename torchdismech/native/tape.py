@@ -20,8 +20,9 @@ from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchdismech.native.availability import Unavailable
 from torchdismech.native.calls import CallTable, CompiledCall, InTurn, compiled_call
-from torchdismech.native.compiled import Unavailable, library
+from torchdismech.native.compiled import library
 from torchdismech.native.pool import Pool
 from torchdismech.native.strided import Rows, Untabled, carried_out, rows_of
 from torchdismech.native.taping import listened_to_by, taped, taping

@@ -26,7 +26,7 @@ from torchdismech.integrate.recorded.gradients import RecordedSteps
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of
 from torchdismech.integrate.recorded.step import RecordedStep
-from torchdismech.native.compiled import Unavailable
+from torchdismech.native.availability import Unavailable
 from torchdismech.native.steps import EachStep, StepsInTurn
 from torchdismech.native.strided import Untabled
 from torchdismech.robot.state import Control, State, tensor_fields

@@ -40,7 +40,7 @@ from torchdismech.integrate.step import (
     step_info,
     step_to,
 )
-from torchdismech.native.compiled import Unavailable
+from torchdismech.native.availability import Unavailable
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.native.steps import EachStep, Ended, StepCalls, StepsInTurn, VaryingRows
 from torchdismech.native.strided import Untabled

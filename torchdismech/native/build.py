@@ -1,0 +1,207 @@
+"""C++ sources built into a library that this process has loaded: from the cache on disk, or by the compiler.
+
+Code is compiled for the machine's own instructions, which takes some ten seconds on two cores for the files beside this
+one, and kept in the user's cache directory (`cache.py`) under a key that changes with the sources, the command, and the
+macros that the compiler defines: these tell its version and the instructions of the machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from torchdismech.errors import warn
+from torchdismech.native import cache
+from torchdismech.native.availability import Unavailable
+from torchdismech.system.telling import tell
+
+__all__ = ["Built", "built", "compiler"]
+
+HEADERS = sorted(Path(__file__).parent.glob("*.h"))  # sources include them by name, generated ones too
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
+
+
+class Built(NamedTuple):
+    """A library that is loaded.
+
+    Attributes
+    ----------
+    code : its functions.
+    made_by : the compiler and the flags that matter.
+    """
+
+    code: ctypes.CDLL
+    made_by: str
+
+
+def built(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> Built:
+    """Return the library of some C++ sources, from the cache or compiled now.
+
+    Parameters
+    ----------
+    name : what errors call the sources.
+    more : flags beside those that all sources have.
+
+    Raises
+    ------
+    Unavailable : there is no compiler, it fails, or there is no safe directory that can be written.
+    """
+    command = compiler()
+    flags, target = _flags_and_target(tuple(command))
+    flags = [*flags, *more]
+    made_by = " ".join([*command, "-O3", *(flag for flag in flags if flag not in FLAGS)])
+    # with the macros of the compiler in the key, machines may share a directory
+    parts = [*sources, *_headers().values(), shlex.join([*command, *flags]).encode(), target]
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
+    directory = _cache_directory()
+    danger = cache.danger(directory)
+    if danger is None:
+        found = cache.find(directory, key)
+        if found is None and len(sources) > 1:
+            tell("compiling its own code for this machine: about ten seconds, once, then from the cache on disk")
+        return Built(_loaded(found or _library_file(command, flags, directory, key, sources, name)), made_by)
+    warn(
+        f"compiled code is made for this process alone, which takes seconds each time, as {danger}; set "
+        "XDG_CACHE_HOME to a directory of your own to keep it",
+        RuntimeWarning,
+    )
+    with _scratch_directory(None) as scratch:
+        if (danger := cache.danger(scratch)) is not None:
+            raise Unavailable(f"there is no safe place for compiled code: {danger}; set TMPDIR to a safe directory")
+        # once it is loaded the file is not needed
+        return Built(_loaded(_library_file(command, flags, scratch, key, sources, name)), made_by)
+
+
+@lru_cache
+def _headers() -> dict[str, bytes]:
+    """Return what sources may include: the text of each header, by its name."""
+    return {header.name: header.read_bytes() for header in HEADERS}
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Unavailable(
+            f"the compiled code cannot be loaded ({error}); remove {path}, or set XDG_CACHE_HOME to another directory"
+        ) from error
+
+
+def compiler() -> list[str]:
+    """Return the command of the C++ compiler: $CXX, else the first that is found.
+
+    Raises
+    ------
+    Unavailable : if there is none.
+    """
+    named = shlex.split(os.environ.get("CXX", ""))
+    if named:
+        if shutil.which(named[0]) is None:
+            raise Unavailable(f"the C++ compiler $CXX = {named[0]!r} is not found; set CXX to one that is, or unset it")
+        return named
+    for name in COMPILERS:
+        if shutil.which(name) is not None:
+            return [name]
+    raise Unavailable(
+        f"no C++ compiler is found (looked for {', '.join(COMPILERS)}); install GCC or clang, or set CXX to one"
+    )
+
+
+@lru_cache
+def _flags_and_target(compiler: tuple[str, ...]) -> tuple[list[str], bytes]:
+    """Return the flags that the compiler takes, and the macros that it defines with them."""
+    for flags in ([*FLAGS, "-march=native"], [*FLAGS]):
+        done = _run([*compiler, *flags, "-x", "c++", "-dM", "-E", os.devnull])
+        if done.returncode == 0:
+            return flags, done.stdout
+    raise Unavailable(f"the C++ compiler {shlex.join(compiler)} fails: {_complaint(done)}; set CXX to GCC or clang")
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        raise Unavailable(
+            f"the C++ compiler {command[0]} cannot be started ({error}); set CXX to GCC or clang"
+        ) from error
+
+
+def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Return the first line that says what is wrong."""
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return next((line for line in lines if "error" in line), lines[0] if lines else f"it returns {done.returncode}")
+
+
+def _cache_directory() -> Path:
+    """Return the directory for compiled code, made if it is missing."""
+    try:
+        return cache.user_directory()
+    except RuntimeError as error:
+        raise Unavailable(f"there is no place for compiled code ({error}); set XDG_CACHE_HOME to one") from error
+    except OSError as error:
+        raise _unwritable(error.filename, error) from error
+
+
+def _unwritable(directory: Path | str, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"compiled code cannot be written to {directory} ({error}); set XDG_CACHE_HOME to a directory that is writable"
+    )
+
+
+def _library_file(
+    compiler: list[str], flags: list[str], directory: Path, key: str, sources: list[bytes], name: Path | str
+) -> Path:
+    """Compile the sources, which errors call by the name, into the directory and return the library's path.
+
+    It is made elsewhere in there, under a name that nobody can guess, and renamed: no process loads half of it.
+    """
+    with _scratch_directory(directory) as scratch:
+        files = {f"{k}.cpp": text for k, text in enumerate(sources)}
+        for file, text in (files | _headers()).items():
+            (scratch / file).write_bytes(text)
+        made = scratch / "native.so"
+        done = _compiled_and_linked([*compiler, *flags], [scratch / file for file in files], made)
+        if done.returncode != 0:
+            raise Unavailable(
+                f"the C++ compiler {shlex.join(compiler)} fails on {name}: {_complaint(done)}; set CXX to "
+                "GCC 9 or clang 12 or newer"
+            )
+        try:
+            return cache.keep(made, directory, key)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+
+
+def _compiled_and_linked(command: list[str], files: list[Path], made: Path) -> subprocess.CompletedProcess[bytes]:
+    """Compile files side by side and link them; return the first compilation that failed, else the last process."""
+    if len(files) == 1:
+        return _run([*command, str(files[0]), "-o", str(made)])
+    objects = [file.with_suffix(".o") for file in files]
+    largest_first = sorted(zip(files, objects, strict=True), key=lambda pair: -pair[0].stat().st_size)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiling = [pool.submit(_run, [*command, "-c", str(file), "-o", str(to)]) for file, to in largest_first]
+    failed = next((done for each in compiling if (done := each.result()).returncode), None)
+    return failed or _run([*command, *map(str, objects), "-o", str(made)])
+
+
+@contextmanager
+def _scratch_directory(directory: Path | None) -> Iterator[Path]:
+    """Make a directory that only this user can enter, in the given one or where the system has such; remove it."""
+    try:
+        made = tempfile.TemporaryDirectory(dir=directory, prefix="compiling-")
+    except OSError as error:
+        raise _unwritable(directory or tempfile.gettempdir(), error) from error
+    with made as name:
+        yield Path(name)
