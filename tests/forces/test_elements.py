@@ -108,7 +108,7 @@ def test_a_recording_calls_no_torch(name, robots):
     """Replay the force and its derivatives by one call of compiled code, for other numbers to the bit."""
     force, _, state = case(name, robots)
     tape = recorded(lambda: all_of(force, state), torch.device("cpu"), None)
-    assert len(tape.operations) == 1 and not tape.calls_torch
+    assert len(tape.work) == 1 and not tape.calls_torch
     state.velocity.mul_(0.5)
     with torch.no_grad():
         assert all(torch.equal(a, b) for a, b in zip(tape.replay(), all_of(force, state), strict=True))

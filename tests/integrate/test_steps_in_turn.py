@@ -17,8 +17,8 @@ from torchdismech.integrate.recorded import adjoint, step
 from torchdismech.native import calls
 from torchdismech.native.calls import CallTable, CompiledCall
 from torchdismech.native.compiled import library
-from torchdismech.native.steps import EachStep, Ended, StepCalls, StepsInTurn, VaryingRows
-from torchdismech.native.strided import Untabled
+from torchdismech.native.instructions import NoInstruction
+from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
 
 STEPS = 24
 INTERRUPTED = (3, 4, 9, 20)  # steps that are for Python
@@ -26,25 +26,25 @@ INTERRUPTED = (3, 4, 9, 20)  # steps that are for Python
 ROUNDING = 1e-12
 
 
-class Interrupted(StepsInTurn):
+class Interrupted(StepLoop):
     """Steps of which some are handed back to Python: at a check, or as a call returns what is not expected."""
 
-    how, ended = Ended.CHECK, None
+    how, ended = StopReason.CHECK, None
 
     def __init__(self, calls, given, kept, checks):
         self._flags, self._flag = torch.zeros(STEPS, dtype=torch.bool), torch.zeros(1, dtype=torch.bool)
         self._flags[[*INTERRUPTED]] = True
         self._calm = ~self._flags
-        each = EachStep.along(self._flags if self.how is Ended.CHECK else self._calm)
+        each = PerStep.along(self._flags if self.how is StopReason.CHECK else self._calm)
         given.add("copy", self._flag, each)
-        if self.how is Ended.UNEXPECTED:
+        if self.how is StopReason.UNEXPECTED:
             call = CompiledCall(library().code.all_hold, (1, self._flag.data_ptr()), 1)
             calls = dataclasses.replace(calls, set_up=CallTable([call, *calls.set_up.calls]))
-        super().__init__(calls, given, kept, [*checks, self._flag] if self.how is Ended.CHECK else checks)
+        super().__init__(calls, given, kept, [*checks, self._flag] if self.how is StopReason.CHECK else checks)
 
-    def taken(self, first, count):
+    def run(self, first, count):
         """Take steps, and keep why they ended."""
-        reached, why = super().taken(first, count)
+        reached, why = super().run(first, count)
         self.ended.append(why)
         return reached, why
 
@@ -88,7 +88,7 @@ class Swaying:
         return Control(force=1e-2 * time[:, None] * model.nodes.new_ones(len(time), model.n_dofs))
 
 
-@pytest.mark.parametrize("how", [None, Ended.CHECK, Ended.UNEXPECTED])
+@pytest.mark.parametrize("how", [None, StopReason.CHECK, StopReason.UNEXPECTED])
 @pytest.mark.parametrize("schedule", [None, Swaying()])
 def test_steps_are_handed_back(how, schedule, monkeypatch):
     """Go on where Python has taken a step, forward and back, also with a control for each step."""
@@ -98,12 +98,12 @@ def test_steps_are_handed_back(how, schedule, monkeypatch):
     expected = by_python(monkeypatch, model, weights, schedule)
     if how is not None:
         own = type("Own", (Interrupted,), {"how": how, "ended": ended})
-        monkeypatch.setattr(step, "StepsInTurn", own)
-        monkeypatch.setattr(adjoint, "StepsInTurn", own)
+        monkeypatch.setattr(step, "StepLoop", own)
+        monkeypatch.setattr(adjoint, "StepLoop", own)
     assert_same(run(model, weights, schedule), expected)
     # forward after each of them and at the end; back as well, but the second comes when Python still takes steps
     number = len(INTERRUPTED)
-    turns = [[how] * count + [Ended.ALL_TAKEN] for count in (number, number - 1)]
+    turns = [[how] * count + [StopReason.ALL_TAKEN] for count in (number, number - 1)]
     assert ended == ([] if how is None else turns[0] + turns[1])
 
 
@@ -115,9 +115,9 @@ def tables(monkeypatch):
 
         def kept(*given, room=room):
             made.append(room)
-            return StepsInTurn(*given)
+            return StepLoop(*given)
 
-        monkeypatch.setattr(room, "StepsInTurn", kept)
+        monkeypatch.setattr(room, "StepLoop", kept)
     return made
 
 
@@ -174,7 +174,7 @@ def test_single_steps_before_a_run_that_begins_in_python(load, monkeypatch):
 def test_a_search_that_stops_goes_on_in_python(monkeypatch):
     """Search on where a whole Newton step is none to take, and return to compiled code afterwards."""
     ended = []
-    monkeypatch.setattr(Interrupted, "how", Ended.SEARCH)  # none is handed back without need
+    monkeypatch.setattr(Interrupted, "how", StopReason.SEARCH)  # none is handed back without need
     own = type("Own", (Interrupted,), {"ended": ended})
 
     def thrown():
@@ -189,20 +189,20 @@ def test_a_search_that_stops_goes_on_in_python(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(step, "WORTH_A_TABLE", STEPS + 1)
         expected = thrown()
-    monkeypatch.setattr(step, "StepsInTurn", own)
+    monkeypatch.setattr(step, "StepLoop", own)
     assert all(map(torch.equal, thrown(), expected))
-    assert Ended.SEARCH in ended and ended[-1] is Ended.ALL_TAKEN
+    assert StopReason.SEARCH in ended and ended[-1] is StopReason.ALL_TAKEN
 
 
 def test_tensors_of_each_step():
     """Know where those along a dimension stand, from either end, and refuse those that lie in unlike ways."""
     of = torch.arange(24.0, dtype=torch.float64).reshape(4, 2, 3)
-    assert EachStep.along(of).addresses.tolist() == [of[k].data_ptr() for k in range(4)]
-    backward = EachStep.along(of[1:], backward=True)
+    assert PerStep.along(of).addresses.tolist() == [of[k].data_ptr() for k in range(4)]
+    backward = PerStep.along(of[1:], backward=True)
     assert backward.addresses.tolist() == [of[k].data_ptr() for k in (3, 2, 1)] and torch.equal(backward.first, of[3])
-    assert EachStep.of([of[2], of[0]]).addresses.tolist() == [of[2].data_ptr(), of[0].data_ptr()]
-    with pytest.raises(Untabled):
-        EachStep.of([of[0], of[1].t().contiguous().t()])
+    assert PerStep.of([of[2], of[0]]).addresses.tolist() == [of[2].data_ptr(), of[0].data_ptr()]
+    with pytest.raises(NoInstruction):
+        PerStep.of([of[0], of[1].t().contiguous().t()])
 
 
 def test_errors_of_what_is_called_back_are_raised():
@@ -211,9 +211,9 @@ def test_errors_of_what_is_called_back_are_raised():
     def fails():
         raise ZeroDivisionError("once")
 
-    steps = StepsInTurn(StepCalls(CallTable([fails])), VaryingRows(), VaryingRows(), [])
+    steps = StepLoop(StepCalls(CallTable([fails])), PerStepInstructions(), PerStepInstructions(), [])
     with pytest.raises(ZeroDivisionError, match="once"):
-        steps.taken(0, 2)
+        steps.run(0, 2)
 
 
 RAISE = ctypes.CDLL(None)["raise"]
@@ -224,15 +224,17 @@ def test_signals_before_what_is_called_back_has_begun_are_raised(monkeypatch):
     printed, worked = [], []
     monkeypatch.setattr(sys, "unraisablehook", printed.append)
     signalled = CompiledCall(RAISE, (signal.SIGINT,))
-    steps = StepsInTurn(StepCalls(CallTable([signalled, lambda: worked.append(1)])), VaryingRows(), VaryingRows(), [])
+    steps = StepLoop(
+        StepCalls(CallTable([signalled, lambda: worked.append(1)])), PerStepInstructions(), PerStepInstructions(), []
+    )
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            steps.taken(0, 2)
+            steps.run(0, 2)
         assert not printed and not worked
         heard = []
         signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
-        assert steps.taken(0, 3) == (3, Ended.ALL_TAKEN)  # a handler that raises nothing ends nothing
+        assert steps.run(0, 3) == (3, StopReason.ALL_TAKEN)  # a handler that raises nothing ends nothing
         assert heard == [signal.SIGINT] * 3 and len(worked) == 3 and not printed
     finally:
         signal.signal(signal.SIGINT, before)
@@ -247,7 +249,7 @@ def test_interrupts_before_what_is_called_back_has_begun_are_raised(monkeypatch)
     printed = []
     monkeypatch.setattr(sys, "unraisablehook", printed.append)
     monkeypatch.setattr(calls._CalledBack, "_done", interrupted)
-    steps = StepsInTurn(StepCalls(CallTable([lambda: None])), VaryingRows(), VaryingRows(), [])
+    steps = StepLoop(StepCalls(CallTable([lambda: None])), PerStepInstructions(), PerStepInstructions(), [])
     with pytest.raises(KeyboardInterrupt):
-        steps.taken(0, 2)
+        steps.run(0, 2)
     assert len(printed) == 1

@@ -108,11 +108,11 @@ def test_without_a_compiler_torch_is_called(monkeypatch):
     def missing():
         raise Unavailable("no compiler")
 
-    monkeypatch.setattr("torchdismech.native.tape.library", missing)
+    monkeypatch.setattr("torchdismech.native.recorder.library", missing)
     x = torch.ones(3)
     tape = recorded(lambda: (x + 1) * 2, CPU, None)
     x.fill_(2.0)
-    assert tape.replay().tolist() == [6, 6, 6] and len(tape.operations) == 2
+    assert tape.replay().tolist() == [6, 6, 6] and len(tape.work) == 2
 
 
 def test_memory_stays():
@@ -142,7 +142,7 @@ def test_what_is_the_same_each_time_is_done_once():
     """Leave out what depends on no number that may change."""
     x = torch.ones(3)
     tape = recorded(lambda: torch.zeros(3).add(1).mul(2) + torch.full_like(x, 2.0).sqrt() + x, CPU, None)
-    assert len(tape.operations) == 1  # the last sum
+    assert len(tape.work) == 1  # the last sum
 
 
 def test_work_that_torch_does_not_see():

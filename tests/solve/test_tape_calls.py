@@ -78,7 +78,7 @@ def test_rows_that_grow_are_solved_in_replays(compiled, robots, transpose):
 
     pivots = torch.full((robots,), 4.0, dtype=torch.float64)
     tape = recorded(solution, CPU, None)
-    assert len(tape.operations) == 1 and not tape.calls_torch
+    assert len(tape.work) == 1 and not tape.calls_torch
     for round in range(4):
         pivots.fill_(3.0 + round)
         pivots[torch.arange(robots) % 3 == round - 1] = 1e-10  # none, then others each time
@@ -102,7 +102,7 @@ def test_work_where_flags_fail(compiled):
         return doubled + 1
 
     tape = recorded(code, CPU, None)
-    assert len(tape.operations) == 1
+    assert len(tape.work) == 1
     for number, held in enumerate((False, True, False)):
         x.fill_(number)
         flags[1] = held
@@ -121,7 +121,7 @@ def test_compiled_calls_in_a_row_are_one(compiled):
 
     for code, one in ((plain, True), (mixed, False)):
         tape = recorded(code, CPU, None)
-        assert (len(tape.operations) == 1) == one and tape.calls_torch != one
+        assert (len(tape.work) == 1) == one and tape.calls_torch != one
         x.uniform_(-1, 1)
         assert torch.equal(tape.replay(), code())
 
@@ -130,7 +130,7 @@ def test_an_index_out_of_range_is_named_among_calls(compiled):
     """Name the operation whose index is out of range, whatever comes before and after it in one call."""
     x, index, weight = torch.rand(5), torch.tensor([0, 4]), torch.ones(2)
     tape = recorded(lambda: weighted_norms((x * weighted_norms(x[None], x))[index][None], weight), CPU, None)
-    assert len(tape.operations) == 1
+    assert len(tape.work) == 1
     index[1] = 5
     with pytest.raises(IndexError, match="gather: an index is out of range"):
         tape.replay()

@@ -87,10 +87,11 @@ bool holds(const Zeros& zeros) {
   return true;
 }
 
-// A step: what it is given, its set-up, its rounds (none where `round` is empty), its end, and what is done with it. A
-// round writes the flags that `solve.newton.plain_round` returns.
+// The parts of a step, as `StepLoop` in step_loop.py lays them out: what is done before it, its set-up, its rounds (none
+// where `round` is empty), its end, what is done after it, and how it hands on to the next. A round writes the flags that
+// `solve.newton.plain_round` returns.
 struct Steps {
-  Calls given, set_up, round, last_round, end, kept, handed_on;
+  Calls before, set_up, round, last_round, end, after, hand_on;
   const bool *flags, *last_flags;
   int64_t checks;
   const Zeros* checked;
@@ -100,11 +101,11 @@ struct Steps {
 // The order is that of the flags of `plain_round`.
 enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST };
 
-// What ended some steps: the order is that of `Ended` in steps.py.
-enum Ended { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED };
+// Why a loop ended: the order is that of `StopReason` in step_loop.py.
+enum StopReason { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED };
 
 // Take rounds until no row is to be moved.
-Ended searched(const Steps& steps, End* end) {
+StopReason searched(const Steps& steps, End* end) {
   bool with_matrix = true, more = true;
   while (more) {
     if (!all_made(with_matrix ? steps.round : steps.last_round, end)) return UNEXPECTED;
@@ -117,15 +118,15 @@ Ended searched(const Steps& steps, End* end) {
 }
 
 // Take a step; nothing is done with one that did not go well.
-Ended taken(const Steps& steps, int64_t number, End* end) {
+StopReason taken(const Steps& steps, int64_t number, End* end) {
   for (int64_t k = 0; k < steps.varying; ++k) *steps.varied[k].place = steps.varied[k].values[number];
-  if (!all_made(steps.given, end) || !all_made(steps.set_up, end)) return UNEXPECTED;
+  if (!all_made(steps.before, end) || !all_made(steps.set_up, end)) return UNEXPECTED;
   if (steps.round.count)
-    if (const Ended ended = searched(steps, end)) return ended;
+    if (const StopReason why = searched(steps, end)) return why;
   if (!all_made(steps.end, end)) return UNEXPECTED;
   for (int64_t k = 0; k < steps.checks; ++k)
     if (!holds(steps.checked[k])) return CHECK;
-  return all_made(steps.kept, end) && all_made(steps.handed_on, end) ? ALL_TAKEN : UNEXPECTED;
+  return all_made(steps.after, end) && all_made(steps.hand_on, end) ? ALL_TAKEN : UNEXPECTED;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ from torchdismech.native.compiled import library
 from torchdismech.native.taping import taped
 from torchdismech.system.interrupts import answer_held
 
-__all__ = ["CallTable", "CompiledCall", "InTurn", "compiled_call", "unless_all"]
+__all__ = ["CallTable", "CompiledCall", "CallSequence", "compiled_call", "unless_all"]
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class CallTable:
             raise KeyboardInterrupt("between two operations of a recorded step")
 
 
-class InTurn:
+class CallSequence:
     """Calls, one after the other.
 
     Raises

@@ -11,7 +11,8 @@ import torch
 
 from torchdismech.errors import InputError
 from torchdismech.native.pool import Pool
-from torchdismech.native.tape import NumbersRead, Tape, recorded_on_tape
+from torchdismech.native.tape import Tape, recorded_on_tape
+from torchdismech.native.taping import NumbersRead
 
 __all__ = ["Graph", "Recording", "Unrecordable", "memory_pool", "recorded"]
 

@@ -90,4 +90,4 @@ def _declare_tapes(code: ctypes.CDLL) -> None:
     code.all_hold.argtypes, code.all_hold.restype = [NUMBER, ARRAY], NUMBER
     code.most_arguments.restype = NUMBER
     code.copies_in_turn.argtypes, code.copies_in_turn.restype = [NUMBER, ARRAY], None
-    code.strided_operations.argtypes, code.strided_operations.restype = [NUMBER, ARRAY], NUMBER
+    code.run_instructions.argtypes, code.run_instructions.restype = [NUMBER, ARRAY], NUMBER

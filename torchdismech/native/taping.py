@@ -1,4 +1,4 @@
-"""What a tape is told of work that torch does not see (see `tape.py`)."""
+"""How code that torch does not see takes part in a tape (`tape.py`) while that is recorded; what no tape can hold."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-__all__ = ["listened_to_by", "taped", "taping"]
+__all__ = ["NumbersRead", "listened_to_by", "taped", "taping"]
+
+
+class NumbersRead(RuntimeError):
+    """A function reads numbers of tensors, so that what it does next may depend on them: no tape can hold it."""
 
 
 class Listener(Protocol):
-    """What keeps the work while a tape is recorded."""
+    """What keeps the work while a tape is recorded: `recorder.TapeRecorder`."""
 
     def take(
         self,

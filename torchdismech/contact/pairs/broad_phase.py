@@ -18,7 +18,7 @@ from torchdismech.contact.pairs.columns import keys_of_pairs
 from torchdismech.errors import InputError
 from torchdismech.fused import compiled_code_takes, watched
 from torchdismech.native import address, function_of, taping
-from torchdismech.native.tape import NumbersRead
+from torchdismech.native.taping import NumbersRead
 
 __all__ = ["adjacent", "overlapping"]
 

@@ -24,7 +24,7 @@ from torchdismech.contact.pairs.pair_loops import KNOWN, PairLoops
 from torchdismech.contact.pairs.pairs import Listed, PairTable
 from torchdismech.fused import Fused, Loop, compiled_code_takes
 from torchdismech.native import address, function_of, taped, taping
-from torchdismech.native.tape import NumbersRead
+from torchdismech.native.taping import NumbersRead
 
 __all__ = ["BLOCK", "BlockPlaces", "PairSums", "Structure", "pair_values"]
 

@@ -27,8 +27,8 @@ from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.native.availability import Unavailable
-from torchdismech.native.steps import EachStep, StepsInTurn
-from torchdismech.native.strided import Untabled
+from torchdismech.native.instructions import NoInstruction
+from torchdismech.native.step_loop import PerStep, StepLoop
 from torchdismech.robot.state import Control, State, tensor_fields
 
 __all__ = ["Course", "course_of", "goes_on"]
@@ -300,24 +300,24 @@ class _StepsOfChunk:
             totals = [_added(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
         return gradients, totals
 
-    def _in_turn(self, added: Added, totals: Sequence[Tensor | None]) -> StepsInTurn | None:
+    def _in_turn(self, added: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
         """Return what takes steps back without Python; None where something in them is for Python."""
         if self._recorded is None:
             return None
         q, controls = self._fields[self._form.fields.index("q")], self._controls[::-1]
         try:
             return self._recorded.in_turn(
-                [EachStep.along(field[:-1], backward=True) for field in self._fields],
-                [EachStep.of(own) for own in zip(*controls, strict=True)],
-                EachStep.along(q[1:], backward=True),
-                [(place, EachStep.along(of_steps, backward=True)) for place, of_steps in added],
+                [PerStep.along(field[:-1], backward=True) for field in self._fields],
+                [PerStep.of(own) for own in zip(*controls, strict=True)],
+                PerStep.along(q[1:], backward=True),
+                [(place, PerStep.along(of_steps, backward=True)) for place, of_steps in added],
                 totals,
             )
-        except (Untabled, Unavailable):
+        except (NoInstruction, Unavailable):
             return None
 
     def _taken_back(
-        self, in_turn: StepsInTurn, number: int, gradients: list[Tensor | None], added: Added
+        self, in_turn: StepLoop, number: int, gradients: list[Tensor | None], added: Added
     ) -> tuple[int, list[Tensor | None], Added]:
         """Take steps back from a number on as far as compiled code does.
 
@@ -327,7 +327,7 @@ class _StepsOfChunk:
         assert self._recorded is not None
         self._recorded.give(gradients)
         steps = len(self._controls)
-        reached, _ = in_turn.taken(steps - number, steps)
+        reached, _ = in_turn.run(steps - number, steps)
         if reached == steps:
             return 0, self._of_fields(self._recorded.found()[: self._form.n_state - 1]), []
         return steps - reached, [*self._recorded.given_gradients()], []

@@ -16,7 +16,7 @@ from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, StepRec
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import recorded
-from torchdismech.native.steps import EachStep, StepCalls, StepsInTurn, VaryingRows
+from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop
 from torchdismech.native.tape import Tape
 from torchdismech.values import Values
 
@@ -93,11 +93,11 @@ class RecordedAdjoint:
 
     def in_turn(
         self,
-        given: Sequence[tuple[int, EachStep]],
-        q: EachStep,
-        by_steps: Sequence[tuple[int, EachStep]],
+        given: Sequence[tuple[int, PerStep]],
+        q: PerStep,
+        by_steps: Sequence[tuple[int, PerStep]],
         totals: Sequence[tuple[int | None, Tensor | None]],
-    ) -> StepsInTurn | None:
+    ) -> StepLoop | None:
         """Return what `RecordedSteps.in_turn` does; inputs and totals with the places among the inputs."""
         found, lost = self.found(), self._tape.outputs[1]
         first, read = len(self._needs) + 1, self.reads
@@ -105,7 +105,7 @@ class RecordedAdjoint:
         held = any(gradient is not None and self._buffers.hold(gradient) for gradient in on)
         if held or not isinstance(self._tape, Tape) or any(found[field] is None for field, _ in by_steps):
             return None
-        before, after = VaryingRows(), VaryingRows()
+        before, after = PerStepInstructions(), PerStepInstructions()
         for place, each in [*given, (len(self._needs), q)]:
             if place in read:
                 before.add("copy", self._static[place], each)
@@ -123,7 +123,7 @@ class RecordedAdjoint:
             if total is None:
                 return None  # there is nothing yet to add it to
             after.add("add", total, total, more)
-        return StepsInTurn(StepCalls(self._tape.table), before, after, [lost])
+        return StepLoop(StepCalls(self._tape.table), before, after, [lost])
 
     def _handed_on(self, place: int, gradient: Tensor | None) -> Tensor | None:
         """Return a gradient that a step is to be given; None where it stands there already, as it is handed through."""

@@ -30,7 +30,7 @@ from torchdismech.integrate.recorded.kinds import BackwardPasses, StepKind
 from torchdismech.integrate.recorded.recording import warn_of_memory
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.graphs import Unrecordable
-from torchdismech.native.steps import EachStep, StepsInTurn
+from torchdismech.native.step_loop import PerStep, StepLoop
 
 __all__ = ["RecordedChunks", "RecordedSteps", "recorded_gradients"]
 
@@ -209,12 +209,12 @@ class RecordedSteps:
 
     def in_turn(
         self,
-        state: Sequence[EachStep],
-        control: Sequence[EachStep],
-        q: EachStep,
-        by_steps: Sequence[tuple[int, EachStep]],
+        state: Sequence[PerStep],
+        control: Sequence[PerStep],
+        q: PerStep,
+        by_steps: Sequence[tuple[int, PerStep]],
         totals: Sequence[Tensor | None],
-    ) -> StepsInTurn | None:
+    ) -> StepLoop | None:
         """Return what differentiates further steps without Python; None where something in them is for Python.
 
         Parameters
@@ -225,7 +225,7 @@ class RecordedSteps:
 
         Raises
         ------
-        Untabled, Unavailable : something in them is for Python.
+        NoInstruction, Unavailable : something in them is for Python.
         """
         if self._last is None:
             return None

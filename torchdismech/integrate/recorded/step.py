@@ -6,7 +6,7 @@ the only wait. A round in which some row is not improved leaves everything as it
 without recordings, on the same memory. All of that is on the current stream: steps of a model belong to one.
 
 Of several steps each hands on to the next where it has led, by one more recording. On a CPU compiled code takes them,
-from a table of the calls of all these recordings (`native/steps.py`), until one of them is for Python.
+from a table of the calls of all these recordings (`native/step_loop.py`), until one of them is for Python.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from torchdismech.integrate.step import (
 )
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.graphs import Recording, recorded
-from torchdismech.native.steps import EachStep, Ended, StepCalls, StepsInTurn, VaryingRows
-from torchdismech.native.strided import Untabled
+from torchdismech.native.instructions import NoInstruction
+from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
@@ -151,13 +151,13 @@ class RecordedStep:
         self._hand_on(after, info)
         table, number = self._table(controls, keeper), 1
         while number < len(controls):
-            ended = Ended.UNEXPECTED
+            ended = StopReason.UNEXPECTED
             if table is not None:
-                number, ended = table.taken(number, len(controls))
+                number, ended = table.run(number, len(controls))
                 if keeper is not None:
                     keeper.count(number)
             after, info = self._step_after_table(ended, controls, number, divisible)
-            if ended is Ended.ALL_TAKEN:
+            if ended is StopReason.ALL_TAKEN:
                 break
             if unless_failed and self._failed(info):
                 return self._problem.state, replaced(went, count=number)
@@ -168,18 +168,18 @@ class RecordedStep:
         return after, replaced(went, count=len(controls))
 
     def _step_after_table(
-        self, ended: Ended, controls: Sequence[Control], number: int, divisible: bool
+        self, ended: StopReason, controls: Sequence[Control], number: int, divisible: bool
     ) -> tuple[State, StepInfo]:
         """Return the states after the step at which a table of steps has ended, or after the last, and how it went.
 
         UNEXPECTED stands for steps without a table, too: the step is taken from its set-up on.
         """
-        if ended is Ended.UNEXPECTED:
+        if ended is StopReason.UNEXPECTED:
             if controls[number] is not controls[number - 1]:
                 self._static.give_control(controls[number])
             self._setup.replay()
             return self.taken(divisible)
-        if ended is Ended.SEARCH or (ended is Ended.CHECK and self._suspects()):
+        if ended is StopReason.SEARCH or (ended is StopReason.CHECK and self._suspects()):
             with self.values.in_place():
                 return self.finished_eagerly(divisible)
         assert self._outcome is not None
@@ -190,7 +190,7 @@ class RecordedStep:
         suspect = self._end.outputs[2]
         return suspect is not None and bool(suspect)
 
-    def _table(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepsInTurn | None:
+    def _table(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepLoop | None:
         """Return a table of steps with these controls; None where it does not pay or something in it is for Python."""
         if self._outcome is None or len(controls) < WORTH_A_TABLE:
             return None
@@ -203,15 +203,15 @@ class RecordedStep:
         set_up, with_matrix, without, end, handed_on = parts
         flags = self._round.outputs, self._last_round.outputs
         calls = StepCalls(set_up, with_matrix, without, end, handed_on, flags)
-        given, kept = VaryingRows(), VaryingRows()
+        given, kept = PerStepInstructions(), PerStepInstructions()
         try:
             if any(control is not controls[0] for control in controls):
                 for own, each in zip(self._static.control_tensors(), _by_field(controls), strict=True):
-                    given.add("copy", own, EachStep.of(each))
+                    given.add("copy", own, PerStep.of(each))
             for found, places in () if keeper is None else keeper.destinations(*self._outcome):
-                kept.add("copy", EachStep.along(places), found)
-            return StepsInTurn(calls, given, kept, checks)
-        except (Untabled, Unavailable):
+                kept.add("copy", PerStep.along(places), found)
+            return StepLoop(calls, given, kept, checks)
+        except (NoInstruction, Unavailable):
             return None
 
     def taken(self, divisible: bool) -> tuple[State, StepInfo]:

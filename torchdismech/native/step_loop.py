@@ -1,6 +1,9 @@
-"""Recorded steps one after the other by compiled code (`calls.cpp`), as long as nothing in them is for Python.
+"""StepLoop: recorded steps one after the other by compiled code (`calls.cpp`), as long as none is for Python.
 
-Of one robot a step takes a third of a millisecond, and Python between the parts of it took as long.
+Of one robot a step takes a third of a millisecond, and Python between the parts of it took as long. The parts are
+tapes, and work on memory that stays where it is. What is another tensor in each step, such as the control that a step
+is given and the place where its state is kept, is copied before or after the step, by instructions (`instructions.py`)
+in which the addresses are exchanged from step to step.
 """
 
 from __future__ import annotations
@@ -17,16 +20,16 @@ from torch import Tensor
 
 from torchdismech.native.calls import CallTable
 from torchdismech.native.compiled import library
-from torchdismech.native.strided import Rows, Untabled, carried_out, place_of
+from torchdismech.native.instructions import Instructions, NoInstruction, address_offset, interpreted
 from torchdismech.system.interrupts import held_back
 
-__all__ = ["EachStep", "Ended", "StepCalls", "StepsInTurn", "VaryingRows"]
+__all__ = ["PerStep", "PerStepInstructions", "StepCalls", "StepLoop", "StopReason"]
 
 NO_CALLS = CallTable(())
 
 
-class Ended(IntEnum):
-    """What ended some steps, in the order of calls.cpp."""
+class StopReason(IntEnum):
+    """Why a loop ended, in the order of calls.cpp."""
 
     ALL_TAKEN = 0
     SEARCH = 1  # a round of the search was none that recordings take
@@ -35,7 +38,7 @@ class Ended(IntEnum):
 
 
 @dataclass(frozen=True)
-class EachStep:
+class PerStep:
     """A tensor for each step.
 
     Attributes
@@ -50,52 +53,52 @@ class EachStep:
     held: Any
 
     @classmethod
-    def along(cls, tensor: Tensor, backward: bool = False) -> EachStep:
+    def along(cls, tensor: Tensor, backward: bool = False) -> PerStep:
         """Return the tensors along the first dimension (T, ...), from the last on if `backward`."""
         numbers = np.arange(len(tensor))[:: -1 if backward else 1]
         addresses = tensor.data_ptr() + numbers * (tensor.stride(0) * tensor.element_size())
         return cls(tensor[-1 if backward else 0], addresses, tensor)
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor]) -> EachStep:
+    def of(cls, tensors: Sequence[Tensor]) -> PerStep:
         """Return some tensors.
 
         Raises
         ------
-        Untabled : they do not lie alike in memory.
+        NoInstruction : they do not lie alike in memory.
         """
         first = tensors[0]
         if any(t.shape != first.shape or t.stride() != first.stride() or t.dtype != first.dtype for t in tensors):
-            raise Untabled("tensors that lie differently")
+            raise NoInstruction("tensors that lie differently")
         return cls(first, np.array([tensor.data_ptr() for tensor in tensors], dtype=np.int64), tensors)
 
 
-class VaryingRows:
+class PerStepInstructions:
     """Operations on tensors, of which some are others in each step."""
 
     def __init__(self) -> None:
-        self._rows = Rows()
-        self._varying: list[tuple[int, int, EachStep]] = []
+        self._instructions = Instructions()
+        self._varying: list[tuple[int, int, PerStep]] = []  # number of an instruction, and of an operand, and that
 
-    def add(self, name: str, *operands: Tensor | EachStep) -> None:
+    def add(self, name: str, *operands: Tensor | PerStep) -> None:
         """Add an operation that writes the first operand and reads the others.
 
         Raises
         ------
-        Untabled : there is no row for it.
+        NoInstruction : there is none for it.
         """
-        number = len(self._rows.numbers)
-        self._rows.add(name, *(own.first if isinstance(own, EachStep) else own for own in operands))
-        if len(self._rows.numbers) > number:  # there are numbers in it
-            self._varying += [(number, k, own) for k, own in enumerate(operands) if isinstance(own, EachStep)]
+        number = len(self._instructions.encoded)
+        self._instructions.add(name, *(own.first if isinstance(own, PerStep) else own for own in operands))
+        if len(self._instructions.encoded) > number:  # there are numbers in it
+            self._varying += [(number, k, own) for k, own in enumerate(operands) if isinstance(own, PerStep)]
 
-    def table(self) -> tuple[CallTable, list[tuple[int, EachStep]]]:
+    def calls(self) -> tuple[CallTable, list[tuple[int, PerStep]]]:
         """Return the calls that do it, and the addresses that vary: where they stand, and of what."""
-        if not self._rows.numbers:
+        if not self._instructions.encoded:
             return NO_CALLS, []
-        call = carried_out([self._rows])
-        (numbers,) = call.given
-        varying = [(numbers.ctypes.data + place_of(row, k), own) for row, k, own in self._varying]
+        call = interpreted([self._instructions])
+        (table,) = call.given
+        varying = [(table.ctypes.data + address_offset(number, k), own) for number, k, own in self._varying]
         return CallTable([call]), varying
 
 
@@ -107,7 +110,7 @@ class StepCalls:
     ----------
     set_up, end : before the first round of a search, and after the last.
     round, last_round : a round with the next matrix, and one without.
-    handed_on : what puts that to which the step led where the next begins.
+    hand_on : what puts that to which the step led where the next begins.
     flags : of both kinds of rounds, as `solve.newton.plain_round` returns them.
     """
 
@@ -115,17 +118,17 @@ class StepCalls:
     round: CallTable = NO_CALLS
     last_round: CallTable = NO_CALLS
     end: CallTable = NO_CALLS
-    handed_on: CallTable = NO_CALLS
+    hand_on: CallTable = NO_CALLS
     flags: Sequence[Tensor] = ()
 
 
-class StepsInTurn:
+class StepLoop:
     """Steps one after the other.
 
     Parameters
     ----------
     calls : of a step.
-    given, kept : what is done before and after each step.
+    before, after : what is done before and after each step.
     checks : tensors that are all zero after a step that went well.
 
     Raises
@@ -133,29 +136,32 @@ class StepsInTurn:
     Unavailable : there is no compiled code.
     """
 
-    def __init__(self, calls: StepCalls, given: VaryingRows, kept: VaryingRows, checks: Sequence[Tensor]):
-        before, varying = given.table()
-        after, more = kept.table()
-        varying += more
-        tables = (before, calls.set_up, calls.round, calls.last_round, calls.end, after, calls.handed_on)
+    def __init__(
+        self, calls: StepCalls, before: PerStepInstructions, after: PerStepInstructions, checks: Sequence[Tensor]
+    ):
+        before_calls, varying_before = before.calls()
+        after_calls, varying_after = after.calls()
+        varying = [*varying_before, *varying_after]
+        searched = calls.set_up, calls.round, calls.last_round, calls.end
+        tables = before_calls, *searched, after_calls, calls.hand_on
         self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
         self._checks = np.array([(t.data_ptr(), t.numel() * t.element_size()) for t in checks], dtype=np.int64)
         # the fields of `Steps` in calls.cpp, one after the other
-        numbers = [number for own in tables for number in (len(own.calls), own.address)]
-        numbers += [flag.data_ptr() for flag in calls.flags] if calls.flags else [0, 0]
-        numbers += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
-        self._numbers, self._ended = np.array(numbers, dtype=np.int64), np.zeros(2, dtype=np.int64)
+        fields = [number for own in tables for number in (len(own.calls), own.address)]
+        fields += [flag.data_ptr() for flag in calls.flags] if calls.flags else [0, 0]
+        fields += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
+        self._fields, self._end = np.array(fields, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self._calls_back = [own for own in tables if own.calls_back]
-        self._held = (tables, calls, checks, varying)  # the table knows them by their addresses
-        self._take = partial(library().code.steps_in_turn, self._numbers.ctypes.data)
+        self._held = (tables, calls, checks, varying)  # the fields know them by their addresses
+        self._run = partial(library().code.steps_in_turn, self._fields.ctypes.data)
 
-    def taken(self, first: int, count: int) -> tuple[int, Ended]:
+    def run(self, first: int, count: int) -> tuple[int, StopReason]:
         """Take the steps from number `first` up to `count`; return the number of the first that is left, and why."""
         if self._calls_back:  # operations of torch, on numbers alone
             with held_back(), torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
-                reached = self._take(first, count, self._ended.ctypes.data)
+                reached = self._run(first, count, self._end.ctypes.data)
             for table in self._calls_back:
-                table.raise_errors(int(self._ended[1]))
+                table.raise_errors(int(self._end[1]))
         else:
-            reached = self._take(first, count, self._ended.ctypes.data)
-        return reached, Ended(int(self._ended[0]))
+            reached = self._run(first, count, self._end.ctypes.data)
+        return reached, StopReason(int(self._end[0]))

@@ -1,5 +1,6 @@
-// Operations on tensors of any strides, a table of them one after the other: for tensors so small that a call of torch
-// takes longer than what it does. Each rounds as torch's operation does, so the numbers are the same to the last bit.
+// The interpreter of a tape's instructions: operations on tensors of any strides, one after the other, for tensors so small
+// that a call of torch takes longer than what it does. Each rounds as torch's operation does, so the numbers are the same
+// to the last bit.
 
 #include <cmath>
 #include <cstdint>
@@ -9,9 +10,9 @@
 
 namespace {
 
-constexpr int DIMS = 4;
+constexpr int DIMS = 4, OPERANDS = 4;
 
-// The order is that of `CODES` and `TYPES` in strided.py.
+// The order is that of `CODES` and `TYPES` in instructions.py.
 enum Code {
   COPY, GATHER, SCATTER, ADD_AT, WHERE,
   NEGATIVE, ABSOLUTE, RECIPROCAL, SQUARE, NOT,
@@ -26,12 +27,13 @@ struct Operand {
   int64_t stride[DIMS];
 };
 
-// An operation. Operand 0 is written. `type` is that of the numbers that are read, `made` that of those that are written
-// by COPY. GATHER reads operand 1 at the places 0 to `places` that operand 2 says, `along` bytes apart; SCATTER writes
-// operand 0 likewise, and ADD_AT adds to it, one number after the other.
-struct Row {
-  int64_t code, type, made, along, places, size[DIMS];
-  Operand operand[DIMS];
+// What to do with which tensors, as instructions.py encodes it. Operand 0 is written, the others are read. `type` is that
+// of the numbers that are read, `made` that of those that COPY writes. GATHER reads operand 1 at the places that operand 2
+// names: numbers from 0 to `indexed_size`, `indexed_stride` bytes apart. SCATTER writes operand 0 at such places, and
+// ADD_AT adds to it there, one number after the other.
+struct Instruction {
+  int64_t code, type, made, indexed_stride, indexed_size, size[DIMS];
+  Operand operand[OPERANDS];
 };
 
 // Numbers of a line, so many bytes apart.
@@ -40,10 +42,10 @@ inline T& at(char* first, int64_t k, int64_t stride) {
   return *reinterpret_cast<T*>(first + k * stride);
 }
 
-// Some lines of an operand that lies crosswise: along a line its numbers are far apart, and next to each lies that of the
+// Some lines of an operand that lies transposed: along a line its numbers are far apart, and next to each lies that of the
 // next line. Numbers that lie together are read together: they are copied here, line by line, before they are used.
 template <typename T>
-struct Crosswise {
+struct Transposed {
   static constexpr int64_t LINES = 64 / sizeof(T), MOST = 128;
   static constexpr int64_t LONG = 64;  // numbers of a line: of shorter ones the source stays in the first cache
   T numbers[LINES][MOST];
@@ -86,15 +88,15 @@ struct Lines {
 };
 
 // Call block(pointers, lines) for parts of the lines along the last dimension that begin at these pointers; the operand
-// `of` lies crosswise. Returns how many lines that were: all but the last few.
+// `of` lies transposed. Returns how many lines that were: all but the last few.
 template <int N, typename T, typename Block>
-inline int64_t blocks_across(const Row& row, char* const* first, const int64_t* stride, int of, Block block) {
-  Crosswise<T> turned;
-  constexpr int64_t LINES = Crosswise<T>::LINES, MOST = Crosswise<T>::MOST;
-  const int64_t count = row.size[DIMS - 1], lines = row.size[DIMS - 2];
+inline int64_t blocks_across(const Instruction& op, char* const* first, const int64_t* stride, int of, Block block) {
+  Transposed<T> turned;
+  constexpr int64_t LINES = Transposed<T>::LINES, MOST = Transposed<T>::MOST;
+  const int64_t count = op.size[DIMS - 1], lines = op.size[DIMS - 2];
   int64_t along[N], across[N], own[N];
   for (int k = 0; k < N; ++k) {
-    across[k] = row.operand[k].stride[DIMS - 2];
+    across[k] = op.operand[k].stride[DIMS - 2];
     along[k] = k == of ? sizeof(T) : stride[k], own[k] = k == of ? MOST * sizeof(T) : across[k];
   }
   int64_t c = 0;
@@ -113,33 +115,33 @@ inline int64_t blocks_across(const Row& row, char* const* first, const int64_t* 
 // Call block(pointers, lines) for all lines along the last dimension, or parts of them. T is the type of what is read, or
 // another of its size.
 template <int N, typename T, typename Block>
-void each_block(const Row& row, Block block) {
+void each_block(const Instruction& op, Block block) {
   int64_t along[N], across[N];
   for (int k = 0; k < N; ++k) {
-    along[k] = row.operand[k].stride[DIMS - 1];
-    across[k] = row.operand[k].stride[DIMS - 2];
+    along[k] = op.operand[k].stride[DIMS - 1];
+    across[k] = op.operand[k].stride[DIMS - 2];
   }
-  int of = 0;  // the operand that lies crosswise
+  int of = 0;  // the operand that lies transposed
   for (int k = N == 4 ? 2 : 1; k < N; ++k)  // of four operands the first that is read is a mask
-    if (Crosswise<T>::is(row.operand[k], row.size[DIMS - 2], row.size[DIMS - 1])) of = k;
-  for (int64_t a = 0; a < row.size[0]; ++a)
-    for (int64_t b = 0; b < row.size[1]; ++b) {
+    if (Transposed<T>::is(op.operand[k], op.size[DIMS - 2], op.size[DIMS - 1])) of = k;
+  for (int64_t a = 0; a < op.size[0]; ++a)
+    for (int64_t b = 0; b < op.size[1]; ++b) {
       char* first[N];
       for (int k = 0; k < N; ++k) {
-        const Operand& o = row.operand[k];
+        const Operand& o = op.operand[k];
         first[k] = o.data + a * o.stride[0] + b * o.stride[1];
       }
       int64_t done = 0;
-      if constexpr (sizeof(T) >= 4) done = of ? blocks_across<N, T>(row, first, along, of, block) : 0;
+      if constexpr (sizeof(T) >= 4) done = of ? blocks_across<N, T>(op, first, along, of, block) : 0;
       for (int k = 0; k < N; ++k) first[k] += done * across[k];
-      if (done < row.size[DIMS - 2]) block(first, Lines{row.size[DIMS - 2] - done, row.size[DIMS - 1], across, along});
+      if (done < op.size[DIMS - 2]) block(first, Lines{op.size[DIMS - 2] - done, op.size[DIMS - 1], across, along});
     }
 }
 
 // Call line(pointers, count, strides) for each line along the last dimension, or for parts of it.
 template <int N, typename T, typename Line>
-void each_line(const Row& row, Line line) {
-  each_block<N, T>(row, [&](char* const* first, Lines of) {
+void each_line(const Instruction& op, Line line) {
+  each_block<N, T>(op, [&](char* const* first, Lines of) {
     for (int64_t c = 0; c < of.lines; ++c) {
       char* at[N];
       for (int k = 0; k < N; ++k) at[k] = first[k] + c * of.across[k];
@@ -165,8 +167,8 @@ template <> struct OfSize<4> { typedef int32_t Bits; };
 template <> struct OfSize<1> { typedef uint8_t Bits; };
 
 template <int N, typename From>
-void each_block_by(const Row& row, OfLines of_lines) {
-  each_block<N, typename OfSize<sizeof(From)>::Bits>(row, of_lines);
+void each_block_by(const Instruction& op, OfLines of_lines) {
+  each_block<N, typename OfSize<sizeof(From)>::Bits>(op, of_lines);
 }
 
 template <typename To, typename From, typename F>
@@ -214,18 +216,18 @@ void binary_lines(char* const* p, Lines of) {
 }
 
 template <typename To, typename From, typename F>
-void unary(const Row& row) {
-  each_block_by<2, From>(row, unary_lines<To, From, F>);
+void unary(const Instruction& op) {
+  each_block_by<2, From>(op, unary_lines<To, From, F>);
 }
 
 template <typename To, typename From, typename F>
-void binary(const Row& row) {
-  each_block_by<3, From>(row, binary_lines<To, From, F>);
+void binary(const Instruction& op) {
+  each_block_by<3, From>(op, binary_lines<To, From, F>);
 }
 
-// The numbers of each line in one: in several lanes, which are joined at its end.
+// The numbers of each line in one: in several lanes, which are put together at its end.
 template <typename T, typename F>
-void joined_lines(char* const* p, Lines of) {
+void reduced_lines(char* const* p, Lines of) {
   const F f{};
   for (int64_t c = 0; c < of.lines; ++c) {
     char* read = p[2] + c * of.across[2];
@@ -249,11 +251,11 @@ void joined_lines(char* const* p, Lines of) {
 // As `binary`, for operations of which it does not matter in which order, and how often, they take a number, where a line
 // is reduced to one: operands 0 and 1 are that number.
 template <typename T, typename F>
-void joined(const Row& row) {
-  const Operand &to = row.operand[0], &left = row.operand[1];
-  if (row.size[DIMS - 1] < 2 || to.data != left.data || to.stride[DIMS - 1] || left.stride[DIMS - 1])
-    return binary<T, T, F>(row);
-  each_block_by<3, T>(row, joined_lines<T, F>);
+void reduced(const Instruction& op) {
+  const Operand &to = op.operand[0], &left = op.operand[1];
+  if (op.size[DIMS - 1] < 2 || to.data != left.data || to.stride[DIMS - 1] || left.stride[DIMS - 1])
+    return binary<T, T, F>(op);
+  each_block_by<3, T>(op, reduced_lines<T, F>);
 }
 
 template <typename To, typename From>
@@ -262,12 +264,12 @@ struct Converted {
 };
 
 template <typename From>
-void copied(const Row& row) {
-  switch (row.made) {
-    case FLOAT64: return unary<double, From, Converted<double, From>>(row);
-    case FLOAT32: return unary<float, From, Converted<float, From>>(row);
-    case INT64: return unary<int64_t, From, Converted<int64_t, From>>(row);
-    case BOOL: return unary<bool, From, Converted<bool, From>>(row);
+void copied(const Instruction& op) {
+  switch (op.made) {
+    case FLOAT64: return unary<double, From, Converted<double, From>>(op);
+    case FLOAT32: return unary<float, From, Converted<float, From>>(op);
+    case INT64: return unary<int64_t, From, Converted<int64_t, From>>(op);
+    case BOOL: return unary<bool, From, Converted<bool, From>>(op);
   }
 }
 
@@ -414,11 +416,11 @@ inline void scatter_line(char* to, int64_t step, char* from, int64_t other, cons
 
 // Add the numbers of operand 1 to those of operand 0 at its places. Returns whether all places are there.
 template <typename T>
-bool added_at(const Row& row) {
+bool added_at(const Instruction& op) {
   bool there = true;
-  Places place{row.along, row.places};
+  Places place{op.indexed_stride, op.indexed_size};
   Runs runs;
-  each_line<3, T>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+  each_line<3, T>(op, [&](char* const* p, int64_t count, const int64_t* s) {
     look(place, runs, p[2], s[2], count);
     if (!place.there()) {
       there = false;
@@ -452,16 +454,16 @@ bool added_at(const Row& row) {
 
 // What moves numbers without looking at them: T is a type of their size. Returns whether all places are there.
 template <typename T>
-bool moved(const Row& row) {
+bool moved(const Instruction& op) {
   bool there = true;
-  Places place{row.along, row.places};
+  Places place{op.indexed_stride, op.indexed_size};
   Runs runs;
-  switch (row.code) {
+  switch (op.code) {
     case GATHER:
     case SCATTER:
-      each_line<3, T>(row, [&](char* const* p, int64_t count, const int64_t* s) {
+      each_line<3, T>(op, [&](char* const* p, int64_t count, const int64_t* s) {
         look(place, runs, p[2], s[2], count);
-        const bool gathers = row.code == GATHER;
+        const bool gathers = op.code == GATHER;
         if (!place.there()) {
           there = false;
         } else if (!s[2]) {  // one place for the whole line
@@ -474,7 +476,7 @@ bool moved(const Row& row) {
       });
       break;
     case WHERE:
-      each_line<4, T>(row, choose_line<T>);
+      each_line<4, T>(op, choose_line<T>);
   }
   return there;
 }
@@ -503,80 +505,81 @@ struct Smaller {
 };
 
 template <typename T>
-void compared(const Row& row) {
-  switch (row.code) {
-    case EQUAL: return binary<bool, T, std::equal_to<T>>(row);
-    case DIFFERENT: return binary<bool, T, std::not_equal_to<T>>(row);
-    case LESS: return binary<bool, T, std::less<T>>(row);
-    case LESS_EQUAL: return binary<bool, T, std::less_equal<T>>(row);
+void compared(const Instruction& op) {
+  switch (op.code) {
+    case EQUAL: return binary<bool, T, std::equal_to<T>>(op);
+    case DIFFERENT: return binary<bool, T, std::not_equal_to<T>>(op);
+    case LESS: return binary<bool, T, std::less<T>>(op);
+    case LESS_EQUAL: return binary<bool, T, std::less_equal<T>>(op);
   }
 }
 
 template <typename T>
-void calculated(const Row& row) {
-  switch (row.code) {
-    case NEGATIVE: return unary<T, T, std::negate<T>>(row);
-    case SQUARE: return unary<T, T, Square<T>>(row);
-    case ADD: return binary<T, T, std::plus<T>>(row);
-    case SUBTRACT: return binary<T, T, std::minus<T>>(row);
-    case MULTIPLY: return binary<T, T, std::multiplies<T>>(row);
-    case MAXIMUM: return joined<T, Larger<T>>(row);
-    case MINIMUM: return joined<T, Smaller<T>>(row);
+void calculated(const Instruction& op) {
+  switch (op.code) {
+    case NEGATIVE: return unary<T, T, std::negate<T>>(op);
+    case SQUARE: return unary<T, T, Square<T>>(op);
+    case ADD: return binary<T, T, std::plus<T>>(op);
+    case SUBTRACT: return binary<T, T, std::minus<T>>(op);
+    case MULTIPLY: return binary<T, T, std::multiplies<T>>(op);
+    case MAXIMUM: return reduced<T, Larger<T>>(op);
+    case MINIMUM: return reduced<T, Smaller<T>>(op);
   }
-  compared<T>(row);
+  compared<T>(op);
 }
 
 template <typename T>
-void of_reals(const Row& row) {
-  switch (row.code) {
-    case ABSOLUTE: return unary<T, T, Absolute<T>>(row);
-    case RECIPROCAL: return unary<T, T, Reciprocal<T>>(row);
-    case DIVIDE: return binary<T, T, std::divides<T>>(row);
+void of_reals(const Instruction& op) {
+  switch (op.code) {
+    case ABSOLUTE: return unary<T, T, Absolute<T>>(op);
+    case RECIPROCAL: return unary<T, T, Reciprocal<T>>(op);
+    case DIVIDE: return binary<T, T, std::divides<T>>(op);
   }
-  calculated<T>(row);
+  calculated<T>(op);
 }
 
-void of_truths(const Row& row) {
-  switch (row.code) {
-    case NOT: return unary<bool, bool, std::logical_not<bool>>(row);
-    case AND: return joined<bool, std::logical_and<bool>>(row);
-    case OR: return joined<bool, std::logical_or<bool>>(row);
+void of_truths(const Instruction& op) {
+  switch (op.code) {
+    case NOT: return unary<bool, bool, std::logical_not<bool>>(op);
+    case AND: return reduced<bool, std::logical_and<bool>>(op);
+    case OR: return reduced<bool, std::logical_or<bool>>(op);
   }
-  compared<bool>(row);
+  compared<bool>(op);
 }
 
-bool carried_out(const Row& row) {
-  if (row.code == GATHER || row.code == SCATTER || row.code == WHERE) {
-    switch (row.type) {
+bool carried_out(const Instruction& op) {
+  if (op.code == GATHER || op.code == SCATTER || op.code == WHERE) {
+    switch (op.type) {
       case FLOAT64:
-      case INT64: return moved<int64_t>(row);
-      case FLOAT32: return moved<int32_t>(row);
-      default: return moved<uint8_t>(row);
+      case INT64: return moved<int64_t>(op);
+      case FLOAT32: return moved<int32_t>(op);
+      default: return moved<uint8_t>(op);
     }
   }
-  if (row.code == ADD_AT) {
-    switch (row.type) {
-      case FLOAT64: return added_at<double>(row);
-      case FLOAT32: return added_at<float>(row);
-      case INT64: return added_at<int64_t>(row);
+  if (op.code == ADD_AT) {
+    switch (op.type) {
+      case FLOAT64: return added_at<double>(op);
+      case FLOAT32: return added_at<float>(op);
+      case INT64: return added_at<int64_t>(op);
       default: return false;
     }
   }
-  const bool copies = row.code == COPY;
-  switch (row.type) {
-    case FLOAT64: copies ? copied<double>(row) : of_reals<double>(row); break;
-    case FLOAT32: copies ? copied<float>(row) : of_reals<float>(row); break;
-    case INT64: copies ? copied<int64_t>(row) : calculated<int64_t>(row); break;
-    case BOOL: copies ? copied<bool>(row) : of_truths(row); break;
+  const bool copies = op.code == COPY;
+  switch (op.type) {
+    case FLOAT64: copies ? copied<double>(op) : of_reals<double>(op); break;
+    case FLOAT32: copies ? copied<float>(op) : of_reals<float>(op); break;
+    case INT64: copies ? copied<int64_t>(op) : calculated<int64_t>(op); break;
+    case BOOL: copies ? copied<bool>(op) : of_truths(op); break;
   }
   return true;
 }
 
 }  // namespace
 
-// Carry out the rows in turn. Returns how many of them were: fewer than `count` where one has a place that is not there.
-extern "C" int64_t strided_operations(int64_t count, const Row* rows) {
+// Carry out the instructions in turn. Returns how many of them were: fewer than `count` where one names a place that is not
+// there.
+extern "C" int64_t run_instructions(int64_t count, const Instruction* instructions) {
   int64_t done = 0;
-  while (done < count && carried_out(rows[done])) ++done;
+  while (done < count && carried_out(instructions[done])) ++done;
   return done;
 }
