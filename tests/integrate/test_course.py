@@ -11,7 +11,7 @@ from tests.integrate.recordings import INTEGRATORS, LOADS, Wind, plates, rods_on
 from tests.rods import rod_through
 from torchdismech import BDF2, Circle, Control, ImplicitEuler, Material, forces, magnetics, rollout, trainable, unroll
 from torchdismech.errors import FailureWarning
-from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.integrate.recorded.series import RecordedSeries
 
 STEPS = 20
 METHODS = {**INTEGRATORS, "bdf2": functools.partial(BDF2, 2e-3)}
@@ -279,7 +279,7 @@ def test_steps_in_inference_mode_come_first(load, courses):
 @pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
 def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
     """Take no steps of robots in vain where those of others, before them, are known to end a course."""
-    lengths, take_more = [], RecordedStep.take_more
+    lengths, take_more = [], RecordedSeries.taken
 
     def told(self, after, info, controls, *rest):
         lengths.append(len(controls))
@@ -290,7 +290,7 @@ def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
     one_by_one(model, still, integrator)  # records
     velocity = torch.zeros_like(still.velocity)
     velocity[0, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
-    monkeypatch.setattr(RecordedStep, "take_more", told)
+    monkeypatch.setattr(RecordedSeries, "taken", told)
     unroll(model, still.replace(velocity=velocity), integrator, 2)
     assert lengths == [2]  # the first robot fails the first step
     lengths.clear()

@@ -9,7 +9,7 @@ import torch
 from tests.integrate.recordings import LOADS, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, Status, forces, rollout, trainable
 from torchdismech.errors import InputError, SimulationError
-from torchdismech.integrate.recorded import step as recorded_step
+from torchdismech.integrate.recorded.series import RecordedSeries
 from torchdismech.runs.rollout import frames
 
 STEPS = 30
@@ -51,13 +51,13 @@ def assert_same(found, expected):
 def looks(monkeypatch):
     """Return how many steps recordings took, and in how many turns."""
     counted = []
-    followed = recorded_step.RecordedStep.take_more
+    followed = RecordedSeries.taken
 
     def counting(self, after, info, controls, *rest):
         counted.append(len(controls))
         return followed(self, after, info, controls, *rest)
 
-    monkeypatch.setattr(recorded_step.RecordedStep, "take_more", counting)
+    monkeypatch.setattr(RecordedSeries, "taken", counting)
     return counted
 
 

@@ -13,7 +13,7 @@ from tests.integrate.recordings import LOADS, Wind, plates, rods_on_cpu, surface
 from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
 from torchdismech.errors import FailureWarning
 from torchdismech.integrate.gradients import course
-from torchdismech.integrate.recorded import adjoint, step
+from torchdismech.integrate.recorded import adjoint, series
 from torchdismech.native import calls
 from torchdismech.native.calls import CallTable, CompiledCall
 from torchdismech.native.compiled import library
@@ -63,7 +63,7 @@ def run(model, weights, schedule=None, method=ImplicitEuler):
 def by_python(monkeypatch, *given, **options):
     """Return what `run` does without compiled code between steps."""
     with monkeypatch.context() as patch:
-        patch.setattr(step, "WORTH_A_TABLE", STEPS + 1)
+        patch.setattr(series, "WORTH_A_LOOP", STEPS + 1)
         patch.setattr(course, "STEPS_BEFORE_A_TABLE", STEPS + 1)
         for _ in range(2):  # until steps and gradients are recorded
             found = run(*given, **options)
@@ -98,7 +98,7 @@ def test_steps_are_handed_back(how, schedule, monkeypatch):
     expected = by_python(monkeypatch, model, weights, schedule)
     if how is not None:
         own = type("Own", (Interrupted,), {"how": how, "ended": ended})
-        monkeypatch.setattr(step, "StepLoop", own)
+        monkeypatch.setattr(series, "StepLoop", own)
         monkeypatch.setattr(adjoint, "StepLoop", own)
     assert_same(run(model, weights, schedule), expected)
     # forward after each of them and at the end; back as well, but the second comes when Python still takes steps
@@ -111,7 +111,7 @@ def test_steps_are_handed_back(how, schedule, monkeypatch):
 def tables(monkeypatch):
     """Return how many tables of steps forward, and back, were made."""
     made = []
-    for room in (step, adjoint):
+    for room in (series, adjoint):
 
         def kept(*given, room=room):
             made.append(room)
@@ -130,7 +130,7 @@ def test_loads(load, method, monkeypatch, tables):
     expected = by_python(monkeypatch, model, weights, method=method)
     assert not tables
     assert_same(run(model, weights, method=method), expected)
-    assert {*tables} == {step, adjoint}
+    assert {*tables} == {series, adjoint}
 
 
 @pytest.mark.parametrize(("bending", "constant"), [("midedge", "midedge.stiffness"), ("hinge", "hinge.hinge")])
@@ -140,7 +140,7 @@ def test_shells(bending, constant, monkeypatch, tables):
     weights = list(trainable.scaled(model, [constant]).parameters())
     expected = by_python(monkeypatch, model, weights)
     assert_same(run(model, weights), expected)
-    assert {*tables} == {step, adjoint}
+    assert {*tables} == {series, adjoint}
 
 
 @pytest.mark.parametrize("load", ["box", "rough floor"])
@@ -166,7 +166,7 @@ def test_single_steps_before_a_run_that_begins_in_python(load, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(step, "WORTH_A_TABLE", STEPS + 1)
+        patch.setattr(series, "WORTH_A_LOOP", STEPS + 1)
         expected = led()
     assert all(map(torch.equal, led(), expected))
 
@@ -187,9 +187,9 @@ def test_a_search_that_stops_goes_on_in_python(monkeypatch):
         return [*after.fields(), info.iterations, info.iterations_max, info.status, info.residual]
 
     with monkeypatch.context() as patch:
-        patch.setattr(step, "WORTH_A_TABLE", STEPS + 1)
+        patch.setattr(series, "WORTH_A_LOOP", STEPS + 1)
         expected = thrown()
-    monkeypatch.setattr(step, "StepLoop", own)
+    monkeypatch.setattr(series, "StepLoop", own)
     assert all(map(torch.equal, thrown(), expected))
     assert StopReason.SEARCH in ended and ended[-1] is StopReason.ALL_TAKEN
 

@@ -22,7 +22,8 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of, recording_of
-from torchdismech.integrate.recorded.step import RecordedStep, StepKeeper
+from torchdismech.integrate.recorded.series import StepKeeper
+from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.step import solved_step
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values, per_robot
@@ -116,7 +117,7 @@ class _ChunksInTurn:
         if self._given and self._kind is not None:
             recording = self._kind.recording
             recording.start(self._given[chunk.number], self._problem.dt)
-            return *recording.taken(self._problem.divisible), SolvedChunk(chunk, self._kind, None)
+            return *recording.solved(self._problem.divisible), SolvedChunk(chunk, self._kind, None)
         own = self._problem if chunk.whole else of_chunk(self._problem, chunk)
         with nullcontext() if chunk.whole else own.values.in_place():
             kind = kind_of(own)
@@ -134,7 +135,7 @@ def _followed(
     """Return the states of a chunk after the steps that follow the first, which a recording took, and how all went."""
     worth = [problem.control, *problem.following][: None if kept is None else kept.common_steps]
     keep = None if kept is None else kept.of_chunk(chunk)
-    return kind.recording.take_more(after, info, _of_controls(worth, chunk), problem.divisible, keep)
+    return kind.recording.series.taken(after, info, _of_controls(worth, chunk), problem.divisible, keep)
 
 
 def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:
@@ -165,7 +166,7 @@ def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInf
     """
     recording = None if kind is None else recording_of(kind, problem)
     if isinstance(recording, RecordedStep):
-        return *recording.taken(problem.divisible), None, True
+        return *recording.solved(problem.divisible), None, True
     lost = problem.running & ~problem.state.finite()
     if not problem.model.contact.none:
         lost = lost | (problem.running & problem.model.contact.undefined(problem.state))

@@ -1,8 +1,9 @@
-"""StaticProblem: a step on memory that stays where it is, which recordings read; and functions that are recorded."""
+"""StaticProblem: a step on memory that stays where it is, which recordings read. RecordedCall: one function of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,14 @@ from torchdismech.native.graphs import memory_pool, recorded
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values
 
-__all__ = ["RecordedCall", "StaticProblem"]
+__all__ = ["RecordedCall", "StaticProblem", "lasting"]
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """Make what later steps write to: tensors made in inference mode could not be written to outside of it."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 class StaticProblem:

@@ -1,0 +1,222 @@
+"""RecordedSeries: recorded steps one after the other, each from where the one before it has led.
+
+After each step one more recording writes the state to where the next step reads it, and adds to the totals how the step
+went. On a CPU compiled code takes the steps, from set-up to set-up, by the calls of all these recordings
+(`native/step_loop.py`). Where a step is for Python the loop ends; Python takes that step, and the loop goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.integrate.recorded.static_problem import lasting
+from torchdismech.native.availability import Unavailable
+from torchdismech.native.graphs import Recording, recorded
+from torchdismech.native.instructions import NoInstruction
+from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
+from torchdismech.native.tape import Tape
+from torchdismech.records import replaced
+from torchdismech.robot.state import Control, State
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.recorded.step import RecordedStep
+
+__all__ = ["RecordedSeries", "StepKeeper"]
+
+WORTH_A_LOOP = 4  # steps from which on making a loop of compiled code takes less time than Python between them
+
+
+class StepKeeper(Protocol):
+    """Keeps the states after each of some steps, and how these went."""
+
+    def keep(self, number: int, after: State, info: StepInfo) -> None:
+        """Keep those of a step, counted from 0, which the next one writes anew."""
+        ...
+
+    def destinations(self, after: State, info: StepInfo) -> Sequence[tuple[Tensor, Tensor]]:
+        """Return pairs of a tensor of a step, and the tensor (T, ...) that keeps it for each step."""
+        ...
+
+    def count(self, steps: int) -> None:
+        """Learn how many steps are kept."""
+        ...
+
+
+class RecordedSeries:
+    """Steps of one kind, one after the other.
+
+    Parameters
+    ----------
+    step : takes each of them.
+    """
+
+    def __init__(self, step: RecordedStep):
+        self._step, self._problem = step, step.static.problem
+        self._totals: SeveralSteps | None = None  # how the steps before the present one went
+
+    def taken(
+        self,
+        after: State,
+        info: StepInfo,
+        controls: Sequence[Control],
+        divisible: bool,
+        keeper: StepKeeper | None = None,
+    ) -> tuple[State, StepInfo]:
+        """Take the remaining steps of a list of controls, the first of which was taken already.
+
+        Return the states after the last of them and how all went. A robot whose step fails is not stepped any more.
+
+        Parameters
+        ----------
+        after, info : of the first.
+        divisible : see `StepProblem`; then they end before a step that some robot fails, which is for its parts.
+        keeper : keeps the states after each of the steps, up to one that a robot fails.
+        """
+        until_failure = divisible or keeper is not None
+        if until_failure and self._failed(info):
+            return after, info
+        totals = self._empty_totals(info)
+        if keeper is not None:
+            keeper.keep(0, after, info)
+        self._hand_on(after, info)
+        loop, number = self._loop(controls, keeper), 1
+        while number < len(controls):
+            stopped = StopReason.UNEXPECTED
+            if loop is not None:
+                number, stopped = loop.run(number, len(controls))
+                if keeper is not None:
+                    keeper.count(number)
+            after, info = self._step_after_loop(stopped, controls, number, divisible)
+            if stopped is StopReason.ALL_TAKEN:
+                break
+            if until_failure and self._failed(info):
+                return self._problem.state, replaced(totals, count=number)
+            if keeper is not None:
+                keeper.keep(number, after, info)
+            self._hand_on(after, info)
+            number += 1
+        return after, replaced(totals, count=len(controls))
+
+    # ---- steps by compiled code ------------------------------------------------------------------------------------
+
+    def _loop(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepLoop | None:
+        """Return a loop of steps with these controls; None where it does not pay or something in it is for Python."""
+        step = self._step
+        if step.result is None or len(controls) < WORTH_A_LOOP:
+            return None
+        tapes = (step.set_up, step.round, step.last_round, step.ending, self._handing_on)
+        tables = [tape.table for tape in tapes if isinstance(tape, Tape)]
+        if len(tables) < len(tapes):
+            return None
+        set_up, with_matrix, without, end, hand_on = tables
+        flags = step.round.outputs, step.last_round.outputs
+        calls = StepCalls(set_up, with_matrix, without, end, hand_on, flags)
+        ended = step.ending.outputs
+        checks = [ended.status] if ended.suspect is None else [ended.suspect, ended.status]
+        before, kept = PerStepInstructions(), PerStepInstructions()
+        try:
+            if any(control is not controls[0] for control in controls):
+                for own, each in zip(step.static.control_tensors(), _by_field(controls), strict=True):
+                    before.add("copy", own, PerStep.of(each))
+            for found, places in () if keeper is None else keeper.destinations(*step.result):
+                kept.add("copy", PerStep.along(places), found)
+            return StepLoop(calls, before, kept, checks)
+        except (NoInstruction, Unavailable):
+            return None
+
+    def _step_after_loop(
+        self, stopped: StopReason, controls: Sequence[Control], number: int, divisible: bool
+    ) -> tuple[State, StepInfo]:
+        """Return the states after the step at which a loop has stopped, or after the last, and how it went.
+
+        UNEXPECTED stands for steps without a loop, too: the step is taken from its set-up on.
+        """
+        step = self._step
+        if stopped is StopReason.UNEXPECTED:
+            if controls[number] is not controls[number - 1]:
+                step.static.give_control(controls[number])
+            step.set_up.replay()
+            return step.solved(divisible)
+        if stopped is StopReason.SEARCH or (stopped is StopReason.CHECK and step.ending.outputs.suspects()):
+            return step.searched_on(divisible)
+        assert step.result is not None
+        return step.result
+
+    # ---- from one step to the next ---------------------------------------------------------------------------------
+
+    def _hand_on(self, after: State, info: StepInfo) -> None:
+        """Give the next step what a step led to, and add this one to the totals."""
+        if self._made_by_all(info):
+            self._handing_on.replay()
+        else:
+            self._write_next(after, info)
+
+    def _made_by_all(self, info: StepInfo) -> bool:
+        """Return whether a step was ended by the recording of its end, and all robots made it.
+
+        Robots whose state was not finite did not, and nothing was searched for them.
+        """
+        result = self._step.result
+        by_recording = result is not None and info is result[1]
+        return by_recording and self._statuses.tobytes() == self._all_converged
+
+    @cached_property
+    def _statuses(self) -> np.ndarray:
+        """The status of the robots, where the recording of the end writes it: a look takes half a call of torch."""
+        assert self._step.result is not None
+        return self._step.result[1].status.numpy()
+
+    @cached_property
+    def _all_converged(self) -> bytes:
+        return bytes(self._statuses.nbytes)  # of zeros
+
+    def _failed(self, info: StepInfo) -> bool:
+        return not (self._made_by_all(info) or bool(info.converged.all()))
+
+    @cached_property
+    @lasting()
+    def _handing_on(self) -> Recording[None]:
+        """What `_hand_on` does of a step that the recording of its end has ended."""
+        assert self._step.result is not None
+        written = self._next_inputs_and_totals()
+        before = [tensor.clone() for tensor in written]
+        # to record it is to run it, so what it writes is put back
+        recording = recorded(partial(self._write_next, *self._step.result), self._problem.running.device, None)
+        for own, tensor in zip(written, before, strict=True):
+            own.copy_(tensor)
+        return recording
+
+    def _write_next(self, after: State, info: StepInfo) -> None:
+        """Write what the next step begins with, and add this one to the totals."""
+        assert self._totals is not None
+        problem = self._problem
+        added = self._totals.followed_by(info, problem.running)
+        new = (*after.fields(), problem.running & info.converged, *added.tensors())
+        for own, tensor in zip(self._next_inputs_and_totals(), new, strict=True):
+            own.copy_(tensor)
+
+    def _next_inputs_and_totals(self) -> list[Tensor]:
+        """Return the static tensors that `_write_next` writes: what a step begins with, and the totals before it."""
+        assert self._totals is not None
+        return [*self._problem.state.fields(), self._problem.running, *self._totals.tensors()]
+
+    def _empty_totals(self, like: StepInfo) -> SeveralSteps:
+        """Return the totals of no steps, for steps that report like this one."""
+        if self._totals is None:
+            none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
+            with lasting():
+                self._totals = none.with_tensors(map(torch.clone, none.tensors()))
+        torch._foreach_zero_(self._totals.tensors())
+        return self._totals
+
+
+def _by_field(controls: Sequence[Control]) -> list[tuple[Tensor, ...]]:
+    """Return the tensors of controls that set the same fields, field by field."""
+    return list(zip(*(control.tensors().values() for control in controls), strict=True))
