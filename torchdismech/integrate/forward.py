@@ -115,7 +115,7 @@ class _ChunksInTurn:
     def solved(self, chunk: Chunk) -> tuple[State, StepInfo, SolvedChunk]:
         """Return the states of a chunk after the step, how it went, and how it was solved."""
         if self._given and self._kind is not None:
-            recording = self._kind.recording
+            recording = self._kind.recorded_step
             recording.start(self._given[chunk.number], self._problem.dt)
             return *recording.solved(self._problem.divisible), SolvedChunk(chunk, self._kind, None)
         own = self._problem if chunk.whole else of_chunk(self._problem, chunk)
@@ -135,7 +135,7 @@ def _followed(
     """Return the states of a chunk after the steps that follow the first, which a recording took, and how all went."""
     worth = [problem.control, *problem.following][: None if kept is None else kept.common_steps]
     keep = None if kept is None else kept.of_chunk(chunk)
-    return kind.recording.series.taken(after, info, _of_controls(worth, chunk), problem.divisible, keep)
+    return kind.recorded_step.series.taken(after, info, _of_controls(worth, chunk), problem.divisible, keep)
 
 
 def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:

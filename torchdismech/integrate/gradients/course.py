@@ -286,8 +286,8 @@ class _StepsOfChunk:
         by_python = 0  # steps since the last that compiled code took
         while number:
             to_add: Added = added
-            if by_python == STEPS_BEFORE_A_TABLE and (in_turn := self._in_turn(added, totals)) is not None:
-                number, gradients, to_add = self._taken_back(in_turn, number, gradients, added)
+            if by_python == STEPS_BEFORE_A_TABLE and (loop := self._loop(added, totals)) is not None:
+                number, gradients, to_add = self._taken_back(loop, number, gradients, added)
                 by_python = 0
                 if not number:
                     break
@@ -300,13 +300,13 @@ class _StepsOfChunk:
             totals = [_added(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
         return gradients, totals
 
-    def _in_turn(self, added: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
+    def _loop(self, added: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
         """Return what takes steps back without Python; None where something in them is for Python."""
         if self._recorded is None:
             return None
         q, controls = self._fields[self._form.fields.index("q")], self._controls[::-1]
         try:
-            return self._recorded.in_turn(
+            return self._recorded.loop(
                 [PerStep.along(field[:-1], backward=True) for field in self._fields],
                 [PerStep.of(own) for own in zip(*controls, strict=True)],
                 PerStep.along(q[1:], backward=True),
@@ -317,7 +317,7 @@ class _StepsOfChunk:
             return None
 
     def _taken_back(
-        self, in_turn: StepLoop, number: int, gradients: list[Tensor | None], added: Added
+        self, loop: StepLoop, number: int, gradients: list[Tensor | None], added: Added
     ) -> tuple[int, list[Tensor | None], Added]:
         """Take steps back from a number on as far as compiled code does.
 
@@ -327,7 +327,7 @@ class _StepsOfChunk:
         assert self._recorded is not None
         self._recorded.give(gradients)
         steps = len(self._controls)
-        reached, _ = in_turn.run(steps - number, steps)
+        reached, _ = loop.run(steps - number, steps)
         if reached == steps:
             return 0, self._of_fields(self._recorded.found()[: self._form.n_state - 1]), []
         return steps - reached, [*self._recorded.given_gradients()], []

@@ -1,11 +1,16 @@
-"""RecordedAdjoint: the backward pass of a step, one evaluation and one solve, on static buffers."""
+"""RecordedAdjoint: the backward pass of a step, one evaluation and one solve, on memory that stays where it is.
+
+What goes in: the inputs of the step, q at its root, and the gradients by the state after it. What comes out: the
+gradients by those inputs that require them, and whether some matrix was singular. On a CPU that is a tape, on a GPU a
+CUDA graph with all of autograd in it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +20,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, StepRecipe, gradients_at_root, with_zeros
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.native.buffers import StaticBuffers
-from torchdismech.native.graphs import recorded
+from torchdismech.native.graphs import Recording, recorded
 from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop
 from torchdismech.native.tape import Tape
 from torchdismech.values import Values
@@ -23,15 +28,31 @@ from torchdismech.values import Values
 __all__ = ["RecordedAdjoint"]
 
 
+class Found(NamedTuple):
+    """What a backward pass finds.
+
+    Attributes
+    ----------
+    gradients : by the inputs that require one, in their order.
+    singular : () whether some matrix could not be factored.
+    """
+
+    gradients: Gradients
+    singular: Tensor
+
+
 class RecordedAdjoint:
     """The gradients of steps of a kind on static buffers, by those inputs of the steps that require them.
+
+    The buffers are the inputs, in the order of the kind's `InputLayout`, q, and the gradients.
 
     Parameters
     ----------
     kind : of the steps.
     recipe : of one of them.
     inputs : what the kind's recordings are given in it.
-    q, gradients : see `gradients.recorded_gradients`; None for those that are zero in all steps that this is for.
+    q : (B, n) at the root.
+    gradients : by the fields of the state after it; None for those that are zero in all steps that this is for.
     """
 
     def __init__(
@@ -42,110 +63,31 @@ class RecordedAdjoint:
         q: Tensor,
         gradients: Sequence[Tensor | None],
     ) -> None:
-        self._kind, self._needs = kind, [tensor.requires_grad for tensor in inputs]
+        self._kind, self._layout = kind, kind.layout
+        self._requires = [tensor.requires_grad for tensor in inputs]
         self._left_out = [gradient is None for gradient in gradients]
+        self._q, self._first_gradient = len(inputs), len(inputs) + 1  # places of these buffers
         given = [*inputs, q, *[q.new_empty(0) if gradient is None else gradient for gradient in gradients]]
         self._buffers = StaticBuffers(given)
         self._static = self._buffers.tensors
-        running = self._static[recipe.n_state]
         controls = [name for name in recipe.controls if kind.all_forces or name != "force"]
+        self._dt = q.new_empty(())
         self._recipe = dataclasses.replace(
-            recipe, dt=q.new_empty(()), running=running, controls=tuple(controls), places=Values(), axes_of_values=[]
+            recipe,
+            dt=self._dt,
+            running=self._static[self._layout.running],
+            controls=tuple(controls),
+            places=Values(),
+            axes_of_values=[],
         )
-        self._lost: Tensor | None = None
+        self._singular: Tensor | None = None
         self._give(recipe.dt, given)
-        self._tape: Any = recorded(self._at_root, q.device, kind.recording.pool)
+        self._tape: Recording[Found] = recorded(self._at_root, q.device, kind.recorded_step.pool)
         self._buffers.read_by(self._tape.reads)  # a step's residual and state are linear in much of the state before
-        found, _ = self._tape.outputs
+        by_state = self._by_inputs(self._tape.outputs.gradients)[self._layout.state]
         # fields whose gradients are read here, of the state after the step, and found none of, of the state before it
-        self._unreached = [
-            gradient is None and len(inputs) + 1 + k in self.reads
-            for k, gradient in enumerate(self._by_inputs(found)[: recipe.n_state])
-        ]
+        self._unreached = [g is None and self._reads_gradient(field) for field, g in enumerate(by_state)]
         self._without_zeros: RecordedAdjoint | None = None
-
-    @property
-    def reads(self) -> frozenset[int]:
-        """Which of the inputs, q and gradients by the state after the step are read, by their places."""
-        return frozenset(self._buffers.places)
-
-    def given_gradients(self) -> list[Tensor]:
-        """Return copies of the last gradients that were given; zero for those that nothing depends on."""
-        first, read = len(self._needs) + 1, self.reads
-        fields = enumerate(self._static[: self._recipe.n_state], first)
-        return [self._static[k].clone() if k in read else torch.zeros_like(field) for k, field in fields]
-
-    def gradients_read(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Return those of some gradients by the state after the step that are read, where None is zero, else None."""
-        first, read = len(self._needs) + 1, self.reads
-        return [
-            (torch.zeros_like(self._static[k]) if gradient is None else gradient) if k in read else None
-            for k, gradient in enumerate(gradients, first)
-        ]
-
-    def give_gradients(self, gradients: Sequence[Tensor | None]) -> None:
-        """Give a step gradients by the fields of the state after it, and all else as for the step before."""
-        self._buffers.give([*[None] * (len(self._needs) + 1), *self.gradients_read(gradients)])
-
-    def found(self) -> list[Tensor | None]:
-        """Return the gradients of the last step by the inputs, where the next step writes."""
-        return self._by_inputs(self._tape.outputs[0])
-
-    def in_turn(
-        self,
-        given: Sequence[tuple[int, PerStep]],
-        q: PerStep,
-        by_steps: Sequence[tuple[int, PerStep]],
-        totals: Sequence[tuple[int | None, Tensor | None]],
-    ) -> StepLoop | None:
-        """Return what `RecordedSteps.in_turn` does; inputs and totals with the places among the inputs."""
-        found, lost = self.found(), self._tape.outputs[1]
-        first, read = len(self._needs) + 1, self.reads
-        on = [self._handed_on(place, gradient) for place, gradient in enumerate(found)]
-        held = any(gradient is not None and self._buffers.hold(gradient) for gradient in on)
-        if held or not isinstance(self._tape, Tape) or any(found[field] is None for field, _ in by_steps):
-            return None
-        before, after = PerStepInstructions(), PerStepInstructions()
-        for place, each in [*given, (len(self._needs), q)]:
-            if place in read:
-                before.add("copy", self._static[place], each)
-        for field, each in by_steps:
-            own = self._static[first + field]
-            if first + field in read:
-                before.add("add", own, own, each)
-        for field, gradient in enumerate(on[: self._recipe.n_state]):
-            if first + field in read and gradient is not None:
-                after.add("copy", self._static[first + field], gradient)
-        for of_value, total in totals:
-            more = None if of_value is None else found[of_value]
-            if more is None:
-                continue
-            if total is None:
-                return None  # there is nothing yet to add it to
-            after.add("add", total, total, more)
-        return StepLoop(StepCalls(self._tape.table), before, after, [lost])
-
-    def _handed_on(self, place: int, gradient: Tensor | None) -> Tensor | None:
-        """Return a gradient that a step is to be given; None where it stands there already, as it is handed through."""
-        own = self._static[len(self._needs) + 1 + place] if place < self._recipe.n_state else None
-        same = own is not None and gradient is not None and gradient.data_ptr() == own.data_ptr()
-        return None if same else gradient
-
-    def without_zeros(self, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]) -> RecordedAdjoint:
-        """Return what differentiates such a step: this, or a recording that leaves out what is zero.
-
-        A step reads of some fields of the state before it nothing that has a gradient: no acceleration, mostly, and of
-        the reference twist only on which branch it is. Within a run the gradients by these fields are therefore zero.
-        """
-        given = [g is not None for g, unreached in zip(gradients, self._unreached, strict=True) if unreached]
-        if not q.is_cpu or not given or any(given):
-            return self
-        if self._without_zeros is None:
-            own = [t.detach().requires_grad_(need) for t, need in zip(inputs, self._needs, strict=True)]
-            every = zip(with_zeros(gradients, inputs), self._unreached, strict=True)
-            others = [None if unreached else gradient for gradient, unreached in every]
-            self._without_zeros = RecordedAdjoint(self._kind, self._recipe, own, q, others)
-        return self._without_zeros
 
     def replayed(
         self, dt: float | Tensor, given: Sequence[Tensor | None], accepted: Tensor | None = None
@@ -161,46 +103,139 @@ class RecordedAdjoint:
             step before.
         """
         self._give(dt, given)
-        found, lost = self._tape.replay()
-        left = lost if accepted is None else lost | ~accepted.all()
-        if bool(left):  # the one thing that the host waits for
+        found = self._tape.replay()
+        refused = found.singular if accepted is None else found.singular | ~accepted.all()
+        if bool(refused):  # the one thing that the host waits for
             return None
-        return self._by_inputs(found)
+        return self._by_inputs(found.gradients)
+
+    def without_zeros(self, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]) -> RecordedAdjoint:
+        """Return what differentiates such a step: this, or a recording that leaves out what is zero.
+
+        A step reads of some fields of the state before it nothing that has a gradient: no acceleration, mostly, and of
+        the reference twist only on which branch it is. Within a run the gradients by these fields are therefore zero.
+        """
+        given = [g is not None for g, unreached in zip(gradients, self._unreached, strict=True) if unreached]
+        if not q.is_cpu or not given or any(given):
+            return self
+        if self._without_zeros is None:
+            own = [t.detach().requires_grad_(require) for t, require in zip(inputs, self._requires, strict=True)]
+            every = zip(with_zeros(gradients, inputs), self._unreached, strict=True)
+            others = [None if unreached else gradient for gradient, unreached in every]
+            self._without_zeros = RecordedAdjoint(self._kind, self._recipe, own, q, others)
+        return self._without_zeros
+
+    # ---- gradients by the state after a step, and from step to step --------------------------------------------------
+
+    @property
+    def reads(self) -> frozenset[int]:
+        """Which of the inputs, q and gradients by the state after the step are read, by their places."""
+        return frozenset(self._buffers.places)
+
+    def given_gradients(self) -> list[Tensor]:
+        """Return copies of the last gradients that were given; zero for those that nothing depends on."""
+        fields = enumerate(self._static[self._layout.state])
+        return [
+            self._gradient(k).clone() if self._reads_gradient(k) else torch.zeros_like(field) for k, field in fields
+        ]
+
+    def gradients_read(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return those of some gradients by the state after the step that are read, where None is zero, else None."""
+        read = self.reads
+        return [
+            (torch.zeros_like(self._static[k]) if gradient is None else gradient) if k in read else None
+            for k, gradient in enumerate(gradients, self._first_gradient)
+        ]
+
+    def give_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        """Give a step gradients by the fields of the state after it, and all else as for the step before."""
+        self._buffers.give([*[None] * self._first_gradient, *self.gradients_read(gradients)])
+
+    def found(self) -> list[Tensor | None]:
+        """Return the gradients of the last step by the inputs, where the next step writes."""
+        return self._by_inputs(self._tape.outputs.gradients)
+
+    def loop(
+        self,
+        inputs: Sequence[tuple[int, PerStep]],
+        q: PerStep,
+        by_steps: Sequence[tuple[int, PerStep]],
+        totals: Sequence[tuple[int | None, Tensor | None]],
+    ) -> StepLoop | None:
+        """Return what `RecordedSteps.loop` does; inputs, and totals, with the places among the inputs.
+
+        Before a step its inputs, q, and the gradients by its q and velocity are given, after it the gradients by the
+        state before it are handed on to the next, and those by the model added to the totals.
+        """
+        found, read = self.found(), self.reads
+        handed_on = [None if self._stands_there(field, g) else g for field, g in enumerate(found)]
+        held = any(gradient is not None and self._buffers.hold(gradient) for gradient in handed_on)
+        if held or not isinstance(self._tape, Tape) or any(found[field] is None for field, _ in by_steps):
+            return None
+        before, after = PerStepInstructions(), PerStepInstructions()
+        for place, each in [*inputs, (self._q, q)]:
+            if place in read:
+                before.add("copy", self._static[place], each)
+        for field, each in by_steps:
+            if self._reads_gradient(field):
+                before.add("add", self._gradient(field), self._gradient(field), each)
+        for field, gradient in enumerate(handed_on[self._layout.state]):
+            if self._reads_gradient(field) and gradient is not None:
+                after.add("copy", self._gradient(field), gradient)
+        for of_model, total in totals:
+            more = None if of_model is None else found[of_model]
+            if more is None:
+                continue
+            if total is None:
+                return None  # there is nothing yet to add it to
+            after.add("add", total, total, more)
+        return StepLoop(StepCalls(self._tape.table), before, after, [self._tape.outputs.singular])
+
+    def _stands_there(self, place: int, gradient: Tensor | None) -> bool:
+        """Return whether a gradient by a field of the state stands where the next step reads it: it is passed on."""
+        if place >= self._layout.states or gradient is None:
+            return False
+        return gradient.data_ptr() == self._gradient(place).data_ptr()
+
+    def _gradient(self, field: int) -> Tensor:
+        """Return the buffer of the gradient by a field of the state after the step."""
+        return self._static[self._first_gradient + field]
+
+    def _reads_gradient(self, field: int) -> bool:
+        return self._first_gradient + field in self._buffers.places
 
     def _by_inputs(self, found: Gradients) -> list[Tensor | None]:
-        """Return the gradients by the inputs, of those by the inputs that require one."""
-        by_needed = iter(found)
-        return [next(by_needed) if need else None for need in self._needs]
+        """Return the gradients by all inputs, of those by the inputs that require one."""
+        by_required = iter(found)
+        return [next(by_required) if require else None for require in self._requires]
 
     def _give(self, dt: float | Tensor, given: Sequence[Tensor | None]) -> None:
         """Write what a step is given to the static buffers, as far as it is read."""
         self._buffers.give(given)
-        assert isinstance(self._recipe.dt, Tensor)
-        self._recipe.dt.fill_(dt)
+        self._dt.fill_(dt)
 
-    def _at_root(self) -> tuple[Gradients, Tensor]:
-        """Return the gradients, and whether some matrix could not be factored."""
-        recipe, count = self._recipe, len(self._needs)
-        inputs = [t.detach().requires_grad_(need) for t, need in zip(self._static, self._needs, strict=False)]
-        q, *given = self._static[count:]
+    # ---- what is recorded ------------------------------------------------------------------------------------------
+
+    def _at_root(self) -> Found:
+        recipe, layout = self._recipe, self._layout
+        inputs = [t.detach().requires_grad_(require) for t, require in zip(self._static, self._requires, strict=False)]
+        q, given = self._static[self._q], self._static[self._first_gradient :]
         gradients = [None if left_out else gradient for left_out, gradient in zip(self._left_out, given, strict=True)]
-        state, rest = inputs[: recipe.n_state], inputs[recipe.n_state + 1 :]  # the rows that run stand between
-        if not self._kind.all_forces:
-            load, *rest = rest
-            recipe = dataclasses.replace(recipe, mechanics=self._kind.recording.mechanics.of_robots_in(None), load=load)
-        own, moved = [*state, *rest[: len(recipe.controls)]], rest[len(recipe.controls) :]
-        values = Values(dict(zip(self._kind.movable_places, moved, strict=True)))
-        wanted = [tensor for tensor, need in zip(inputs, self._needs, strict=True) if need]
+        if layout.load is not None:
+            mechanics = self._kind.recorded_step.mechanics.of_robots_in(None)
+            recipe = dataclasses.replace(recipe, mechanics=mechanics, load=inputs[layout.load])
+        leaves = [*inputs[layout.state], *inputs[layout.control]]
+        wanted = [tensor for tensor, require in zip(inputs, self._requires, strict=True) if require]
         every = torch.ones(len(q), dtype=torch.bool, device=q.device)
         by_loops = nullcontext() if not q.is_cpu and recipe.model.compilation.active else differentiated()
-        with values.in_place(), by_loops:
-            found = gradients_at_root(recipe, own, None, q, every, gradients, wanted, self._multipliers)
-        assert self._lost is not None
-        return found, self._lost
+        with self._kind.values(inputs).in_place(), by_loops:
+            found = gradients_at_root(recipe, leaves, None, q, every, gradients, wanted, self._multipliers)
+        assert self._singular is not None
+        return Found(found, self._singular)
 
     def _multipliers(self, equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
         """Return the solution of the adjoint equations; whether there is one is kept."""
         with torch.no_grad():
             factor = equations.solver().factor(values, rows=rows)
-            self._lost = ~factor.ok.all()
+            self._singular = ~factor.ok.all()
             return factor.solve(rhs, transpose=True), None, None

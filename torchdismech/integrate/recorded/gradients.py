@@ -73,8 +73,9 @@ def recorded_gradients(
     with torch.enable_grad():
         inputs = kind.inputs(problem)
     if not kind.all_forces:
+        load = kind.layout.load
+        assert load is not None
         with torch.enable_grad():
-            load = recipe.n_state + 1
             refuse_unregistered(recipe.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
     step = _recording(kind, recipe, inputs, q, gradients)
     if step is None:
@@ -148,6 +149,7 @@ class RecordedSteps:
 
     Parameters
     ----------
+    kind : of the steps.
     step : differentiates one.
     running : (B,) the robots that were stepped.
     moved : the model's tensors among what it is given.
@@ -156,13 +158,15 @@ class RecordedSteps:
 
     def __init__(
         self,
+        kind: StepKind,
         step: RecordedAdjoint,
         dt: float | Tensor,
         running: Tensor,
         moved: Sequence[Tensor],
         places: Sequence[int | None],
     ) -> None:
-        self._step, self._dt, self._running, self._moved, self._places = step, dt, running, moved, places
+        self._layout, self._step, self._dt = kind.layout, step, dt
+        self._running, self._moved, self._places = running, moved, places
         self._last: RecordedAdjoint | None = None
 
     @classmethod
@@ -179,7 +183,7 @@ class RecordedSteps:
         if kind is None or step is None:
             return None
         inputs = _inputs(recipe, kind, needed)
-        return cls(step, recipe.dt, recipe.running, inputs[len(inputs) - len(kind.movable_places) :], places)
+        return cls(kind, step, recipe.dt, recipe.running, inputs[kind.layout.model], places)
 
     def of_step(
         self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
@@ -207,7 +211,7 @@ class RecordedSteps:
         assert self._last is not None
         return self._last.given_gradients()
 
-    def in_turn(
+    def loop(
         self,
         state: Sequence[PerStep],
         control: Sequence[PerStep],
@@ -215,7 +219,7 @@ class RecordedSteps:
         by_steps: Sequence[tuple[int, PerStep]],
         totals: Sequence[Tensor | None],
     ) -> StepLoop | None:
-        """Return what differentiates further steps without Python; None where something in them is for Python.
+        """Return the loop that differentiates further steps without Python; None where something is for Python.
 
         Parameters
         ----------
@@ -229,12 +233,12 @@ class RecordedSteps:
         """
         if self._last is None:
             return None
-        given = [*enumerate(state), *enumerate(control, len(state) + 1)]
-        of_values = self._places[len(self._places) - len(totals) :]
-        return self._last.in_turn(given, q, by_steps, list(zip(of_values, totals, strict=True)))
+        inputs = [*enumerate(state), *enumerate(control, self._layout.control.start)]
+        of_model = self._places[len(self._places) - len(totals) :]
+        return self._last.loop(inputs, q, by_steps, list(zip(of_model, totals, strict=True)))
 
     def give(self, gradients: Sequence[Tensor | None]) -> None:
-        """Give the next step gradients by the fields of the state after it; all else is given by `in_turn`."""
+        """Give the next step gradients by the fields of the state after it; all else is given by `loop`."""
         assert self._last is not None
         self._last.give_gradients(gradients)
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.declared import PLAIN, hooked, is_foreign, settings
+from torchdismech.integrate.recorded.inputs import InputLayout
 from torchdismech.integrate.recorded.recordable import (
     changing_forces,
     child_modules,
@@ -24,6 +25,11 @@ from torchdismech.model.mechanics import StepStart
 from torchdismech.robot.state import Control
 from torchdismech.snapshot import Snapshot, own_tensors
 from torchdismech.values import Place, Values, tensor_at, tensors_of
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
+    from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
+    from torchdismech.integrate.recorded.step import RecordedStep
 
 __all__ = ["BackwardPasses", "StepKind"]
 
@@ -44,7 +50,7 @@ class BackwardPasses:
     """
 
     count: int = 0
-    recording: Any = None
+    recording: RecordedAdjoint | None = None
 
 
 class StepKind:
@@ -64,6 +70,7 @@ class StepKind:
     movable_places : where tensors of the model stand that are inputs of a step.
     of_users : modules of users' forces and energies that say `records`; their parameters are inputs.
     unrecorded_steps : how many such steps were taken without a recording; a step of many iterations counts for several.
+    layout : of what is given to each.
     recording : of them, once there is one.
     backward : the backward passes through them, by which of their inputs require gradients.
     plane : how the robots lie in their plane, where that is known.
@@ -80,6 +87,9 @@ class StepKind:
         movable = [self._movable_names(module, problem.values) for module in self._modules]
         places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
         self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
+        controls = self.controls(problem.control)
+        numbers = len(problem.state.fields()), len(controls), len(self.movable_places)
+        self.layout = InputLayout(*numbers, has_load=not self.all_forces)
         self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
         # of each tensor in `_tensors`: whether it is a constant that recordings know by its address, or else movable
         self._captured = [True] * sum(len(own) for own in own_tensors(problem.model))
@@ -96,9 +106,14 @@ class StepKind:
         # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
         self._alive = [*compress(self._tensors(problem.model), self._captured)]
         self.unrecorded_steps = 0
-        self.recording: Any = None
+        self.recording: RecordedStep | RecordedEvaluations | None = None
         self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
         self.refused = self.gradients_refused = False
+
+    @property
+    def recorded_step(self) -> RecordedStep:
+        """The recording, of a kind whose steps one has taken as a whole."""
+        return cast("RecordedStep", self.recording)
 
     def count(self, iterations: int) -> None:
         """Count a step that was taken without a recording: one of many iterations for several."""
@@ -119,7 +134,7 @@ class StepKind:
         return True
 
     def inputs(self, problem: StepProblem) -> list[Tensor]:
-        """Return what a step is given: state, rows that run, loads (B, n), control, tensors of the model."""
+        """Return what a step is given, in the order of the layout."""
         load = [] if self.all_forces else [_load(problem)]
         controls = self.controls(problem.control).values()
         moved = self._standing if self._sees_the_same(problem) and not problem.values else self._moved()
@@ -127,8 +142,11 @@ class StepKind:
 
     def axes(self, inputs: Sequence[Tensor]) -> list[int | None]:
         """Return the dimension of the robots in each of the inputs; None where it is for all."""
-        moved = Values(dict(zip(self.movable_places, inputs[len(inputs) - len(self.movable_places) :], strict=True)))
-        return [0] * (len(inputs) - len(moved)) + moved.axes()
+        return [0] * self.layout.model.start + self.values(inputs).axes()
+
+    def values(self, inputs: Sequence[Tensor]) -> Values:
+        """Return the tensors of the model among the inputs, with their places."""
+        return Values(dict(zip(self.movable_places, inputs[self.layout.model], strict=True)))
 
     def captures(self, place: Place) -> bool:
         """Return whether recordings know the tensor in a place by its address, as it is none of their inputs."""

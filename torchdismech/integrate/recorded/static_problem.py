@@ -47,19 +47,18 @@ class StaticProblem:
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem, shaped: Values | None = None):
-        model, inputs = problem.model, kind.inputs(problem)
-        first = len(inputs) - len(kind.movable_places)
-        numbered = enumerate(kind.movable_places, first)
+        model, inputs, layout = problem.model, kind.inputs(problem), kind.layout
+        numbered = enumerate(kind.movable_places, layout.model.start)
         shapes = {} if shaped is None else {place: tensor.shape for place, tensor in shaped}
         self._shapes = {k: shapes[place] for k, place in numbered if place in shapes}
         self._buffers = StaticBuffers(self._expanded(inputs))
         self._dt = torch.empty((), dtype=model.dtype, device=model.device)
         self._last_dt: float | Tensor | None = None
-        static = iter(self._buffers.tensors)
-        state = problem.state.with_fields(next(static) for _ in problem.state.fields())
-        running, self.load = next(static), None if kind.all_forces else next(static)
-        control = Control.of({name: next(static) for name in kind.controls(problem.control)})
-        self.values = Values({place: next(static) for place in kind.movable_places})
+        static = self._buffers.tensors
+        state, running = problem.state.with_fields(static[layout.state]), static[layout.running]
+        self.load = None if layout.load is None else static[layout.load]
+        control = Control.of(dict(zip(kind.controls(problem.control), static[layout.control], strict=True)))
+        self.values = kind.values(static)
         self.problem = problem.replace(state=state, control=control, running=running, dt=self._dt, values=self.values)
         own = model.mechanics
         varies = _Varying(model.body, model.terms, model.forces, own.self_contacts, own.layout)
