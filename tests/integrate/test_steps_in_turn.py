@@ -12,7 +12,7 @@ import torch
 from tests.integrate.recordings import LOADS, Wind, plates, rods_on_cpu, surface_loads
 from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
 from torchdismech.errors import FailureWarning
-from torchdismech.integrate.gradients import course
+from torchdismech.integrate.gradients import course_backward
 from torchdismech.integrate.recorded import adjoint, series
 from torchdismech.native import calls
 from torchdismech.native.calls import CallTable, CompiledCall
@@ -64,7 +64,7 @@ def by_python(monkeypatch, *given, **options):
     """Return what `run` does without compiled code between steps."""
     with monkeypatch.context() as patch:
         patch.setattr(series, "WORTH_A_LOOP", STEPS + 1)
-        patch.setattr(course, "STEPS_BEFORE_A_TABLE", STEPS + 1)
+        patch.setattr(course_backward, "STEPS_BEFORE_A_LOOP", STEPS + 1)
         for _ in range(2):  # until steps and gradients are recorded
             found = run(*given, **options)
     return found

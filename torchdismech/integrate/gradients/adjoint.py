@@ -1,33 +1,23 @@
-"""The gradients of a step at its root, by the adjoint: formulas in `gradient.py`."""
+"""The gradients of a step at its root, by the adjoint: the formulas, and their symbols, are in `gradient.py`."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.forward import SolvedChunk
 from torchdismech.integrate.gradients.hooks import refuse_wrong_matrix
 from torchdismech.integrate.gradients.kkt import KKTConditions
-from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.recorded.kinds import StepKind
-from torchdismech.model import Model
-from torchdismech.model.mechanics import Mechanics
+from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.model.registration import refuse_unregistered
-from torchdismech.robot.state import Control, State, tensor_fields
-from torchdismech.snapshot import Snapshot
 from torchdismech.solve.linear import RESISTS, Factor, factored
 from torchdismech.solve.progress import matrix_values
-from torchdismech.values import Values
 
-__all__ = ["PLACES", "Adjoint", "Gradients", "StepRecipe", "gradients_at_root", "sizes_of", "with_zeros"]
+__all__ = ["PLACES", "Adjoint", "Gradients", "gradients_at_root", "sizes_of", "with_zeros"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
@@ -38,114 +28,13 @@ PLACES = ("q", "director", "tangent", "reference_twist")
 AdjointSolve = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
 
 
-@dataclass
-class StepRecipe:
-    """A step without the tensors that it depends on, which autograd keeps: of its state, of its control, of the model.
-
-    Attributes
-    ----------
-    kind, fields, n_held : of its state: class, names of its tensors, and see `State`.
-    controls : names of the control's tensors.
-    places : of the model's tensors.
-    axes_of_values : the dimension of the robots in each of them; None where it is for all.
-    chunks : of the batch, as they were solved.
-    candidates, recorded_as : of the one chunk that this is of; see `SolvedChunk`.
-    fitting : the kind of steps that the model is known to fit still.
-    snapshot, versions : the model when the step was taken, and its constants then; see `Snapshot.versions`.
-    taken_again : whether a checkpoint takes the step again before it is differentiated, from what the model holds then.
-    unchanged : whether the model is known to be still as it was seen.
-    mechanics, load : in place of the model's, without the external forces that do not change within the step, and the
-        sum (B, n) of these; None where they are found as ever.
-    """
-
-    model: Model
-    method: Method
-    dt: float | Tensor
-    load_factor: float
-    running: Tensor
-    kind: type[State]
-    fields: tuple[str, ...]
-    n_held: int
-    controls: tuple[str, ...]
-    places: Values
-    axes_of_values: list[int | None]
-    candidates: ContactCandidates | None = None
-    recorded_as: StepKind | None = None
-    chunks: Sequence[SolvedChunk] = ()
-    fitting: StepKind | None = None
-    snapshot: Snapshot | None = None
-    versions: list[int] = field(default_factory=list)
-    taken_again: bool = False
-    unchanged: bool = False
-    mechanics: Mechanics | None = None
-    load: Tensor | None = None
-
-    @classmethod
-    def of(cls, problem: StepProblem, values: Values) -> StepRecipe:
-        """Return the recipe of a step that depends on these values of the model."""
-        controls = tuple(problem.control.tensors())
-        state = problem.state
-        rest = (problem.running, type(state), tensor_fields(state), state.n_held, controls)
-        places = (values.without_tensors(), values.axes())
-        return cls(problem.model, problem.method, problem.dt, problem.load_factor, *rest, *places)
-
-    @property
-    def n_state(self) -> int:
-        """Number of the state's tensors."""
-        return len(self.fields)
-
-    @property
-    def n_own(self) -> int:
-        """Number of the state's and the control's tensors: those of the model come after them."""
-        return self.n_state + len(self.controls)
-
-    @property
-    def time_index(self) -> int:
-        """Place of the time among the state's tensors."""
-        return self.fields.index("time")
-
-    def axes(self) -> list[int | None]:
-        """Return the dimension of the robots in each tensor that the step depends on; None where it is for all."""
-        return [0] * self.n_own + self.axes_of_values
-
-    def of_chunk(self, solved: SolvedChunk, fitting: StepKind | None) -> StepRecipe:
-        """Return the recipe of the step of one chunk, of which it is known which kind the model fits."""
-        return dataclasses.replace(
-            self,
-            running=solved.chunk.zero_where_repeated(self.running),
-            candidates=solved.candidates,
-            recorded_as=solved.recorded_as,
-            fitting=fitting,
-        )
-
-    def detached(self) -> StepRecipe:
-        """Return the same with loads that are given as numbers alone."""
-        return self if self.load is None else dataclasses.replace(self, load=self.load.detach())
-
-    def problem(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepProblem:
-        """Return the step from tensors of state and control; of these robots (B,) of the batch, if given."""
-        own = tensors[: self.n_own] if robots is None else [tensor[robots] for tensor in tensors[: self.n_own]]
-        control = Control.of(dict(zip(self.controls, own[self.n_state :], strict=True)))
-        state = self.kind(**dict(zip(self.fields, own, strict=False)), n_held=self.n_held)
-        return StepProblem(self.model, self.method, state, control, self.dt, self.running, load_factor=self.load_factor)
-
-    def equations(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepEquations:
-        """Return the equations of the step from these tensors; of some robots (B,) of the batch, if given."""
-        problem = self.problem(tensors, robots)
-        if self.load is not None:
-            equations = problem.equations(mechanics=self.mechanics)
-            equations.take_load(self.load)
-            return equations
-        return problem.equations() if self.candidates is None else self.candidates.equations(problem, robots)
-
-
 def gradients_at_root(
     recipe: StepRecipe,
     leaves: Sequence[Tensor],
     donor: Tensor | None,
     q: Tensor,
     accepted: Tensor,
-    gradients,
+    gradients: Sequence[Tensor | None],
     wanted: list[Tensor],
     solve: AdjointSolve | None = None,
 ) -> Gradients:
@@ -163,7 +52,7 @@ def gradients_at_root(
     model = recipe.model
     weight = 1.0 if donor is None else accepted[:, None].to(q.dtype)
     x = model.unknowns.picked(q)
-    with torch.enable_grad():
+    with torch.enable_grad():  # y(x, p): (dy/dx)^T g and (dy/dp)^T g
         equations = recipe.equations(leaves, donor)
         equations.prepare()  # here, where autograd records
         root = x.requires_grad_()
@@ -171,6 +60,7 @@ def gradients_at_root(
         outputs = list(zip(after.fields(), gradients, strict=True))
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     by_root = torch.zeros_like(x) if by_root is None else _weighted(by_root, weight)
+    # A^T lambda = (dy/dx)^T g
     # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
     inspected = model.has_user_hooks and solve is None
     x = x.detach().requires_grad_(inspected and equations.constraints is None)
@@ -181,7 +71,7 @@ def gradients_at_root(
             refuse_unregistered(model, residual, [x, *leaves], lambda: equations.residual(x))
     solve = partial(multipliers, given=sizes_of(gradients, recipe.fields, q)) if solve is None else solve
     multiplier, conditions, of_contacts = solve(fixed, x, values, by_root, accepted)
-    with torch.enable_grad():
+    with torch.enable_grad():  # (dr/dp)^T lambda
         products = [(residual, _weighted(multiplier, weight))]
         if conditions is not None:
             assert of_contacts is not None
@@ -235,7 +125,9 @@ def _linearised(
         return fixed, equations.residual(x), values
 
 
-def _pulled_back(outputs, inputs: list[Tensor], keep: bool = False) -> tuple[Tensor | None, ...]:
+def _pulled_back(
+    outputs: Iterable[tuple[Tensor, Tensor | None]], inputs: list[Tensor], keep: bool = False
+) -> tuple[Tensor | None, ...]:
     """Return the gradients by the inputs of pairs of outputs and the gradients by these; None where there is none."""
     outputs = [(y, g) for y, g in outputs if y.requires_grad and g is not None]
     if not outputs:

@@ -23,21 +23,16 @@ from torch import Tensor, nn
 
 from torchdismech.fused import differentiated
 from torchdismech.integrate.chunks import Chunk, chunks_of
-from torchdismech.integrate.forward import held_values, solved_in_chunks
-from torchdismech.integrate.gradients.adjoint import (
-    PLACES,
-    Gradients,
-    StepRecipe,
-    gradients_at_root,
-    sizes_of,
-    with_zeros,
-)
+from torchdismech.integrate.forward import SolvedChunk, held_values, solved_in_chunks
+from torchdismech.integrate.gradients.adjoint import PLACES, Gradients, gradients_at_root, sizes_of, with_zeros
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints, within_checkpoint
+from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedChunks, recorded_gradients
+from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.robot.state import State
 from torchdismech.values import Values, where_rows
 
@@ -65,7 +60,7 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
             after, info, solved = solved_in_chunks(given, chunks)
     if recipe is not None:
         recipe.chunks = solved
-        after = after.with_fields(_Gradient.apply(recipe, after.fields(), given.running & info.converged, *tensors))
+        after = after.with_fields(_Step.apply(recipe, after.fields(), given.running & info.converged, *tensors))
     return after, info
 
 
@@ -105,7 +100,7 @@ def _refuse_inference(tensors: Sequence[Tensor]) -> None:
         )
 
 
-class _Gradient(torch.autograd.Function):
+class _Step(torch.autograd.Function):
     """The states after a step, which is solved already, as a function of all that it depends on."""
 
     @staticmethod
@@ -123,7 +118,7 @@ class _Gradient(torch.autograd.Function):
         refuse_other_gradients(gradients)
         recipe: StepRecipe = ctx.recipe
         with recipe.model.lock:
-            return None, None, None, *_Gradient._by_tensors(ctx, recipe, gradients)
+            return None, None, None, *_Step._by_tensors(ctx, recipe, gradients)
 
     @staticmethod
     def _by_tensors(ctx, recipe: StepRecipe, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -131,31 +126,63 @@ class _Gradient(torch.autograd.Function):
         refuse_changed_model(recipe)  # by name, before torch looks at what it has saved
         *tensors, q, accepted = ctx.saved_tensors
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
-        on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
-        every = on_cpu and bool(accepted.all())
-        sums, fitting, recorded = Sums(needed, recipe.axes()), None, None
-        for solved in recipe.chunks:
-            chunk = solved.chunk
-            all_here = every or (on_cpu and bool(chunk.of(accepted).all()))
-            found = recorded.of_chunk(solved) if recorded is not None and all_here else None
-            if found is None and (all_here or not on_cpu or bool(chunk.of(accepted).any())):
-                own = recipe.of_chunk(solved, fitting)
-                own_needed: Needed = [
-                    (chunk.of(t, k), need) for (t, need), k in zip(needed, recipe.axes(), strict=True)
-                ]
-                by_state = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in gradients]
-                given = chunk.of(q), chunk.zero_where_repeated(accepted), all_here, by_state
-                found = solved_gradients(own, own_needed, *given)
-                fitting = own.fitting
-                if not chunk.whole:
-                    recorded = RecordedChunks.of(recipe, fitting, needed, q, with_zeros(gradients, tensors))
-            sums.add(chunk, found)
+        return _ChunkGradients(recipe, needed, q, accepted, gradients).summed()
+
+
+class _ChunkGradients:
+    """The gradients of a step, found for one chunk of the batch after the other.
+
+    A recording that took one chunk is given the others at once, as the model cannot change between them.
+
+    Parameters
+    ----------
+    needed : all that the step depends on.
+    q : (B, n) at the root.
+    accepted : (B,) robots that were solved.
+    gradients : by the fields of the state after the step; None is zero.
+    """
+
+    def __init__(
+        self, recipe: StepRecipe, needed: Needed, q: Tensor, accepted: Tensor, gradients: Sequence[Tensor | None]
+    ):
+        self._recipe, self._needed, self._axes = recipe, needed, recipe.axes()
+        self._q, self._accepted, self._gradients = q, accepted, gradients
+        self._on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
+        self._every = self._on_cpu and bool(accepted.all())
+        self._fitting: StepKind | None = None
+        self._recorded: RecordedChunks | None = None
+
+    def summed(self) -> list[Tensor | None]:
+        """Return the gradients by all that the step depends on, None for those that need none."""
+        sums = Sums(self._needed, self._axes)
+        for solved in self._recipe.chunks:
+            sums.add(solved.chunk, self._of_chunk(solved))
         by_tensors = sums.found()
-        if not every:  # rows that were not solved are the state before
-            for k, gradient in enumerate(gradients):
+        if not self._every:  # rows that were not solved are the state before
+            for k, gradient in enumerate(self._gradients):
                 if gradient is not None:
-                    by_tensors[k] = _with_rows(by_tensors[k], gradient, ~accepted)
+                    by_tensors[k] = _with_rows(by_tensors[k], gradient, ~self._accepted)
         return by_tensors
+
+    def _of_chunk(self, solved: SolvedChunk) -> Gradients | None:
+        """Return the gradients of a chunk by what needs one; None where none of its robots was solved."""
+        chunk, on_cpu = solved.chunk, self._on_cpu
+        all_here = self._every or (on_cpu and bool(chunk.of(self._accepted).all()))
+        found = self._recorded.of_chunk(solved) if self._recorded is not None and all_here else None
+        if found is not None or (on_cpu and not all_here and not bool(chunk.of(self._accepted).any())):
+            return found
+        own = self._recipe.of_chunk(solved, self._fitting)
+        needed: Needed = [
+            (chunk.of(tensor, axis), need) for (tensor, need), axis in zip(self._needed, self._axes, strict=True)
+        ]
+        by_state = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in self._gradients]
+        accepted = chunk.zero_where_repeated(self._accepted)
+        found = solved_gradients(own, needed, chunk.of(self._q), accepted, all_here, by_state)
+        self._fitting = own.fitting
+        if not chunk.whole:
+            every = with_zeros(self._gradients, [tensor for tensor, _ in self._needed])
+            self._recorded = RecordedChunks.of(self._recipe, self._fitting, self._needed, self._q, every)
+        return found
 
 
 def solved_gradients(

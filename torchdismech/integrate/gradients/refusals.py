@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.gradients.adjoint import StepRecipe
+from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Place, every_module

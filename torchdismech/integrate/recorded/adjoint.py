@@ -17,7 +17,8 @@ from torch import Tensor
 
 from torchdismech.fused import differentiated
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, StepRecipe, gradients_at_root, with_zeros
+from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, gradients_at_root, with_zeros
+from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Recording, recorded

@@ -24,7 +24,8 @@ from torch import Tensor
 from torchdismech.fused import watched
 from torchdismech.integrate.chunks import split_by_chunks
 from torchdismech.integrate.forward import SolvedChunk
-from torchdismech.integrate.gradients.adjoint import Gradients, StepRecipe, with_zeros
+from torchdismech.integrate.gradients.adjoint import Gradients, with_zeros
+from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.kinds import BackwardPasses, StepKind
 from torchdismech.integrate.recorded.recording import warn_of_memory

@@ -1,0 +1,165 @@
+"""ChunkBackward: the backward pass through the steps of a course, of some robots, from the last step to the first.
+
+A step is given the gradients by the state after it: what comes from the step after it, and what the loss adds, as q and
+velocity after each step are outputs of the course. It gives those by the state before it and by the model's tensors;
+the former go to the step before, the latter are summed. The first steps are differentiated one by one, by recordings
+where there are some; then compiled code goes on alone (`native/step_loop.py`), until a step is for Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.forward import SolvedChunk
+from torchdismech.integrate.gradients.adjoint import Gradients
+from torchdismech.integrate.gradients.gradient import solved_gradients
+from torchdismech.integrate.gradients.recipe import StepRecipe
+from torchdismech.integrate.gradients.sums import Needed
+from torchdismech.integrate.recorded.gradients import RecordedSteps
+from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.native.availability import Unavailable
+from torchdismech.native.instructions import NoInstruction
+from torchdismech.native.step_loop import PerStep, StepLoop
+
+__all__ = ["ChunkBackward"]
+
+# The last step of a run may have gradients that no earlier one has; the last but one is differentiated by the recording
+# that all before it take. So it is after each step that Python takes.
+STEPS_BEFORE_A_LOOP = 2
+
+Added = Sequence[tuple[int, Tensor]]  # gradients (T, B, n) by fields of the states after the steps, by their places
+
+
+class ChunkBackward:
+    """The steps of some robots, to be differentiated from the last to the first.
+
+    Parameters
+    ----------
+    recipe : of each step, of all robots.
+    solved : the robots, and how they were stepped.
+    fitting : the kind of steps that the model is known to fit.
+    kept : the states' fields (T + 1, B, ...) of all robots.
+    controls : the controls' tensors (B, ...) of all robots, those of the first step first.
+    values : the model's tensors that the steps depend on, and whether each needs a gradient.
+    """
+
+    def __init__(
+        self,
+        recipe: StepRecipe,
+        solved: SolvedChunk,
+        fitting: StepKind | None,
+        kept: Sequence[Tensor],
+        controls: Sequence[Tensor],
+        values: Needed,
+    ):
+        chunk, each = solved.chunk, len(recipe.controls)
+        self._recipe = recipe.of_chunk(solved, fitting)
+        self._fields = [chunk.of(field, 1) for field in kept]
+        own = [chunk.of(tensor) for tensor in controls]
+        self._controls = [own[each * k : each * (k + 1)] for k in range(len(kept[0]) - 1)]
+        self._values: Needed = [
+            (chunk.of(t, axis), need) for (t, need), axis in zip(values, recipe.axes_of_values, strict=True)
+        ]
+        self._recorded: RecordedSteps | None = None
+
+    @property
+    def fitting(self) -> StepKind | None:
+        """The kind of steps that the model is known to fit."""
+        return self._recipe.fitting
+
+    def pulled_back(
+        self, by_steps: dict[str, Tensor], gradients: list[Tensor | None]
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """Return the gradients by the fields of the state before all steps, and by those values that need one.
+
+        Parameters
+        ----------
+        by_steps : gradients (T, B, n) by "q" and "velocity" after each step; those that are left out are zero.
+        gradients : by the fields of the state after the last; None is zero.
+        """
+        recipe, number = self._recipe, len(self._controls)
+        totals: list[Tensor | None] = [None for _, need in self._values if need]
+        added = [(recipe.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
+        by_python = 0  # steps since the last that compiled code took
+        while number:
+            to_add: Added = added
+            if by_python == STEPS_BEFORE_A_LOOP and (loop := self._loop(added, totals)) is not None:
+                number, gradients = self._pulled_back_by(loop, number, gradients)
+                to_add, by_python = [], 0  # the loop has added what comes from the loss
+                if not number:
+                    break
+            number, by_python = number - 1, by_python + 1
+            for place, of_steps in to_add:
+                gradients[place] = _sum(gradients[place], of_steps[number])
+            found = self._of_step(number, gradients)
+            by_state, by_values = found[: recipe.n_state - 1], found[recipe.n_state - 1 :]
+            gradients = self._with_time(by_state)
+            totals = [_added(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
+        return gradients, totals
+
+    def _loop(self, added: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
+        """Return the loop that goes back through steps without Python; None where something in them is for Python."""
+        if self._recorded is None:
+            return None
+        q, controls = self._fields[self._recipe.fields.index("q")], self._controls[::-1]
+        try:
+            return self._recorded.loop(
+                [PerStep.along(field[:-1], backward=True) for field in self._fields],
+                [PerStep.of(own) for own in zip(*controls, strict=True)],
+                PerStep.along(q[1:], backward=True),
+                [(place, PerStep.along(of_steps, backward=True)) for place, of_steps in added],
+                totals,
+            )
+        except (NoInstruction, Unavailable):
+            return None
+
+    def _pulled_back_by(
+        self, loop: StepLoop, number: int, gradients: list[Tensor | None]
+    ) -> tuple[int, list[Tensor | None]]:
+        """Go back through the last of `number` steps, as far as a loop of compiled code does.
+
+        Return how many steps are left, and the gradients by the state after the last of these, with what the loss adds;
+        where none is left, by the state before all steps.
+        """
+        assert self._recorded is not None
+        self._recorded.give(gradients)
+        steps = len(self._controls)
+        reached, _ = loop.run(steps - number, steps)
+        if reached == steps:
+            return 0, self._with_time(self._recorded.found()[: self._recipe.n_state - 1])
+        return steps - reached, [*self._recorded.given_gradients()]
+
+    def _of_step(self, number: int, gradients: list[Tensor | None]) -> Gradients:
+        """Return the gradients of a step by the state before it, but its time, and by the values that need one."""
+        recipe, control = self._recipe, self._controls[number]
+        state, q = [steps[number] for steps in self._fields], self._fields[recipe.fields.index("q")][number + 1]
+        needed: Needed = [(tensor, k != recipe.time_index) for k, tensor in enumerate(state)]
+        needed += [(tensor, False) for tensor in control]
+        if self._recorded is None:
+            self._recorded = RecordedSteps.of(recipe, recipe.fitting, [*needed, *self._values])
+        found = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
+        if found is None:
+            if self._recorded is not None:  # it has written to what it gave of the step after
+                gradients = [*self._recorded.given_gradients()]
+            every = q.new_ones(len(q), dtype=torch.bool)
+            found = solved_gradients(recipe, [*needed, *self._values], q, every, True, gradients)
+        return found
+
+    def _with_time(self, by_state: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return the gradients by all fields of a state, from those by all but its time, by which there is none."""
+        return [*by_state[: self._recipe.time_index], None, *by_state[self._recipe.time_index :]]
+
+
+def _sum(gradient: Tensor | None, more: Tensor) -> Tensor:
+    """Return the sum of two gradients, the first of which is zero where it is None."""
+    return more if gradient is None else gradient + more
+
+
+def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+    """Return the sum of gradients, None where both are zero; the total is written to."""
+    if gradient is None:
+        return total
+    return gradient.clone(memory_format=torch.contiguous_format) if total is None else total.add_(gradient)
