@@ -225,7 +225,7 @@ def test_columns_stand_alone(count):
 
 def test_code_that_fails_is_told(monkeypatch):
     """Warn that torch evaluates what does not compile, where a compiler is at hand."""
-    monkeypatch.setattr(making, "source", lambda *given: "this is no code")
+    monkeypatch.setattr(making, "loop_source", lambda *given: "this is no code")
     with pytest.warns(RuntimeWarning, match="halves: torch evaluates it"):
         found = Fused(lambda a: [a * 0.5], "halves")(2, random(2, 3))
     assert torch.equal(found[0], random(2, 3) * 0.5)

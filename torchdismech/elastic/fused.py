@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic.term import ElasticTerm, TermConstants
-from torchdismech.fused import Leaf, Program, Unfusable, is_own, program_of, programs_take, warn_if_broken
+from torchdismech.fused import Leaf, Program, ProgramCall, Unfusable, is_own, program_of, programs_take, warn_if_broken
 from torchdismech.native import Unavailable
 from torchdismech.robot.plane import Plane
 from torchdismech.values import Place, Values, every_module
@@ -47,22 +47,17 @@ class FusedTerm:
     def __reduce__(self) -> tuple:
         return FusedTerm, (self.wanted,)
 
-    def program(
-        self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked
-    ) -> tuple[Program, int, list[Tensor]] | None:
-        """Return a program that finds what is asked at q (n, B), for how many springs, and the tensors that it reads.
-
-        None where torch has to.
-        """
+    def program(self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked) -> ProgramCall | None:
+        """Return the call of a program that finds what is asked at q (n, B); None where torch has to."""
         found = self._found(term, q, constants, asked)
-        return None if found is None else (found[0], term.stencil.count, found[1])
+        return None if found is None else ProgramCall(found[0], term.stencil.count, found[1])
 
     def parts(
         self, term: ElasticTerm, q: Tensor, constants: TermConstants
-    ) -> tuple[tuple[str, ...], tuple[Program, int, list[Tensor]]] | None:
+    ) -> tuple[tuple[str, ...], ProgramCall] | None:
         """Return the names of the parts of the energy, and what finds them, as `program` does."""
         found = self._found(term, q, constants, "parts")
-        return None if found is None else (found[2], (found[0], term.stencil.count, found[1]))
+        return None if found is None else (found[2], ProgramCall(found[0], term.stencil.count, found[1]))
 
     def _found(
         self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from torchdismech.errors import warn
+from torchdismech.fused.differentiation import is_differentiated, values_of
 from torchdismech.fused.making import program_of
-from torchdismech.fused.program import Program
-from torchdismech.fused.pullback import is_differentiated, values_of
+from torchdismech.fused.program import Program, ProgramCall
 from torchdismech.native import Unavailable, library
 from torchdismech.native.gpu import kernels
 
@@ -77,7 +77,7 @@ class Fused:
         read = program.read_among(tensors)
         if robots >= program.lanes:
             read = [_robots_together(tensor) for tensor in read]
-        found, _ = values_of([(program, springs, read)], robots)
+        found, _ = values_of([ProgramCall(program, springs, read)], robots)
         return found.unflatten(0, (program.counts[0], springs))
 
     def of_columns(self, *tensors: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class Fused:
         program = self.program(tensors)
         if program is None:
             return torch.stack([value.expand(columns) for value in self.function(*tensors)])
-        return values_of([(program, 1, program.read_among(tensors))], columns)[0]
+        return values_of([ProgramCall(program, 1, program.read_among(tensors))], columns)[0]
 
     def program(self, tensors: Sequence[Tensor]) -> Program | None:
         """Return the program for tensors like these, or None where torch has to evaluate the function."""

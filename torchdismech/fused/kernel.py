@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.fused.kernel_source import strides_read
 from torchdismech.fused.program import Program
-from torchdismech.fused.symbols import Record
+from torchdismech.fused.record import Record
 from torchdismech.native.gpu import kernels
 
 __all__ = ["Kernel"]
@@ -72,7 +72,7 @@ class Kernel(Program):
         """
         springs, robots = set(), set()
         for given in self.record.inputs:
-            place, along = (given.place, given.spring) if given.rows is None else (given.rows[0], given.rows[2])
+            place, along = (given.place, given.spring) if given.rows is None else (given.rows.place, given.rows.spring)
             if along is not None:
                 springs.add((self.places.index(place), along))
             if given.robot is not None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from torchdismech.fused.source import INFIX, PREFIX, needed
-from torchdismech.fused.symbols import Input, Operation, Record
+from torchdismech.fused.loop_source import INFIX, PREFIX, needed
+from torchdismech.fused.record import Input, Operation, Record, RowChoice
 
 __all__ = ["kernel_source", "strides_read"]
 
@@ -36,7 +36,7 @@ ROUNDED = {
 TYPES = {torch.float64: "tl.float64", torch.float32: "tl.float32"}
 
 # Each lane is a spring and a robot. The values of spring s and robot b stand at s * robots + b, one row of values after
-# the other, as those of a loop do (`source.py`). A tensor's strides are 0 along what has size 1.
+# the other, as those of a loop do (`loop_source.py`). A tensor's strides are 0 along what has size 1.
 FRAME = """
 @triton.jit(do_not_specialize=["springs", "robots"{names}], do_not_specialize_on_alignment=[{aligned}])
 def fused({tensors}first, second, springs, robots, {strides}LANES: tl.constexpr):
@@ -74,8 +74,7 @@ def strides_read(record: Record) -> list[tuple[int, int]]:
     for i in record.inputs:
         found |= {(i.place, d) for d in (i.spring, i.robot, *(d for d, _ in i.chosen)) if d is not None}
         if i.rows is not None:
-            place, held, along = i.rows
-            found |= {(place, d) for d in (along, *(d for d, _ in held))}
+            found |= {(i.rows.place, d) for d in (i.rows.spring, *(d for d, _ in i.rows.chosen))}
     tensors = record.places
     return sorted((tensors.index(place), d) for place, d in found)
 
@@ -83,12 +82,12 @@ def strides_read(record: Record) -> list[tuple[int, int]]:
 def _rows_read(record: Record) -> Iterator[str]:
     """Yield lines that find which row each spring reads of matrices."""
     tensors = record.places
-    for k, (place, held, along) in enumerate(_indices(record)):
-        at = _offset(tensors.index(place), [*held, (along, "spring")])
+    for k, rows in enumerate(_indices(record)):
+        at = _offset(tensors.index(rows.place), [*rows.chosen, (rows.spring, "spring")])
         yield f"rows{k} = tl.load({at}, mask=here, other=0)"
 
 
-def _indices(record: Record) -> list[tuple]:
+def _indices(record: Record) -> list[RowChoice]:
     """Return the different ways in which springs find the rows that they read."""
     return list(dict.fromkeys(i.rows for i in record.inputs if i.rows is not None))
 

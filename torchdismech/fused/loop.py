@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.fused.program import Program
-from torchdismech.fused.symbols import Record
+from torchdismech.fused.record import Record
 from torchdismech.native import compiled_source, in_threads
 
 __all__ = ["Loop"]
@@ -27,7 +27,7 @@ class Loop(Program):
     Parameters
     ----------
     record, first, second, dtype : as for `Program`.
-    text : the C++, by `source`.
+    text : the C++, by `loop_source`.
 
     Raises
     ------
@@ -39,11 +39,7 @@ class Loop(Program):
     def __init__(self, record: Record, first: Sequence[int], second: int, dtype: torch.dtype, text: str):
         code = compiled_source(text)
         super().__init__(record, first, second, dtype)
-        at = {place: k for k, place in enumerate(self.places)}
-        self._plan = [
-            (at[i.place], i.chosen, i.spring, i.robot, None if i.rows is None else (at[i.rows[0]], *i.rows[1:]))
-            for i in record.inputs
-        ]
+        self._at = {place: k for k, place in enumerate(self.places)}  # among the tensors that are read
         number, array = ctypes.c_int64, ctypes.c_void_p
         code.fused.argtypes, code.fused.restype = [number, number, array, array, array, number, number], None
         code.lanes.restype = number
@@ -84,23 +80,26 @@ class Loop(Program):
         forms : shape and strides of the tensors; one past the last stands for nothing.
         """
         numbers, pointers = [], []
-        for at, chosen, spring, robot, rows in self._plan:
+        for given in self.record.inputs:
+            at, spring, robot, rows = self._at[given.place], given.spring, given.robot, given.rows
             shape, stride = forms[at]
             by_spring = by_robot = rows_from = rows_by = 0
             rows_of = len(forms)
             if rows is not None and spring is not None:
-                rows_of, chosen_of, along = rows
+                rows_of = self._at[rows.place]
                 of_shape, of_stride = forms[rows_of]
-                rows_from = torch.int64.itemsize * _offset(of_stride, chosen_of)
-                rows_by, by_spring = of_stride[along], stride[spring]
-                _check(of_shape[along], springs, "springs")
+                rows_from = torch.int64.itemsize * _offset(of_stride, rows.chosen)
+                rows_by, by_spring = of_stride[rows.spring], stride[spring]
+                _check(of_shape[rows.spring], springs, "springs")
             elif spring is not None and shape[spring] != 1:
                 by_spring = stride[spring]
                 _check(shape[spring], springs, "springs")
             if robot is not None and shape[robot] != 1:
                 by_robot = stride[robot]
                 _check(shape[robot], robots, "robots")
-            numbers.append((self.dtype.itemsize * _offset(stride, chosen), by_spring, by_robot, rows_from, rows_by))
+            numbers.append(
+                (self.dtype.itemsize * _offset(stride, given.chosen), by_spring, by_robot, rows_from, rows_by)
+            )
             pointers.append((at, len(forms), len(forms), rows_of, len(forms)))
         return np.array(numbers, dtype=np.int64).reshape(-1, 5), np.array(pointers, dtype=np.int64).reshape(-1, 5)
 

@@ -9,9 +9,10 @@ import torch
 from torchdismech.fused.kernel import Kernel
 from torchdismech.fused.kernel_source import kernel_source
 from torchdismech.fused.loop import Loop
+from torchdismech.fused.loop_source import loop_source
 from torchdismech.fused.program import Program
-from torchdismech.fused.source import source
-from torchdismech.fused.symbols import Leaf, Record, Symbol, Unfusable
+from torchdismech.fused.record import Record
+from torchdismech.fused.symbols import Leaf, Symbol, Unfusable
 
 __all__ = ["compiled", "program_of"]
 
@@ -57,7 +58,7 @@ def compiled(
     ------
     Unavailable : as for `program_of`.
     """
-    text = (source if device == "cpu" else kernel_source)(record, first, second, dtype)
+    text = (loop_source if device == "cpu" else kernel_source)(record, first, second, dtype)
     key = device, dtype, text, tuple(record.inputs)
     if key not in _made:
         kind: type[Loop] | type[Kernel] = Loop if device == "cpu" else Kernel

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdismech.fused.symbols import Record
-from torchdismech.native import taping
+from torchdismech.fused.record import Record
 
-__all__ = ["Program", "values_by_operator", "values_now", "watched"]
+__all__ = ["Program", "ProgramCall", "programs", "values_now"]
 
-_programs: list[Program] = []  # of this process, by the numbers that the operator below takes
+programs: list[Program] = []  # of this process, by their numbers
 
 
 class Program(ABC):
     """Compiled code that finds two lists of values for all springs and robots.
+
+    Autograd can differentiate the first list, such as forces, once; the second, such as entries of a matrix, it cannot.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class Program(ABC):
         self.record, self.first, self.dtype = record, first, dtype
         self.counts = (len(first), second)
         self.places, self.numbers = record.places, sorted({i.place for i in record.inputs})
-        self.number = len(_programs)
-        _programs.append(self)
+        self.number = len(programs)
+        programs.append(self)
 
     def read_among(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the tensors that are read, among those that the function is given."""
@@ -68,70 +68,36 @@ class Program(ABC):
         """
 
 
+class ProgramCall(NamedTuple):
+    """A program with what it is given.
+
+    Attributes
+    ----------
+    springs : their number.
+    read : the tensors at the program's `places`.
+    """
+
+    program: Program
+    springs: int
+    read: list[Tensor]
+
+
 def _empty(rows: int, robots: int, program: Program, read: Sequence[Tensor]) -> Tensor:
     """Return a tensor that a program is to write, where the tensors are that it reads."""
     return torch.empty(rows, robots, dtype=program.dtype, device=read[0].device if read else program.device)
 
 
-def values_now(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
+def values_now(calls: Sequence[ProgramCall], robots: int) -> tuple[Tensor, Tensor]:
     """Return the first lists of programs one after the other, and the second ones, (rows, B).
 
     Parameters
     ----------
-    programs : with the number of springs of each and the tensors that it reads.
     robots : B.
     """
-    one, _, of_one = programs[0]
-    sizes = [[program.counts[k] * springs for program, springs, _ in programs] for k in (0, 1)]
+    one, _, of_one = calls[0]
+    sizes = [[program.counts[k] * springs for program, springs, _ in calls] for k in (0, 1)]
     found = [_empty(sum(rows), robots, one, of_one) for rows in sizes]
     parts = [[whole] if len(rows) == 1 else whole.split(rows) for whole, rows in zip(found, sizes, strict=True)]
-    for (program, springs, read), first, second in zip(programs, *parts, strict=True):
+    for (program, springs, read), first, second in zip(calls, *parts, strict=True):
         program.write(springs, read, first, second)
     return found[0], found[1]
-
-
-def values_by_operator(programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int) -> tuple[Tensor, Tensor]:
-    """Return what `values_now` does, by an operator of torch, for who is watching what torch does."""
-    rows, numbers, springs, reads, read = [0, 0], [], [], [], []
-    for program, count, tensors in programs:
-        numbers.append(program.number)
-        springs.append(count)
-        reads.append(len(tensors))
-        read += tensors
-        rows = [before + values * count for before, values in zip(rows, program.counts, strict=True)]
-    return torch.ops.torchdismech.fused(numbers, springs, reads, read, rows[0], rows[1], robots)
-
-
-def watched() -> bool:
-    """Return whether someone records what torch does, so that operators have to be called as such; it takes longer.
-
-    Tapes record compiled code as it is.
-    """
-    return torch.compiler.is_compiling() or (torch._C._len_torch_dispatch_stack() > 0 and not taping())
-
-
-def _values(
-    numbers: list[int], springs: list[int], reads: list[int], read: list[Tensor], first: int, second: int, robots: int
-) -> tuple[Tensor, Tensor]:
-    left = iter(read)
-    given = zip(numbers, springs, reads, strict=True)
-    return values_now([(_programs[k], count, list(islice(left, tensors))) for k, count, tensors in given], robots)
-
-
-# An operator of torch, so that recorded and compiled graphs may hold it.
-_OPERATORS = torch.library.Library("torchdismech", "FRAGMENT")
-_OPERATORS.define(
-    "fused(int[] programs, int[] springs, int[] reads, Tensor[] read, int first, int second, int robots)"
-    " -> (Tensor, Tensor)"
-)
-_OPERATORS.impl("fused", _values, "CPU")
-_OPERATORS.impl("fused", _values, "CUDA")
-
-
-def _like_values(numbers, springs, reads, read, first, second, robots):
-    dtype = _programs[numbers[0]].dtype
-    return read[0].new_empty(first, robots, dtype=dtype), read[0].new_empty(second, robots, dtype=dtype)
-
-
-# `torch.library.register_fake` would look through all modules for its caller, 20 ms for each operator
-_OPERATORS.impl("fused", _like_values, "Meta")

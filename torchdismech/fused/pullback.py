@@ -1,118 +1,30 @@
-"""Gradients through a recorded function: what it did, derived backwards, as one more loop."""
+"""Pullback: gradients through a recorded function, as one more loop or kernel: the derivatives of what it did."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchdismech.fused.derivatives import derivatives_by_values
 from torchdismech.fused.making import compiled
-from torchdismech.fused.program import Program, values_by_operator, values_now, watched
-from torchdismech.fused.symbols import Input, Leaf, Record, Symbol, chosen
+from torchdismech.fused.program import Program
+from torchdismech.fused.record import Input, RowChoice
+from torchdismech.fused.symbols import Leaf, Symbol
 from torchdismech.native import function_of, in_threads
 
-__all__ = ["differentiated", "is_differentiated", "values_of"]
+__all__ = ["Pullback", "pullback_of"]
 
 SUMS = 64  # numbers of springs whose sums are kept in mind
-
-
-class _Within(threading.local):
-    """Whether this thread is within `differentiated`."""
-
-    differentiated = False
-
-
-_here = _Within()
-
-
-def is_differentiated() -> bool:
-    """Return whether loops take tensors that require gradients."""
-    return _here.differentiated
-
-
-@contextmanager
-def differentiated() -> Iterator[None]:
-    """Let loops of this thread take tensors that require gradients; what they find can be differentiated once.
-
-    Elsewhere torch evaluates them, and derivatives of any order can be had.
-    """
-    before, _here.differentiated = _here.differentiated, True
-    try:
-        yield
-    finally:
-        _here.differentiated = before
-
-
-def values_of(
-    programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int, chosen: Sequence[Tensor | None] | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return the first lists of programs one after the other, and the second ones, (rows, B).
-
-    Where autograd records, the first can be differentiated, once.
-
-    Parameters
-    ----------
-    programs : with the number of springs of each and the tensors that it reads.
-    robots : B.
-    chosen : for each program the springs (K,) of which alone derivatives by the first of its tensors are found, as
-        those of the others are not wanted; None: those of all springs, also in place of the whole.
-    """
-    if not torch.is_grad_enabled() or not any(t.requires_grad for _, _, read in programs for t in read):
-        return values_by_operator(programs, robots) if watched() else values_now(programs, robots)
-    return _Differentiable.apply(programs, robots, chosen, *[t for _, _, read in programs for t in read])
-
-
-class _Differentiable(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, programs: Sequence[tuple[Program, int, list[Tensor]]], robots: int, chosen, *read: Tensor):  # noqa: D102
-        first, second = values_by_operator(programs, robots) if watched() else values_now(programs, robots)
-        springs_of = [None] * len(programs) if chosen is None else chosen
-        ctx.programs = [(*program[:2], len(program[2]), k) for program, k in zip(programs, springs_of, strict=True)]
-        ctx.save_for_backward(*read)
-        ctx.mark_non_differentiable(second)
-        return first, second
-
-    @staticmethod
-    def backward(ctx, by_first: Tensor, _: Tensor):  # noqa: D102
-        if torch.is_grad_enabled():
-            raise RuntimeError("loops can be differentiated once; second derivatives are for torch's own operations")
-        rows, read, needed = 0, iter(ctx.saved_tensors), iter(ctx.needs_input_grad[3:])
-        found: list[Tensor | None] = []
-        for program, springs, count, some in ctx.programs:
-            given = list(islice(read, count))
-            wanted = {k for k, need in enumerate(islice(needed, count)) if need}
-            part = by_first[rows : (rows := rows + program.counts[0] * springs)]
-            gradients = _gradients(program, springs, given, part, wanted, some)
-            found += [gradients.get(k) for k in range(count)]
-        return None, None, None, *found
-
-
-def _gradients(
-    program: Program, springs: int, read: list[Tensor], weights: Tensor, wanted: set[int], some: Tensor | None
-) -> dict[int, Tensor]:
-    """Return what `Pullback.gradients` does: by the first tensor of `some` springs (K,) alone, if they are given."""
-    if not wanted:
-        return {}
-    if some is None:
-        return _pullback_of(program, None).gradients(springs, read, weights, wanted)
-    found = {}
-    if 0 in wanted:
-        found = _pullback_of(program, True).gradients_of_some(some, springs, read, weights)
-    if others := wanted - {0}:
-        found |= _pullback_of(program, False).gradients(springs, read, weights, others)
-    return found
 
 
 _pullbacks: dict[tuple[Program, bool | None], Pullback] = {}
 
 
-def _pullback_of(program: Program, by_first: bool | None) -> Pullback:
+def pullback_of(program: Program, by_first: bool | None) -> Pullback:
+    """Return the pullback of a program, made at its first use; see `Pullback`."""
     if (program, by_first) not in _pullbacks:
         _pullbacks[program, by_first] = Pullback(program, by_first)
     return _pullbacks[program, by_first]
@@ -132,12 +44,12 @@ class Pullback:
     """
 
     def __init__(self, program: Program, by_first: bool | None = None):
-        record = Record([*program.record.operations], {**program.record.inputs}, {**program.record.numbers})
+        record = program.record.copy()
         self._count = program.counts[0]
         weights = Leaf(record, max(program.places, default=-1) + 1, (self._count, 1, 1))
         numbers = [*zip(program.first, (weight.number for weight in map(Symbol.of, weights)), strict=True)]
         self._at = {place: k for k, place in enumerate(program.places)}
-        by_value = _pulled_back(record, numbers)
+        by_value = derivatives_by_values(record, numbers)
         self._inputs: list[tuple[int, Input]] = []  # number of the tensor among those read, and how springs read it
         found = []
         for number, given in enumerate(program.record.inputs):
@@ -149,7 +61,7 @@ class Pullback:
         self._own = [self._at.get(place, len(program.places)) for place in self._program.places]
         self._along: dict[int, int] = {}  # the dimension of tensors that goes along with springs, where one does
         for given in program.record.inputs:
-            place, dim = (given.place, given.spring) if given.rows is None else (given.rows[0], given.rows[2])
+            place, dim = (given.place, given.spring) if given.rows is None else (given.rows.place, given.rows.spring)
             if dim is not None:
                 self._along[self._at[place]] = dim
 
@@ -200,9 +112,8 @@ class Pullback:
         some = weights.view(self._count, springs, -1).index_select(1, chosen)
         return self.gradients(len(chosen), given, some.flatten(0, 1), {0})
 
-    def _rows(self, read: Sequence[Tensor], rows: tuple[int, tuple[tuple[int, int], ...], int]) -> Tensor:
-        place, held, _ = rows
-        return _held(read[self._at[place]], held)
+    def _rows(self, read: Sequence[Tensor], rows: RowChoice) -> Tensor:
+        return _held(read[self._at[rows.place]], rows.chosen)
 
 
 def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> None:
@@ -251,74 +162,3 @@ def _held(tensor: Tensor, chosen: Sequence[tuple[int, int]]) -> Tensor:
     for dim, index in sorted(chosen, reverse=True):
         tensor = tensor.select(dim, index)
     return tensor
-
-
-# ---- derivatives of operations ------------------------------------------------------------------------------------
-
-
-def _pulled_back(record: Record, weighted: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Return the derivatives, by all values of a record, of a sum of some of them; pairs of a value and its weight.
-
-    All are numbers of values of the record, which grows by what finds them.
-    """
-    by_value: dict[int, Symbol] = {}
-
-    def gain(value: int, more: Any) -> None:
-        before = by_value.get(value)
-        by_value[value] = more if before is None else before + more
-
-    for value, weight in weighted:
-        gain(value, Symbol(record, weight))
-    for value in range(max((value for value, _ in weighted), default=-1), -1, -1):
-        name, *of = record.operations[value]
-        if value not in by_value or name not in DERIVATIVES:
-            continue
-        operands = [Symbol(record, k) for k in of]
-        for operand, more in zip(of, DERIVATIVES[name](by_value[value], Symbol(record, value), *operands), strict=True):
-            if more is not None:
-                gain(operand, more)
-    return {value: found.number for value, found in by_value.items()}
-
-
-def _of_larger(g: Symbol, _: Symbol, a: Symbol, b: Symbol) -> tuple:
-    """Return the parts of the larger; both have half where they are the same, as in torch."""
-    return _shared(g, b < a, a < b, a, b)
-
-
-def _of_smaller(g: Symbol, _: Symbol, a: Symbol, b: Symbol) -> tuple:
-    return _shared(g, a < b, b < a, a, b)
-
-
-def _shared(g: Symbol, first: Any, second: Any, a: Symbol, b: Symbol) -> tuple:
-    if a.is_number or b.is_number:  # a bound: what is on it is within
-        return chosen(second, 0.0, g), chosen(first, 0.0, g)
-    return chosen(first, g, chosen(second, 0.0, 0.5 * g)), chosen(second, g, chosen(first, 0.0, 0.5 * g))
-
-
-def _of_angle(g: Symbol, _: Symbol, y: Symbol, x: Symbol) -> tuple:
-    share = g / (x * x + y * y)
-    return share * x, -(share * y)
-
-
-# By the name of an operation: its derivatives by its operands, of the derivative g by its value v, v and the operands.
-DERIVATIVES: dict[str, Callable[..., tuple]] = {
-    "add": lambda g, v, a, b: (g, g),
-    "sub": lambda g, v, a, b: (g, -g),
-    "mul": lambda g, v, a, b: (g * b, g * a),
-    "div": lambda g, v, a, b: (g / b, -(g * v / b)),
-    "neg": lambda g, v, a: (-g,),
-    "root": lambda g, v, a: (0.5 * g / v,),
-    "sine": lambda g, v, a: (g * torch.cos(a),),
-    "cosine": lambda g, v, a: (-(g * torch.sin(a)),),
-    "angle": _of_angle,
-    "absolute": lambda g, v, a: (chosen(a < 0.0, -g, chosen(a == 0.0, 0.0, g)),),
-    "most": _of_larger,
-    "least": _of_smaller,
-    "chosen": lambda g, v, where, a, b: (None, chosen(where.condition, g, 0.0), chosen(where.condition, 0.0, g)),
-    "exponential": lambda g, v, a: (g * v,),
-    "exponential_less_one": lambda g, v, a: (g * (v + 1.0),),
-    "logarithm": lambda g, v, a: (g / a,),
-    "hyperbolic_tangent": lambda g, v, a: (g * (1.0 - v * v),),
-    "sigmoid": lambda g, v, a: (g * v * (1.0 - v),),
-    "softplus": lambda g, v, a, bound: (chosen(bound < a, g, g * torch.sigmoid(a)), None),
-}

@@ -1,21 +1,21 @@
 """Symbols that stand in for tensors while a function of them is recorded, an operation at a time.
 
-What is recorded is elementwise: every value is a scalar of a spring and a robot, (S, B), or broadcasts against that.
-What a zero makes of an operation is known when it is recorded, and left out: planar robots have many
-(`robot/plane.py`).
+They write to a `Record`. What is recorded is elementwise: every value is a scalar of a spring and a robot, (S, B), or
+broadcasts against that. What a zero makes of an operation is known when it is recorded, and left out: planar robots
+have many (`robot/plane.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-__all__ = ["Input", "Leaf", "Record", "Symbol", "Unfusable", "chosen"]
+from torchdismech.fused.record import Input, Record, RowChoice
 
-Operation = tuple  # its name, and what it is of: numbers of values
+__all__ = ["Leaf", "Symbol", "Unfusable", "chosen"]
+
 ZERO, ONE = ("number", (0.0).hex()), ("number", (1.0).hex())
 # What operations give of a number that is zero, on the left and on the right; else they are carried out. What is not
 # finite, times zero, is zero here.
@@ -27,65 +27,6 @@ NEUTRAL = {"add": (ZERO, ZERO), "sub": (None, ZERO), "mul": (ONE, ONE), "div": (
 
 class Unfusable(Exception):
     """A function does something that is no elementwise operation on its tensors; the message says what."""
-
-
-@dataclass(frozen=True)
-class Input:
-    """The numbers of a tensor that springs read, as a view of it.
-
-    Attributes
-    ----------
-    place : of the tensor among those that the function is given.
-    chosen : (dimension, index) of those in which it is held at an index.
-    spring, robot : the dimensions that go along with springs and robots; None where all share the numbers.
-    rows : where the row that each spring reads stands: place of a tensor, what is `chosen` in it, and the dimension
-        that goes along with springs; None: its own.
-    """
-
-    place: int
-    chosen: tuple[tuple[int, int], ...]
-    spring: int | None
-    robot: int | None
-    rows: tuple[int, tuple[tuple[int, int], ...], int] | None = None
-
-
-@dataclass
-class Record:
-    """What a function did, each different operation once: value k is what `operations[k]` gives.
-
-    Attributes
-    ----------
-    inputs : what springs read, in order, and the numbers of these values.
-    numbers : of the values, by their operations.
-    """
-
-    operations: list[Operation] = field(default_factory=list)
-    inputs: dict[Input, int] = field(default_factory=dict)
-    numbers: dict[tuple, int] = field(default_factory=dict)
-
-    @property
-    def places(self) -> list[int]:
-        """The tensors that are read, by their places among those that the function is given."""
-        return sorted({i.place for i in self.inputs} | {i.rows[0] for i in self.inputs if i.rows is not None})
-
-    def value(self, *operation: Any) -> int:
-        """Return the number of the value that an operation gives."""
-        number = self.numbers.get(operation)
-        if number is None:
-            number = self.numbers[operation] = len(self.operations)
-            self.operations.append(operation)
-        return number
-
-    def number(self, value: float) -> int:
-        """Return the number of a constant."""
-        return self.value("number", float(value).hex())
-
-    def read(self, given: Input) -> int:
-        """Return the number of the value that springs read."""
-        number = self.inputs.get(given)
-        if number is None:
-            number = self.inputs[given] = self.value("input", len(self.inputs))
-        return number
 
 
 class _Recorded:
@@ -244,14 +185,14 @@ class Leaf(_Recorded):
         shape: tuple[int, ...],
         dims: tuple[int | None, ...] | None = None,
         chosen: tuple[tuple[int, int], ...] = (),
-        rows: tuple | None = None,
+        rows: RowChoice | None = None,
     ):
         self.record, self.place, self.whole = record, place, shape
         self.dims = tuple(range(len(shape))) if dims is None else dims
         self.chosen, self.rows = chosen, rows
         self._number: int | None = None  # of its value, once something reads it
 
-    def _view(self, dims: tuple[int | None, ...], chosen: tuple = (), rows: tuple | None = None) -> Leaf:
+    def _view(self, dims: tuple[int | None, ...], chosen: tuple = (), rows: RowChoice | None = None) -> Leaf:
         rows = self.rows if rows is None else rows
         return Leaf(self.record, self.place, self.whole, dims, self.chosen + chosen, rows)
 
@@ -308,7 +249,7 @@ class Leaf(_Recorded):
         if isinstance(index, Leaf):
             if (self.rows, len(self.dims), index.rows, len(index.dims)) != (None, 2, None, 1) or index.dims[0] is None:
                 raise Unfusable("an index into a tensor that is no row of a matrix for each spring")
-            return self._view(self.dims, rows=(index.place, index.chosen, index.dims[0]))
+            return self._view(self.dims, rows=RowChoice(index.place, index.chosen, index.dims[0]))
         view = self
         for k in index if isinstance(index, tuple) else (index,):
             if type(k) is not int:

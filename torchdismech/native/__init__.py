@@ -1,4 +1,11 @@
-"""Code of our own where torch has no fast operation: compiled for a CPU; kernels and recorded calls for a GPU."""
+"""Code of our own where torch has no fast operation, and work that is recorded and replayed.
+
+- *Compiled code*: the C++ files, built at their first use (`build.py`, `cache.py`) and called through ctypes
+  (`compiled.py`, `signatures.py`); kernels for a GPU (`gpu.py`, `triton_kernels.py`).
+- *Recordings* (`graphs.py`): a function as a CUDA graph, or as a tape on a CPU. `tape.py` is where to begin to read of
+  tapes; many steps of tapes are a loop of compiled code (`step_loop.py`). What recordings read stays where it is
+  (`buffers.py`).
+"""
 
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.build import compiler

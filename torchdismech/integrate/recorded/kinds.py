@@ -1,4 +1,11 @@
-"""Kinds of steps: what steps that one recording serves have in common."""
+"""StepKind: what steps that one recording serves have in common.
+
+A recording holds for steps that differ in the numbers of its inputs alone. All else that the equations read is compared
+before each step: *traits* by their values (shapes, addresses of constants, plain numbers, names), *objects* by identity
+(modules, settings that do not change in themselves). Traits of the step itself, of which there are few, are compared
+each time; those of the model only where its snapshot is not the one that fitted last, as a snapshot stays the same as
+long as nothing of the model changes.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +61,9 @@ class BackwardPasses:
 
 
 class StepKind:
-    """What the equations of steps read that one recording serves: modules, constants, plain numbers, and shapes.
+    """The steps that one recording serves, with that recording, and those of their backward passes.
 
-    This is looked at in each step, so it takes no more than a tenth of a millisecond.
+    To compare a step with a kind takes no more than a tenth of a millisecond.
 
     Parameters
     ----------
@@ -98,10 +105,9 @@ class StepKind:
         self._settings = [name for name, _ in _plain(problem.method) if name not in NOT_HELD]
         self._objects, self._traits = self._objects_of(problem), self._traits_of_model(problem.model)
         self._step = self._traits_of_step(problem)
-        # of the model, when it was last found to be of this kind; the tensors in the movable places, where no values
-        # stood in it; and in which places values stood, with their shapes and dtypes
-        self._snapshot: Snapshot | None = None
-        self._standing: list[Tensor] = []
+        self._snapshot: Snapshot | None = None  # of the model, when it was last found to be of this kind
+        self._standing: list[Tensor] = []  # the tensors in the movable places then, where no values stood in the model
+        # for which values in the model it was compared with that snapshot: their places, shapes and dtypes
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
         # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
         self._alive = [*compress(self._tensors(problem.model), self._captured)]

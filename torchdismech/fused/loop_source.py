@@ -1,4 +1,4 @@
-"""What was recorded, as C++."""
+"""What was recorded, as the C++ of a loop."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from torchdismech.fused.symbols import Operation, Record
+from torchdismech.fused.record import Operation, Record
 
-__all__ = ["INFIX", "PREFIX", "needed", "source"]
+__all__ = ["INFIX", "PREFIX", "loop_source", "needed"]
 
 NUMBERS = {torch.float64: "double", torch.float32: "float"}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -87,7 +87,7 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
 """
 
 
-def source(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> str:
+def loop_source(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> str:
     """Return code that finds two lists of values for all springs and robots."""
     body = [f"  const auto v{k} = {_expression(record.operations[k])};" for k in needed(record, [*first, *second])]
     for name, values in (("first", first), ("second", second)):
