@@ -15,7 +15,7 @@ from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfCon
 from torchdismech.contact.pairs.coupling import Coupling
 from torchdismech.integrate.recorded import pair_rounds, recording
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
-from torchdismech.integrate.recorded.static_problem import RecordedCall
+from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.search.primal_dual import next_iterates
 from torchdismech.solve.newton import plain_round

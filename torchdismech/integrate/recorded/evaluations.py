@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.pairs import PairEvaluations
-from torchdismech.integrate.recorded.static_problem import RecordedCall, StaticProblem
+from torchdismech.integrate.recorded.recorded_call import RecordedCall
+from torchdismech.integrate.recorded.static_problem import StaticProblem
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.integrate.search.primal_dual import (
     expected_friction,
@@ -35,6 +36,23 @@ from torchdismech.integrate.step import obstacles_reported
 from torchdismech.native.graphs import recorded
 
 __all__ = ["RecordedEvaluations"]
+
+
+class _SetUp(NamedTuple):
+    """What the set-up of a step makes.
+
+    Attributes
+    ----------
+    bare : the equations without pairs and constraints.
+    weight, scale : see `StepEquations.setup`.
+    ahead, here : first iterates where velocity leads, and where robots are.
+    """
+
+    bare: StepEquations
+    weight: Tensor
+    scale: Tensor
+    ahead: Tensor
+    here: Tensor
 
 
 class RecordedEvaluations:
@@ -54,7 +72,7 @@ class RecordedEvaluations:
         device, pool = problem.model.device, self._static.pool
         with self._static.values.in_place():
             self._setup = recorded(self._set_up, device, pool)
-            self._bare, self._weight, self._scale, self._ahead, self._here = self._setup.replay()
+            self._made = self._setup.replay()
             self._with_pairs: PairEvaluations | None = None
             self._recordings = self._recorded_functions()
 
@@ -65,7 +83,7 @@ class RecordedEvaluations:
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the step that was set up; pairs that may touch and constraints are its own."""
-        return RecordedEquations(self._bare, self._recordings_for, pairs, constraints, self._static.values)
+        return RecordedEquations(self._made.bare, self._recordings_for, pairs, constraints, self._static.values)
 
     def _recordings_for(self, pairs: StepPairs | None) -> Recordings:
         """Return the recordings; also those with pairs, where compiled code can take them by the laws as they are."""
@@ -77,45 +95,54 @@ class RecordedEvaluations:
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
-    def _set_up(self) -> tuple[StepEquations, Tensor, Tensor, Tensor, Tensor]:
-        """Return the bare equations, what `StepEquations.setup` does, and first iterates ahead and where robots are."""
+    def _set_up(self) -> _SetUp:
         equations = self._static.problem.equations(mechanics=self._static.mechanics)
         if self._static.load is not None:
             equations.take_load(self._static.load)
         equations.prepare()
         weight, scale, ahead = equations.setup(None, True)
-        return equations, weight, scale, ahead, first_iterate(equations, False)
+        return _SetUp(equations, weight, scale, ahead, first_iterate(equations, False))
 
     def _recorded_functions(self) -> dict[Callable, Callable]:
         """Return the recordings by the functions that they are of."""
-        bare, rubbing, x = self._bare, self._bare.rubbing, self._here
+        bare, rubbing, x = self._made.bare, self._made.bare.rubbing, self._made.here
         state = self._static.problem.state
         every = x.new_ones(state.batch, dtype=torch.bool)
         friction = rubbing.first_friction(state)
         tractions = [known[..., :3] for known in friction]
-        residual, plain = self._called(bare.bare_residual, [x]), self._called(bare.bare_residual_and_matrix, [x])
-        with_tractions = self._called(partial(_evaluated_with_tractions, bare), [x, *tractions]) if tractions else None
+        residual, plain = (
+            self._recorded_call(bare.bare_residual, [x]),
+            self._recorded_call(bare.bare_residual_and_matrix, [x]),
+        )
+        with_tractions = (
+            self._recorded_call(partial(_evaluated_with_tractions, bare), [x, *tractions]) if tractions else None
+        )
         if len(bare.model.self_contacts):
             self._with_pairs = PairEvaluations(bare, residual, plain, x, self._static.pool)
         return {
-            StepEquations.setup: self._begun,
-            StepEquations.advanced: self._called(bare.advanced, [x, torch.zeros_like(x)]),
+            StepEquations.setup: self._weight_scale_and_iterate,
+            StepEquations.advanced: self._recorded_call(bare.advanced, [x, torch.zeros_like(x)]),
             StepEquations.bare_residual: residual,
             StepEquations.bare_residual_and_matrix: _ByTractions(plain, with_tractions),
-            StepEquations.accepted_state: self._called(bare.accepted_state, [state.q, every]),
-            first_friction: self._called(partial(first_friction, bare), [x]),
-            obstacles_reported: self._called(partial(obstacles_reported, bare), [state.q]),
-            expected_friction: self._called(partial(expected_friction, bare), [x, *friction]),
-            judged_step: self._called(partial(judged_step, bare), judged_step_arguments(x, self._weight, every)),
+            StepEquations.accepted_state: self._recorded_call(bare.accepted_state, [state.q, every]),
+            first_friction: self._recorded_call(partial(first_friction, bare), [x]),
+            obstacles_reported: self._recorded_call(partial(obstacles_reported, bare), [state.q]),
+            expected_friction: self._recorded_call(partial(expected_friction, bare), [x, *friction]),
+            judged_step: self._recorded_call(
+                partial(judged_step, bare), judged_step_arguments(x, self._made.weight, every)
+            ),
         }
 
-    def _called(self, function: Callable, given: Sequence[Tensor]) -> RecordedCall:
+    def _recorded_call(self, function: Callable, given: Sequence[Tensor]) -> RecordedCall:
         return RecordedCall(function, given, self._static.pool)
 
-    def _begun(self, _: StepEquations, x: Tensor | None, ahead: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _weight_scale_and_iterate(
+        self, _: StepEquations, x: Tensor | None, ahead: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return what `StepEquations.setup` does."""
-        first = (self._ahead if ahead else self._here) if x is None else x
-        return self._weight, self._scale.clone(), first.clone()
+        made = self._made
+        first = (made.ahead if ahead else made.here) if x is None else x
+        return made.weight, made.scale.clone(), first.clone()
 
 
 class _ByTractions:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.recorded.static_problem import RecordedCall
+from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.native.graphs import Unrecordable
 
 __all__ = ["PairRounds"]

@@ -21,7 +21,7 @@ from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.recorded.pair_rounds import PairRounds
-from torchdismech.integrate.recorded.static_problem import RecordedCall
+from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.search.primal_dual import after_step, expected_friction, next_iterates, nodal_motion
 from torchdismech.native.taping import taping
 from torchdismech.solve.newton import plain_round

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.recorded.static_problem import RecordedCall
+from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.search.primal_dual import after_step, first_friction, judged_step, judged_step_arguments
 from torchdismech.robot.state import State
 from torchdismech.solve.progress import Progress

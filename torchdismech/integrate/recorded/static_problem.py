@@ -1,10 +1,9 @@
-"""StaticProblem: a step on memory that stays where it is, which recordings read. RecordedCall: one function of it."""
+"""StaticProblem: a step on memory that stays where it is, which recordings read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +13,11 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.model.mechanics import Mechanics
 from torchdismech.native.buffers import StaticBuffers
-from torchdismech.native.graphs import memory_pool, recorded
+from torchdismech.native.graphs import memory_pool
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values
 
-__all__ = ["RecordedCall", "StaticProblem", "lasting"]
+__all__ = ["StaticProblem", "lasting"]
 
 
 @contextmanager
@@ -95,37 +94,3 @@ class _Varying(Mechanics):
     def held_force(self, state: State, control: Control) -> Tensor:
         """Return none (B, n)."""
         return torch.zeros_like(state.q)
-
-
-class RecordedCall:
-    """A function of equations and tensors, recorded on a CPU.
-
-    Parameters
-    ----------
-    function : of the tensors, with the equations in it; it returns a tensor, a state, or several tensors, some None.
-    given : tensors like all that it is called with.
-    pool : where what it makes on the way lives; None: in memory of its own.
-    """
-
-    def __init__(self, function: Callable[..., Any], given: Sequence[Tensor], pool: Any = None):
-        self._given = [tensor.clone() for tensor in given]
-        self._tape = recorded(partial(function, *self._given), given[0].device, pool)
-
-    def __call__(self, _: Any, *given: Tensor) -> Any:
-        """Return what the function does of these tensors, after the equations that it has in it."""
-        return _copied(self.replayed(*given))
-
-    def replayed(self, *given: Tensor) -> Any:
-        """Return what the function does of these tensors, in memory that the next call writes to."""
-        for own, new in zip(self._given, given, strict=True):
-            own.copy_(new)
-        return self._tape.replay()
-
-
-def _copied(outputs: Any) -> Any:
-    """Return copies, as the next call writes the tensors anew."""
-    if isinstance(outputs, State):
-        return outputs.with_fields(map(torch.clone, outputs.fields()))
-    if isinstance(outputs, Tensor):
-        return outputs.clone()
-    return [None if tensor is None else tensor.clone() for tensor in outputs]
