@@ -23,7 +23,7 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.actuation import AtNodes, Tendons
-from torchdismech.integrate.recorded import recorded_call, recording, series, static_problem
+from torchdismech.integrate.recorded import recorded_call, recording, rounds, static_problem
 from torchdismech.integrate.recorded import step as recorded_step
 from torchdismech.model import Model
 from torchdismech.native.graphs import recorded
@@ -172,7 +172,7 @@ class Graphs:
                 self.made.append(made)
             return made
 
-        for module in (recorded_step, series, recorded_call):
+        for module in (recorded_step, rounds, static_problem, recorded_call):
             patch.setattr(module, "recorded", kept)
         patch.setattr(static_problem, "memory_pool", lambda device: None)
         if kind == "graphs":

@@ -21,8 +21,7 @@ from torchdismech import (
     ImplicitEuler,
     Status,
 )
-from torchdismech.integrate.recorded import recording
-from torchdismech.integrate.recorded import step as recorded_step
+from torchdismech.integrate.recorded import recording, rounds
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
@@ -31,7 +30,8 @@ def test_steps_are_the_same(graphs, integrator, robot):
     """Give what steps without graphs give, bit by bit, and really replay."""
     found, expected = compare(graphs, lambda model: steps(model, INTEGRATORS[integrator]()), ROBOTS[robot]())
     assert_same(found, expected)
-    assert len(graphs.made) == 4  # set-up, two kinds of rounds, end
+    # set-up, two kinds of rounds, end; corrections where the norm of a robot's residual rises
+    assert 4 <= len(graphs.made) <= 5
     assert graphs.replays >= 4 * 3
 
 
@@ -98,19 +98,19 @@ class TestFailingRows:
 
     def test_a_surprise_in_the_last_round(self, graphs, monkeypatch):
         """Find the matrix that was left out where a round was not the last one after all."""
-        plain, seen = recorded_step.plain_round, []
+        whole, seen = rounds.whole_steps, []
 
         def hopeful(*given):
             """Expect each round to be the last."""
-            progress, flags = plain(*given)
+            steps = whole(*given)
             seen.append(given[-1])
-            flags = flags.clone()
+            flags = steps.flags.clone()
             flags[3] = True
-            return progress, flags
+            return steps._replace(flags=flags)
 
         expected = steps(rods(), ImplicitEuler(1e-2), 3)
         graphs.switch(True)
-        monkeypatch.setattr(recorded_step, "plain_round", hopeful)
+        monkeypatch.setattr(rounds, "whole_steps", hopeful)
         graphs.made.clear()
         assert_same(steps(rods(), ImplicitEuler(1e-2), 3), expected)
         assert False in seen

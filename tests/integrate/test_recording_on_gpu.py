@@ -45,7 +45,7 @@ from torchdismech.integrate import forward
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded import adjoint as recorded_adjoint
 from torchdismech.integrate.recorded import gradients as recorded_gradient
-from torchdismech.integrate.recorded import recording, static_problem
+from torchdismech.integrate.recorded import recording, rounds, static_problem
 from torchdismech.integrate.recorded import step as recorded_step
 from torchdismech.solve.linear.triton_band import TritonBand
 
@@ -98,6 +98,7 @@ class TestWaiting:
             return RecordedCalls([], outputs)
 
         monkeypatch.setattr(recorded_step, "recorded", run)
+        monkeypatch.setattr(rounds, "recorded", run)
         monkeypatch.setattr(recorded_adjoint, "recorded", run)
         monkeypatch.setattr(static_problem, "memory_pool", lambda device: None)
         monkeypatch.setattr(recording, "_compiled_on_a_gpu", lambda model, q: True)
@@ -134,7 +135,7 @@ class TestWaiting:
         """
         make = {**ROBOTS, **FORCED}[robot]
         model, state = make(solver="auto").to(DEVICE), make().initial_state(batch=BATCH).detach().to(DEVICE)
-        monkeypatch.setattr(recorded_step.RecordedStep, "search", lambda self: True)
+        monkeypatch.setattr(rounds.RecordedRounds, "taken", lambda self: rounds.Rounds.ROOTS)
         monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
         monkeypatch.setattr(recorded_gradient, "watched", lambda: False)
         flags = len(model.obstacles) + model.has_user_hooks

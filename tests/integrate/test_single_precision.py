@@ -131,9 +131,9 @@ def test_a_barrier_within_reach(monkeypatch):
 
     left, ends_eagerly = [], RecordedStep.searched_on
 
-    def counted(self, divisible):
+    def counted(self, *given):
         left.append(self)
-        return ends_eagerly(self, divisible)
+        return ends_eagerly(self, *given)
 
     monkeypatch.setattr(RecordedStep, "searched_on", counted)
     assert difference(lying_on_it, ImplicitEuler(5e-3), 80) < 3e-5

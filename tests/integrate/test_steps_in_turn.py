@@ -172,7 +172,7 @@ def test_single_steps_before_a_run_that_begins_in_python(load, monkeypatch):
 
 
 def test_a_search_that_stops_goes_on_in_python(monkeypatch):
-    """Search on where a whole Newton step is none to take, and return to compiled code afterwards."""
+    """Make another attempt where whole Newton steps are none to take, and return to compiled code afterwards."""
     ended = []
     monkeypatch.setattr(Interrupted, "how", StopReason.SEARCH)  # none is handed back without need
     own = type("Own", (Interrupted,), {"ended": ended})
@@ -191,7 +191,7 @@ def test_a_search_that_stops_goes_on_in_python(monkeypatch):
         expected = thrown()
     monkeypatch.setattr(series, "StepLoop", own)
     assert all(map(torch.equal, thrown(), expected))
-    assert StopReason.SEARCH in ended and ended[-1] is StopReason.ALL_TAKEN
+    assert StopReason.LOST_ROWS in ended and ended[-1] is StopReason.ALL_TAKEN
 
 
 def test_tensors_of_each_step():

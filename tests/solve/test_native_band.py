@@ -6,12 +6,68 @@ import numpy as np
 import pytest
 import torch
 
-from tests.solve.banded_factors import assert_solves
+from tests.solve.banded_factors import RELATIVE, assert_solves
 from tests.solve.topologies import band, chain, cliques, random_values
 from torchdismech.solve import linear
 from torchdismech.solve.linear import native_band
 from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.sparse.ordering import BandedOrder
+
+
+@pytest.mark.usefixtures("compiler")
+class TestAnySign:
+    """Factors of symmetric matrices whose pivots may be negative, in the same memory and by the same work."""
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("batch", [1, 3, 19])
+    def test_indefinite_beside_definite(self, batch, dtype):
+        """Solve both, know which is which, and give definite ones the bits that they have alone."""
+        pattern = chain()
+        definite = torch.arange(batch) % 2 == 1
+        kinds = [random_values(pattern, kind, batch).to(dtype) for kind in ("indefinite", "definite")]
+        values = torch.where(definite, kinds[1], kinds[0])
+        rhs = torch.ones(batch, pattern.n, dtype=dtype)
+        solver = linear.make("banded", pattern, method="native")
+        factor, indefinite = solver.factor_any_sign(values)
+        assert factor.ok.all() and torch.equal(indefinite, ~definite)
+        x = factor.solve(rhs)
+        expected = torch.linalg.solve(pattern.to_dense(values.double()), rhs.double())
+        assert torch.allclose(x.double(), expected, rtol=0, atol=RELATIVE[dtype] * float(expected.abs().max()))
+        assert torch.equal(x[definite], solver.factor(values).solve(rhs)[definite])
+        assert torch.equal(x, solver.factor(values, indefinite=True).solve(rhs))
+
+    @pytest.mark.parametrize("batch", [1, 3, 19])
+    @pytest.mark.parametrize("fault", [torch.nan, torch.inf, -torch.inf, 0.0])
+    def test_what_needs_row_exchanges(self, batch, fault):
+        """Flag pivots that are zero or not finite, and large terms; change no bit of the other robots."""
+        pattern = chain()
+        values, rhs = random_values(pattern, "indefinite", batch), torch.ones(batch, pattern.n, dtype=torch.float64)
+        solver = linear.make("banded", pattern, method="native")
+        healthy = solver.factor_any_sign(values)[0].solve(rhs)
+        bad = torch.arange(batch) % 3 == 0
+        first = pattern.diagonal[solver.order.order[0]]  # no pivot before changes it
+        values[first, bad] = fault
+        factor, indefinite = solver.factor_any_sign(values)
+        assert torch.equal(factor.ok, ~bad) and not (indefinite & bad).any()
+        assert torch.equal(factor.solve(rhs)[~bad], healthy[~bad])
+        if fault == 0.0:  # there is nothing wrong with the matrix
+            assert solver.factor(values, indefinite=True).ok.all()
+
+    def test_rows_that_are_not_wanted(self):
+        """Say nothing of them."""
+        pattern = chain()
+        wanted = torch.arange(64) < 9
+        factor, indefinite = linear.make("banded", pattern).factor_any_sign(
+            random_values(pattern, "indefinite", 64), wanted
+        )
+        assert torch.equal(factor.ok, wanted) and torch.equal(indefinite, wanted)
+
+    @pytest.mark.parametrize("solver", ["dense", "multifrontal"])
+    def test_solvers_that_would_take_more_work(self, solver):
+        """Leave indefinite matrices to those who ask for them."""
+        pattern = chain()
+        factor, indefinite = linear.make(solver, pattern).factor_any_sign(random_values(pattern, "indefinite", 3))
+        assert not factor.ok.any() and not indefinite.any()
 
 
 @pytest.mark.usefixtures("compiler")

@@ -169,6 +169,20 @@ class TestBands:
         residual = torch.einsum("bij,bj->bi", pattern.to_dense(values), factor.solve(torch.ones(4, n).double())) - 1
         assert residual[factor.ok].abs().max() < 1e-9  # terms of 1e3 to 1e6 times machine epsilon
 
+    def test_any_sign(self):
+        """Solve definite and indefinite matrices by one kernel, and know which is which."""
+        pattern = chain(4)
+        definite = torch.arange(BATCH) % 2 == 1
+        values = torch.where(definite, *(random_values(pattern, kind, BATCH) for kind in ("definite", "indefinite")))
+        rhs = right_sides(pattern, BATCH)
+        solver = linear.make("banded", pattern, method="triton")
+        factor, indefinite = solver.factor_any_sign(values)
+        assert factor.ok.all() and torch.equal(indefinite, ~definite)
+        expected = torch.linalg.solve(pattern.to_dense(values), rhs)
+        x = factor.solve(rhs)
+        assert torch.allclose(x, expected, rtol=0, atol=RELATIVE[torch.float64] * float(expected.abs().max()))
+        assert torch.equal(x[definite], solver.factor(values).solve(rhs)[definite])
+
     @pytest.mark.parametrize("kind", ["definite", "unsymmetric"])
     def test_rows_not_wanted(self, kind):
         """Leave out robots without a look at their values: some of a program's, and all of another's."""
@@ -176,12 +190,12 @@ class TestBands:
         solver = linear.make("banded", pattern, method="triton")
         tables = solver._lower_tables if kind == "definite" else solver._full_tables
         values, rhs = random_values(pattern, kind, BATCH), right_sides(pattern, BATCH)
-        growth = None if kind == "definite" else 1e8
-        whole = TritonBand(tables, values, None, growth).solve(rhs, False)
+        options = {"symmetric": True} if kind == "definite" else {"symmetric": False, "growth": 1e8}
+        whole = TritonBand(tables, values, None, **options).solve(rhs, False)
         wanted = torch.arange(BATCH) % 3 == 0
         wanted[gpu.LANES :] = False
         values[:, ~wanted] = torch.nan
-        some = TritonBand(tables, values, wanted, growth)
+        some = TritonBand(tables, values, wanted, **options)
         assert torch.equal(some.ok, wanted)
         assert torch.equal(some.solve(rhs, False)[wanted], whole[wanted])
 
@@ -272,15 +286,15 @@ class TestChoice:
 # --- Compiled for a GPU, without one ----------------------------------------------------------------------------------
 
 
-def launches(monkeypatch, pattern, dtype, growth):
+def launches(monkeypatch, pattern, dtype, symmetric, growth):
     """Return the launches (kernel, arguments, constants) of a factorisation and a solve, none of them run."""
     made = []
     monkeypatch.setattr(
         TritonBand, "_launch", lambda self, kernel, *args, **constants: made.append((kernel, args, constants))
     )
     solver = BandedSolver(pattern)
-    tables = solver._lower_tables if growth is None else solver._full_tables
-    parts = TritonBand(tables, torch.zeros(pattern.nnz, 40, dtype=dtype), None, growth)
+    tables = solver._lower_tables if symmetric else solver._full_tables
+    parts = TritonBand(tables, torch.zeros(pattern.nnz, 40, dtype=dtype), None, symmetric, growth)
     parts.solve(torch.zeros(40, pattern.n, dtype=dtype), False)
     return made
 
@@ -314,14 +328,17 @@ def compiled_for_h200(kernel, arguments, constants, folder):
 
 
 @needs_triton
-@pytest.mark.parametrize(("growth", "dtype"), [(None, torch.float64), (1e8, torch.float64), (None, torch.float32)])
-def test_compiles_for_a_gpu(growth, dtype, monkeypatch, tmp_path):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kind", [(True, 0.0), (True, 1e8), (False, 1e8)], ids=["definite", "any sign", "unsymmetric"])
+def test_compiles_for_a_gpu(kind, dtype, monkeypatch, tmp_path):
     """Compile factor and solve of a rod for an H200, with all that pivots leave for later lines in registers."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    for kernel, arguments, constants in launches(monkeypatch, chain(101, symmetric=growth is None), dtype, growth):
+    symmetric, growth = kind
+    for kernel, arguments, constants in launches(monkeypatch, chain(101, symmetric), dtype, symmetric, growth):
         registers, stack = compiled_for_h200(kernel, arguments, constants, tmp_path)
         assert registers <= 255
-        assert stack <= (0 if growth is None else 64)  # LU holds twice as much: a few numbers go to the cache
+        # LU holds twice as much, so that a few numbers go to the cache; the limit of terms takes the last registers
+        assert stack <= (64 if not symmetric else 16 if growth else 0)
 
 
 @needs_triton

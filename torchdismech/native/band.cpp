@@ -118,10 +118,25 @@ template <typename V> inline V largest(const Half<V>& half, int64_t j) {
   return most;
 }
 
-// Factor one group in place. `good` lanes of symmetric matrices had positive pivots; of others, no term of the
-// elimination was larger than `limit`.
+// Which lanes of a symmetric factor have no term of the elimination that is larger than `limit`: a column of M, times
+// the inverse of its pivot, times the same column as a row of U.
+template <typename T> inline auto small_terms(const Half<Vec<T>>& factor, int64_t n, Vec<T> limit) {
+  auto small = limit <= std::numeric_limits<T>::max();
+  for (int64_t j = 0; j < n; ++j) {
+    const Vec<T> inverse = factor.entry(j, j);
+    Vec<T> most = size_of(T(1) / inverse);
+    const int64_t end = factor.end(j);
+    for (int64_t i = j + 1; i < end; ++i) most = larger(most, size_of(factor.entry(i, j)));
+    small &= most * size_of(inverse) * most <= limit;  // false for NaN
+  }
+  return small;
+}
+
+// Factor one group in place. No term of the elimination of `good` lanes was larger than `limit`, or the matrices are
+// `definite`: symmetric, with positive pivots.
 template <typename T>
-void factor_group(const Shape& shape, const Profile& profile, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good, int64_t lanes) {
+void factor_group(const Shape& shape, const Profile& profile, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good,
+                  bool* definite, int64_t lanes) {
   typedef Vec<T> V;
   const int64_t n = shape.n;
   const Half<V> lower = {band, shape.lower, profile.last}, upper = {band + shape.offset(), shape.reach(), profile.last};
@@ -150,6 +165,12 @@ void factor_group(const Shape& shape, const Profile& profile, Vec<T>* band, Vec<
       upper.entry(j, j) = inverse;
     }
   }
+  bool all = true;
+  for (int64_t w = 0; w < lanes; ++w) {
+    all &= sound[w] != 0;
+    definite[w] = shape.symmetric() && sound[w] != 0;
+  }
+  if (shape.symmetric() && !all) sound |= small_terms<T>(lower, n, limit);
   for (int64_t w = 0; w < lanes; ++w) good[w] = sound[w] != 0;
 }
 
@@ -208,7 +229,8 @@ void factor(const Shape& shape, const Profile& profile, const T* values, int64_t
     for (int64_t g = start; g < end; ++g) {
       const int64_t lanes = smaller(shape.batch - g * W, W);
       const V limit = most[g - start] * growth;
-      factor_group<T>(shape, profile, bands + g * shape.numbers(), limit, factors.data(), good + g * W, lanes);
+      bool *own = good + g * W, *definite = own + shape.batch;
+      factor_group<T>(shape, profile, bands + g * shape.numbers(), limit, factors.data(), own, definite, lanes);
     }
   }
 }
@@ -256,7 +278,7 @@ void solve(const Shape& shape, const Profile& profile, const T* numbers, const i
 
 }  // namespace
 
-// `profile` holds `begin` (n), then `last` (n).
+// `profile` holds `begin` (n), then `last` (n); `good` which matrices are (batch), then which are definite (batch).
 #define INTERFACE(T, suffix)                                                                                          \
   void band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* profile,           \
                             const T* values, int64_t nnz, const int64_t* sources, const double* growth, T* numbers,   \

@@ -89,32 +89,38 @@ bool holds(const Zeros& zeros) {
 
 // The parts of a step, as `StepLoop` in step_loop.py lays them out: what is done before it, its set-up, its rounds (none
 // where `round` is empty), its end, what is done after it, and how it hands on to the next. A round writes the flags that
-// `solve.newton.plain_round` returns.
+// `solve.newton.whole_steps` returns; `corrected`, what is done after a round with steps that raise the norm of some row,
+// writes those of `corrected_round`, and may be empty.
 struct Steps {
-  Calls before, set_up, round, last_round, end, after, hand_on;
-  const bool *flags, *last_flags;
+  Calls before, set_up, round, last_round, corrected, end, after, hand_on;
+  const bool *flags, *last_flags, *corrected_flags;
   int64_t checks;
   const Zeros* checked;
   int64_t varying;
   const Varying* varied;
 };
-// The order is that of the flags of `plain_round`.
+// The order is that of the flags of `whole_steps`.
 enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST };
 
 // Why a loop ended: the order is that of `StopReason` in step_loop.py.
-enum StopReason { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED };
+enum StopReason { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED, LOST_ROWS };
 
 // Take rounds until no row is to be moved.
 StopReason searched(const Steps& steps, End* end) {
-  bool with_matrix = true, more = true;
+  bool with_matrix = true, more = true, lost = false;
   while (more) {
     if (!all_made(with_matrix ? steps.round : steps.last_round, end)) return UNEXPECTED;
     const bool* flags = with_matrix ? steps.flags : steps.last_flags;
-    if (flags[BAD] || flags[LOST]) return SEARCH;
-    more = flags[MORE];
+    if (flags[BAD] && with_matrix && steps.corrected.count) {
+      if (!all_made(steps.corrected, end)) return UNEXPECTED;
+      flags = steps.corrected_flags;
+    }
+    if (flags[BAD] && with_matrix) return SEARCH;
+    more = flags[MORE] || flags[BAD];
+    lost = flags[LOST];
     with_matrix = flags[FAR] || !with_matrix;  // a round that was to be the last and was not is taken once more
   }
-  return ALL_TAKEN;
+  return lost ? LOST_ROWS : ALL_TAKEN;
 }
 
 // Take a step; nothing is done with one that did not go well.

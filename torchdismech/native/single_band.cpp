@@ -111,8 +111,8 @@ template <typename T, bool symmetric> class Elimination {
         pivots_(larger(lower.reach, upper.reach) < WIDE ? FOUR : MANY), below_(pivots_ * pitch_),
         right_(symmetric ? 0 : pivots_ * pitch_) {}
 
-  // Returns whether pivots of a symmetric matrix were positive; of others, whether no term was larger than the limit.
-  bool run() {
+  // Returns whether no term was larger than the limit, or the matrix is `definite`: symmetric, with positive pivots.
+  bool run(bool* definite) {
     bool sound = true;
     for (int64_t begin = 0; begin < lower_.n; begin += pivots_) {
       const int64_t end = smaller(begin + pivots_, lower_.lines());
@@ -125,10 +125,25 @@ template <typename T, bool symmetric> class Elimination {
       subtract_all(lower_, upper_, begin, end, below_.data());
       if (!symmetric) subtract_all(upper_, lower_, begin, end, right_.data());
     }
-    return sound;
+    *definite = symmetric && sound;
+    return sound || (symmetric && small_terms());
   }
 
  private:
+  // Whether no term of the factor is larger than the limit.
+  bool small_terms() const {
+    for (int64_t j = 0; j < lower_.n; j += FOUR)
+      if (!small_terms_of_four(j)) return false;
+    return true;
+  }
+
+  // Whether no term of the four pivots from j on is.
+  bool small_terms_of_four(int64_t j) const {
+    bool small = limit_ <= std::numeric_limits<T>::max();
+    for (int r = 0; r < smaller(FOUR, lower_.n - j); ++r) small &= largest_term(j, r) <= limit_;  // false for NaN
+    return small;
+  }
+
   // Take the four pivots from j on. What is behind their corner is copied before it is divided by the pivots.
   bool take(int64_t j, T* below, T* right) const {
     T inverse[FOUR];
@@ -139,9 +154,7 @@ template <typename T, bool symmetric> class Elimination {
     keep(lower_, j, inverse, down);
     if (symmetric) return positive;
     keep(upper_, j, inverse, across);
-    bool small = limit_ <= std::numeric_limits<T>::max();
-    for (int r = 0; r < smaller(FOUR, lower_.n - j); ++r) small &= largest_term(j, r) <= limit_;  // false for NaN
-    return small;
+    return small_terms_of_four(j);
   }
 
   // The largest size of a term of pivot j + r: of its line of L, times that of its line of U, times itself.
@@ -284,19 +297,20 @@ template <typename T> struct Matrix {
         upper(symmetric ? lower : Half<T>(at + lower.numbers(), last, n, reach_right)) {}
   int64_t numbers() const { return lower.numbers() + (symmetric ? 0 : upper.numbers()); }
 
-  // Factor the matrix with these values. Returns whether pivots of a symmetric matrix were positive; of others, whether
-  // no term was more than `growth` times as large as its largest number.
-  bool factor(const T* values, int64_t batch, const int64_t* sources, T growth) const {
+  // Factor the matrix with these values. Returns whether no term was more than `growth` times as large as its largest
+  // number, or the matrix is `definite`: symmetric, with positive pivots.
+  bool factor(const T* values, int64_t batch, const int64_t* sources, T growth, bool* definite) const {
     fill(lower, values, batch, sources);
     if (symmetric) {
+      const T limit = growth * largest(lower.at, lower.numbers());
       complete(lower);
-      return Elimination<T, true>(lower, upper, 0).run();
+      return Elimination<T, true>(lower, upper, limit).run(definite);
     }
     fill(upper, values, batch, sources + lower.n * (lower.reach + 1));
     const T limit = growth * larger(largest(lower.at, lower.numbers()), largest(upper.at, upper.numbers()));
     complete(lower);
     complete(upper);
-    return Elimination<T, false>(lower, upper, limit).run();
+    return Elimination<T, false>(lower, upper, limit).run(definite);
   }
 
   // Solve in place; y has room for `room` numbers, zeros behind the n first.
@@ -321,7 +335,7 @@ template <typename T> struct Matrix {
     const int64_t each = single_band_numbers_##suffix(n, lower, upper);                                               \
     for (int64_t m = first; m < last; ++m) {                                                                          \
       const Matrix<T> matrix(numbers + m * each, profile + n, n, lower, upper);                                       \
-      good[m] = matrix.factor(values + m, batch, sources, T(*growth));                                                \
+      good[m] = matrix.factor(values + m, batch, sources, T(*growth), good + batch + m);                              \
     }                                                                                                                 \
   }                                                                                                                   \
   void single_band_solve_##suffix(int64_t, int64_t n, int64_t lower, int64_t upper, const int64_t* profile,           \

@@ -23,7 +23,7 @@ from torchdismech.native.compiled import library
 from torchdismech.native.instructions import Instructions, NoInstruction, address_offset, interpreted
 from torchdismech.system.interrupts import held_back
 
-__all__ = ["PerStep", "PerStepInstructions", "StepCalls", "StepLoop", "StopReason"]
+__all__ = ["NO_CALLS", "PerStep", "PerStepInstructions", "StepCalls", "StepLoop", "StopReason"]
 
 NO_CALLS = CallTable(())
 
@@ -35,6 +35,7 @@ class StopReason(IntEnum):
     SEARCH = 1  # a round of the search was none that recordings take
     CHECK = 2  # something that is zero after a step that went well was not
     UNEXPECTED = 3  # a call did not return what is expected: the step is to be taken from its set-up on
+    LOST_ROWS = 4  # the search has come to its end, and not all rows to a root
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,15 @@ class StepCalls:
     ----------
     set_up, end : before the first round of a search, and after the last.
     round, last_round : a round with the next matrix, and one without.
+    corrected : what is done after a round with the next matrix whose steps raise the norm of some row.
     hand_on : what puts that to which the step led where the next begins.
-    flags : of both kinds of rounds, as `solve.newton.plain_round` returns them.
+    flags : of `round`, `last_round` and `corrected`, as `solve.newton.whole_steps` returns them.
     """
 
     set_up: CallTable
     round: CallTable = NO_CALLS
     last_round: CallTable = NO_CALLS
+    corrected: CallTable = NO_CALLS
     end: CallTable = NO_CALLS
     hand_on: CallTable = NO_CALLS
     flags: Sequence[Tensor] = ()
@@ -142,13 +145,13 @@ class StepLoop:
         before_calls, varying_before = before.calls()
         after_calls, varying_after = after.calls()
         varying = [*varying_before, *varying_after]
-        searched = calls.set_up, calls.round, calls.last_round, calls.end
-        tables = before_calls, *searched, after_calls, calls.hand_on
+        rounds = calls.round, calls.last_round, calls.corrected
+        tables = before_calls, calls.set_up, *rounds, calls.end, after_calls, calls.hand_on
         self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
         self._checks = np.array([(t.data_ptr(), t.numel() * t.element_size()) for t in checks], dtype=np.int64)
         # the fields of `Steps` in calls.cpp, one after the other
         fields = [number for own in tables for number in (len(own.calls), own.address)]
-        fields += [flag.data_ptr() for flag in calls.flags] if calls.flags else [0, 0]
+        fields += [flag.data_ptr() for flag in calls.flags] if calls.flags else [0, 0, 0]
         fields += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
         self._fields, self._end = np.array(fields, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self._calls_back = [own for own in tables if own.calls_back]

@@ -117,34 +117,49 @@ def factor_symmetric(
     values,  # (nnz, batch)
     sources,  # (lines, REACH + 1) which entry of the values a number starts as, ZERO or ONE
     numbers,  # (lines, REACH + 1, pitch) the factor
-    ok,  # (batch,) bool: all pivots are positive
+    ok,  # (batch,) bool: all pivots are positive or, of any sign, all are finite and no term grew too much
+    definite,  # (batch,) bool: all pivots are positive
     rows,  # (batch,) bool: which robots to factor
     batch,
     pitch,
     lines,
+    growth,  # how many times as large as the largest entry a term may be
+    ANY_SIGN: tl.constexpr,  # whether pivots need not be positive
     REACH: tl.constexpr,
     CHUNK: tl.constexpr,  # lines whose entries are asked for before the first is needed
     LARGEST: tl.constexpr,  # finite number
     LANES: tl.constexpr,
 ):
-    """Factor positive definite matrices."""
+    """Factor symmetric matrices, without row exchanges."""
     batch, pitch = batch.to(tl.int64), pitch.to(tl.int64)
     robots = tl.program_id(0) * LANES + tl.arange(0, LANES)
     wanted = tl.load(rows + robots, mask=robots < batch, other=0) != 0
-    sound = wanted
-    held = _nothing_held(tl.full((LANES,), 0.0, values.dtype.element_ty), REACH, REACH, 0)
+    positive, bounded = wanted, wanted
+    zero = tl.full((LANES,), 0.0, values.dtype.element_ty)
+    largest_entry = zero  # of the lines so far, which saves the registers of the largest term
+    held = _nothing_held(zero, REACH, REACH, 0)
     for start in range(0, _lines_for(lines, wanted), CHUNK):
         entries = ()
         for s in tl.static_range(CHUNK):
             entries = entries + _entries(values, sources, start + s, batch, robots, wanted, REACH, 0)
+        if ANY_SIGN:
+            largest_entry = _largest(largest_entry, entries, CHUNK * (REACH + 1))
         for s in tl.static_range(CHUNK):
             column = _reduced(entries, held, s * (REACH + 1), REACH + 1)
             inverse = 1.0 / column[0]
-            sound = sound & (inverse > 0) & (inverse <= LARGEST)  # False for NaN
+            positive = positive & (inverse > 0) & (inverse <= LARGEST)  # False for NaN
+            if ANY_SIGN:
+                most = _largest(zero, column, REACH + 1)
+                term = most * tl.abs(inverse) * most
+                bounded = bounded & (term <= LARGEST) & (term <= largest_entry * growth)  # False for NaN
             held = _handed_on(held, column[1:], _scaled(column[1:], inverse, REACH), REACH, REACH, 0)
             at = (start + s) * (REACH + 1) * pitch + robots
             _store(numbers, at, pitch, (inverse,) + column[1:], wanted, REACH + 1)
+    sound = positive
+    if ANY_SIGN:
+        sound = positive | bounded
     tl.store(ok + robots, sound, mask=robots < batch)
+    tl.store(definite + robots, positive, mask=robots < batch)
 
 
 @triton.jit(do_not_specialize=["batch", "pitch", "lines"])

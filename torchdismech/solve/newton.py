@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
-from torchdismech.solve.linear import shifted_factor
+from torchdismech.solve.linear import Factor, shifted_factor
 from torchdismech.solve.noise import lengths, negligible
 from torchdismech.solve.progress import Progress, begun
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, System, judged
 from torchdismech.solve.trial import Measure, Move, Trial, tried
 
-__all__ = ["ENOUGH", "HIDDEN", "newton", "plain_round", "resumed"]
+__all__ = [
+    "ENOUGH",
+    "HIDDEN",
+    "WholeSteps",
+    "corrected_round",
+    "newton",
+    "plain_round",
+    "resumed",
+    "whole_steps",
+]
 
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
 # Part of a step below which a line search gives up that a potential judges: nearly singular matrices give steps that
@@ -48,25 +58,47 @@ def resumed(system: System, at: Progress, options: NewtonOptions) -> Root:
     return _LineSearch(system, at, options).root()
 
 
+class WholeSteps(NamedTuple):
+    """The whole Newton step of each row, and how it went.
+
+    Attributes
+    ----------
+    after : the search, if all rows keep where the steps lead.
+    flags : (5,) the four of `tried`, and whether some row ended without having converged.
+    good : (B,) rows whose step is to be taken; see `Trial`.
+    factor, indefinite : of the matrices that gave the steps, and which of these are known to be indefinite (B,).
+    """
+
+    after: Progress
+    flags: Tensor
+    good: Tensor
+    factor: Factor
+    indefinite: Tensor
+
+
 def plain_round(
     system: System, at: Progress, options: NewtonOptions, with_matrix: bool = True
 ) -> tuple[Progress, Tensor]:
-    """Return a search after the whole Newton step of each row, and whether that was the step to take.
+    """Return a search after the whole Newton step of each row, and flags that say whether that was the step to take.
+
+    If the first flag holds what is returned is of no use: go on by `resumed` from before this round.
+    """
+    steps = whole_steps(system, at, options, with_matrix)
+    return steps.after, steps.flags
+
+
+def whole_steps(system: System, at: Progress, options: NewtonOptions, with_matrix: bool = True) -> WholeSteps:
+    """Return what the whole Newton steps of all rows lead to.
 
     It is the round of `newton` in which all goes well. It reads no number on the host, so a CUDA graph can hold it.
 
     Parameters
     ----------
     with_matrix : without, the values stay those of the iterate before.
-
-    Returns
-    -------
-    progress : if the first flag holds it is of no use: go on by `resumed` from before this round.
-    flags : (5,) the four of `tried`, and whether some row ended without having converged.
     """
     active = at.status == RUNNING
     iterations = at.iterations + active
-    factor = options.solver.factor(at.values, rows=active)
+    factor, indefinite = options.solver.factor_any_sign(at.values, rows=active)
     step = factor.solve(-at.residual)
     spent = iterations >= options.max_iterations
     of_rows = (at.status, spent, options.tolerance, at.length, at.noise, at.short)
@@ -79,7 +111,46 @@ def plain_round(
     there = Iterate(trial.x, trial.residual, values, trial.norm)
     noise = _noise_after(trial, at.noise, options)
     after = Progress.of(there, trial.status, iterations, trial.length, noise, at.short)
-    return after, torch.cat([trial.flags, lost[None]])
+    return WholeSteps(after, torch.cat([trial.flags, lost[None]]), trial.good, factor, indefinite)
+
+
+def corrected_round(steps: WholeSteps, at: Progress, options: NewtonOptions) -> tuple[Progress, Tensor]:
+    """Return what `plain_round` does, once the corrections that would come next have judged the steps not good so far.
+
+    Where line searches give up at whole steps, rows whose step is no good one end where they were.
+
+    Parameters
+    ----------
+    steps : of the round, with the matrix.
+    at : where they began.
+    """
+    after, active = steps.after, at.status == RUNNING
+    asked = active & ~(steps.good | steps.indefinite)
+    nearer = asked & corrected_less(steps.factor, after.residual, after.norm, after.length, 1.0, options.weight)
+    left = active & ~(steps.good | nearer)
+    bad = left
+    if options.shortest >= 1:
+        hidden = (at.norm <= at.noise) & (after.iterations > 1) & negligible(after.length, at.short)
+        ended = torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
+        after = after.merged(at._replace(status=ended, iterations=after.iterations), left)
+        bad = active & ~steps.factor.ok  # which another factor may suit
+    running = after.status == RUNNING
+    more, lost = running.any(), (~running & (after.status != int(Status.CONVERGED))).any()
+    return after, torch.stack([bad.any(), more, more, more, lost])
+
+
+def corrected_less(
+    factor: Factor, residual: Tensor, norm: Tensor, length: Tensor, fraction: Tensor | float, weight: Tensor
+) -> Tensor:
+    """Return the rows (B,) from where the next step by the same factor is shorter than the one that led there.
+
+    Parameters
+    ----------
+    residual, norm : there.
+    length : (B,) of the whole Newton step, of which a `fraction` was taken.
+    """
+    correction = lengths(factor.solve(-residual), weight)
+    return (correction < (1 - 0.5 * fraction) * length) & factor.ok & torch.isfinite(norm)
 
 
 def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
@@ -338,7 +409,6 @@ class _LineSearch(DividingSearch):
 
         Only definite matrices are asked: a step by an indefinite one does not tell how near the root is.
         """
-        correction = self.factor.solve(-trial.residual)
         weight = self.options.weight
-        shorter = lengths(correction, weight) < (1 - 0.5 * fraction) * lengths(self.direction, weight)
-        return shorter & self.factor.ok & torch.isfinite(trial.norm)
+        length = lengths(self.direction, weight)
+        return corrected_less(self.factor, trial.residual, trial.norm, length, fraction, weight)

@@ -48,6 +48,12 @@ class Progress(NamedTuple):
         """The last accepted iterates."""
         return Iterate(self.x, self.residual, self.values, self.norm)
 
+    def merged(self, other: Progress, take: Tensor) -> Progress:
+        """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
+        by_unknowns = ("x", "residual")
+        rows = (take[:, None] if name in by_unknowns else take for name in self._fields)
+        return Progress(*(torch.where(where, new, own) for where, new, own in zip(rows, other, self, strict=True)))
+
 
 def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> Progress:
     """Return a search at its first iterate; arguments as for `newton`.

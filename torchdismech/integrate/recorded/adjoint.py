@@ -237,6 +237,6 @@ class RecordedAdjoint:
     def _multipliers(self, equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
         """Return the solution of the adjoint equations; whether there is one is kept."""
         with torch.no_grad():
-            factor = equations.solver().factor(values, rows=rows)
+            factor, _ = equations.solver().factor_any_sign(values, rows=rows)
             self._singular = ~factor.ok.all()
             return factor.solve(rhs, transpose=True), None, None

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.recorded.static_problem import lasting
+from torchdismech.integrate.recorded.rounds import Rounds
+from torchdismech.integrate.recorded.static_problem import lasting, recorded_beside
 from torchdismech.native.availability import Unavailable
-from torchdismech.native.graphs import Recording, recorded
+from torchdismech.native.graphs import Recording
 from torchdismech.native.instructions import NoInstruction
-from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
+from torchdismech.native.step_loop import NO_CALLS, PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
@@ -111,13 +112,16 @@ class RecordedSeries:
         step = self._step
         if step.result is None or len(controls) < WORTH_A_LOOP:
             return None
-        tapes = (step.set_up, step.round, step.last_round, step.ending, self._handing_on)
-        tables = [tape.table for tape in tapes if isinstance(tape, Tape)]
-        if len(tables) < len(tapes):
+        rounds = step.rounds
+        recordings = (step.set_up, rounds.round, rounds.last_round, step.ending, self._handing_on)
+        tables = [tape.table for tape in recordings if isinstance(tape, Tape)]
+        if len(tables) < len(recordings):
             return None
         set_up, with_matrix, without, end, hand_on = tables
-        flags = step.round.outputs, step.last_round.outputs
-        calls = StepCalls(set_up, with_matrix, without, end, hand_on, flags)
+        corrected = rounds.corrected if isinstance(rounds.corrected, Tape) else None
+        of_corrected = NO_CALLS if corrected is None else corrected.table
+        flags = [own.outputs for own in (rounds.round, rounds.last_round, corrected or rounds.round)]
+        calls = StepCalls(set_up, with_matrix, without, of_corrected, end, hand_on, flags)
         ended = step.ending.outputs
         checks = [ended.status] if ended.suspect is None else [ended.suspect, ended.status]
         before, kept = PerStepInstructions(), PerStepInstructions()
@@ -144,8 +148,12 @@ class RecordedSeries:
                 step.static.give_control(controls[number])
             step.set_up.replay()
             return step.solved(divisible)
-        if stopped is StopReason.SEARCH or (stopped is StopReason.CHECK and step.ending.outputs.suspects()):
-            return step.searched_on(divisible)
+        if stopped is StopReason.SEARCH:  # the loop may have been made before corrections were recorded
+            return step.solved(divisible)
+        if stopped is StopReason.LOST_ROWS:
+            return step.ended(Rounds.LOST, divisible)
+        if stopped is StopReason.CHECK and step.ending.outputs.suspects():
+            return step.searched_on(divisible, attempts=1)
         assert step.result is not None
         return step.result
 
@@ -181,17 +189,11 @@ class RecordedSeries:
         return not (self._made_by_all(info) or bool(info.converged.all()))
 
     @cached_property
-    @lasting()
     def _handing_on(self) -> Recording[None]:
         """What `_hand_on` does of a step that the recording of its end has ended."""
         assert self._step.result is not None
-        written = self._next_inputs_and_totals()
-        before = [tensor.clone() for tensor in written]
-        # to record it is to run it, so what it writes is put back
-        recording = recorded(partial(self._write_next, *self._step.result), self._problem.running.device, None)
-        for own, tensor in zip(written, before, strict=True):
-            own.copy_(tensor)
-        return recording
+        write = partial(self._write_next, *self._step.result)
+        return recorded_beside(write, self._next_inputs_and_totals(), self._problem.running.device, None)
 
     def _write_next(self, after: State, info: StepInfo) -> None:
         """Write what the next step begins with, and add this one to the totals."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,11 +13,13 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.model.mechanics import Mechanics
 from torchdismech.native.buffers import StaticBuffers
-from torchdismech.native.graphs import memory_pool
+from torchdismech.native.graphs import Recording, memory_pool, recorded
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values
 
-__all__ = ["StaticProblem", "lasting"]
+T = TypeVar("T")
+
+__all__ = ["StaticProblem", "lasting", "recorded_beside"]
 
 
 @contextmanager
@@ -25,6 +27,18 @@ def lasting() -> Iterator[None]:
     """Make what later steps write to: tensors made in inference mode could not be written to outside of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield
+
+
+@lasting()
+def recorded_beside(
+    function: Callable[[], T], written: Sequence[Tensor], device: torch.device, pool: Any
+) -> Recording[T]:
+    """Return the recording of a function that is made in the middle of a step: what it writes then is put back."""
+    before = [tensor.clone() for tensor in written]
+    recording = recorded(function, device, pool)
+    for own, tensor in zip(written, before, strict=True):
+        own.copy_(tensor)
+    return recording
 
 
 class StaticProblem:

@@ -1,12 +1,11 @@
 """RecordedStep: a whole step on memory that stays where it is, as recordings of its parts.
 
-The parts are the *set-up* (what stays fixed in the step, and the first iterate), a *round* of Newton's method with the
-next matrix and one without, and the *end* (the state after the step). A step copies what it is given to static buffers
-and replays the set-up (`start`), then rounds until their flags say that all robots have converged, and the end
-(`solved`). After each round the host reads five flags, on a GPU the only wait.
+The parts are the *set-up* (what stays fixed in the step, and the first iterate), *rounds* of Newton's method
+(`rounds.py`), and the *end* (the state after the step). A step copies what it is given to static buffers and replays
+the set-up (`start`), then rounds until their flags say that all robots have converged, and the end (`solved`).
 
-A round in which some robot is not improved changes nothing. From there the search goes on without recorded rounds, on
-the same memory (`searched_on`). All of that is on the current stream: steps of a model belong to one.
+Where rounds do not lead all robots to their roots, the search goes on without them, on the same memory (`searched_on`).
+All of that is on the current stream: steps of a model belong to one.
 
 `series.py` takes many steps, each from where the one before it has led.
 """
@@ -30,6 +29,7 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations
 from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.rounds import RecordedRounds, Rounds, SetUp
 from torchdismech.integrate.recorded.search_recordings import search_recordings
 from torchdismech.integrate.recorded.series import RecordedSeries
 from torchdismech.integrate.recorded.static_problem import StaticProblem, lasting
@@ -43,31 +43,14 @@ from torchdismech.integrate.step import (
 )
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.robot.state import State
-from torchdismech.solve.newton import plain_round, resumed
+from torchdismech.solve.newton import resumed
 from torchdismech.solve.progress import Progress, begun
-from torchdismech.solve.search import NewtonOptions, Root
+from torchdismech.solve.search import Root
 from torchdismech.solve.trial import tried
 
 __all__ = ["RecordedStep"]
 
 MAX_NUMBERS_OF_TRIALS = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
-
-
-class SetUp(NamedTuple):
-    """What the set-up of a step makes.
-
-    Attributes
-    ----------
-    equations, scale, options : see `StepEquations`, `StepInfo.force_scale` and `NewtonOptions`.
-    progress : how far the search is; rounds write to it.
-    running : (B,) the robots that are stepped: those that are to be and whose state is finite.
-    """
-
-    equations: StepEquations
-    scale: Tensor
-    options: NewtonOptions
-    progress: Progress
-    running: Tensor
 
 
 class End(NamedTuple):
@@ -76,13 +59,14 @@ class End(NamedTuple):
     Attributes
     ----------
     after : the states after the step.
-    status : (B,) of the robots.
+    status, iterations : (B,) of the robots, over all attempts.
     suspect : () whether something may have been passed through; None where there is nothing.
     contact : what contact did.
     """
 
     after: State
     status: Tensor
+    iterations: Tensor
     suspect: Tensor | None
     contact: Report
 
@@ -102,7 +86,7 @@ class RecordedStep:
     Attributes
     ----------
     static : the buffers, and the step on them.
-    set_up, round, last_round, ending : the recordings; `round` finds the next matrix, `last_round` does not.
+    set_up, rounds, ending : the recordings.
     result : the states after a step and how it went, where `ending` writes them; None before it was first replayed.
     mechanics : what the recordings evaluate: without the external forces that are given as their sum, if they are.
     pool : where what the recordings make on the way lives.
@@ -116,8 +100,7 @@ class RecordedStep:
         with self.static.values.in_place():  # each part is recorded on numbers that those before it have made
             self.set_up: Recording[SetUp] = recorded(self._set_up, device, self.pool)
             self._made = self.set_up.replay()
-            self.round = recorded(self._round_with_matrix, device, self.pool)
-            self.last_round = recorded(self._round_without_matrix, device, self.pool)
+            self.rounds = RecordedRounds(self._made, self.static)
             self.ending: Recording[End] = recorded(self._state_after, device, self.pool)
         self.result: tuple[State, StepInfo] | None = None
 
@@ -139,21 +122,16 @@ class RecordedStep:
         divisible : see `StepProblem`; that of this step, not of the one that was recorded: both have the same first way
             to search.
         """
-        if self.search() and (ended := self.end()) is not None:
-            return ended
-        return self.searched_on(divisible)
+        return self.ended(self.rounds.taken(), divisible)
 
-    def search(self) -> bool:
-        """Replay rounds of Newton's method; return whether all robots that are stepped have converged."""
-        more, with_matrix = True, True
-        while more:
-            flags = (self.round if with_matrix else self.last_round).replay()
-            bad, more, _unconverged, far, lost = flags.tolist()  # the only wait of a round
-            if bad or lost:
-                return False
-            # a round that was expected to be the last and was not is taken once more
-            with_matrix = far or not with_matrix
-        return True
+    def ended(self, how: Rounds, divisible: bool) -> tuple[State, StepInfo]:
+        """Return what `solved` does, once the rounds of the first attempt have ended."""
+        attempts = 1
+        if how is Rounds.LOST and self.rounds.begins_again:
+            attempts, how = 2, self.rounds.taken_from_here()
+        if how is Rounds.ROOTS and (ended := self.end()) is not None:
+            return ended
+        return self.searched_on(divisible, attempts)
 
     def end(self) -> tuple[State, StepInfo] | None:
         """Return the state after the step and how it went, where the search ended well.
@@ -165,30 +143,36 @@ class RecordedStep:
             return None
         if self.result is None:  # all of it stands where each step writes it anew
             at = self._made.progress
-            root = Root(at.x, at.status, at.iterations, at.norm, at.noise)
+            root = Root(at.x, at.status, ended.iterations, at.norm, at.noise)
             self.result = ended.after, StepInfo.of(root, ended.status, self._made.scale, ended.contact)
         return self.result
 
-    def searched_on(self, divisible: bool) -> tuple[State, StepInfo]:
-        """Return what `solved` does, searched for without recorded rounds from where these got to."""
+    def searched_on(self, divisible: bool, attempts: int) -> tuple[State, StepInfo]:
+        """Return what `solved` does, searched for without recorded rounds from where these got to.
+
+        Parameters
+        ----------
+        attempts : that rounds have made, the present one included.
+        """
         with self.static.values.in_place():
             scale = self._made.scale.clone()  # what follows may set up again
-            root = self._root_found_without_rounds(divisible)
+            root = self._root_found_without_rounds(divisible, attempts)
             ended = self._end_of(root, scale)
             return self._step_to(root, scale) if ended is None else ended
 
     # ---- a search that recorded rounds have left -------------------------------------------------------------------
 
-    def _root_found_without_rounds(self, divisible: bool) -> Root:
+    def _root_found_without_rounds(self, divisible: bool, attempts: int) -> Root:
         """Return the root, by a search with a line search that goes on where rounds ended, or by other attempts."""
         made, problem = self._made, self._problem_of_running()
         tolerance = made.options.tolerance.clone()
-        _, *others = problem.method.attempts(made.equations, divisible)
+        others = list(problem.method.attempts(made.equations, divisible))[attempts:]
         small = problem.state.q.is_cpu and problem.state.q.numel() <= MAX_NUMBERS_OF_TRIALS
         recordings = self._search_recordings if small else {}
         searched = RecordedEquations(made.equations, lambda _: recordings)
         at = Progress(*(tensor.clone() for tensor in made.progress))
         root = resumed(searched, at, made.options.with_tolerance(tolerance))
+        root = dataclasses.replace(root, iterations=root.iterations + made.earlier)
         # other attempts change what recordings of trials hold
         without_trials = {function: own for function, own in recordings.items() if function is not tried}
         searched = RecordedEquations(made.equations, lambda _: without_trials)
@@ -234,33 +218,19 @@ class RecordedStep:
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, first.start is Start.AHEAD)
         tolerance = problem.method.tolerance(scale)
         options = first.options(newton_options(problem, equations, weight, tolerance))
-        return SetUp(equations, scale, options, _unshared(begun(equations, x, options, running)), running)
-
-    def _round_with_matrix(self) -> Tensor:
-        return self._take_round(with_matrix=True)
-
-    def _round_without_matrix(self) -> Tensor:
-        return self._take_round(with_matrix=False)
-
-    def _take_round(self, with_matrix: bool) -> Tensor:
-        """Take a round if it suits all rows, and without a matrix is the last; return its flags."""
-        made = self._made
-        new, flags = plain_round(made.equations, made.progress, made.options, with_matrix)
-        good = ~flags[0] if with_matrix else ~(flags[0] | flags[2])
-        for found, static in zip(new, made.progress, strict=True):
-            if found is not static:
-                torch.where(good, found, static, out=static)
-        return flags
+        progress = _unshared(begun(equations, x, options, running))
+        return SetUp(equations, scale, options, progress, torch.zeros_like(progress.iterations), running)
 
     def _state_after(self) -> End:
         made, x, status = self._made, self._made.progress.x, self._made.progress.status
+        iterations = made.progress.iterations + made.earlier
         accepted = made.running & (status == int(Status.CONVERGED))  # those that do not run have it, too
         equations, q, status = made.equations, made.equations.full(x), self._status(status)
         after = equations.compiled(StepEquations.accepted_state)(equations, q, accepted)
         if equations.model.contact.none:
-            return End(after, status, None, {})
+            return End(after, status, iterations, None, {})
         suspect = obstacles_suspected(equations.model.obstacles, self.static.problem.state, after)
-        return End(after, status, suspect.any(), step_contact(equations, q, accepted))
+        return End(after, status, iterations, suspect.any(), step_contact(equations, q, accepted))
 
     def _status(self, status: Tensor) -> Tensor:
         """Return the status of the robots, also of those that were not stepped, as their state is not finite."""

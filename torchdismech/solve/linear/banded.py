@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from torchdismech.native import Pool, Unavailable, library, taped, unless_all
 from torchdismech.native.gpu import kernels
-from torchdismech.solve.linear.base import Decomposition, DirectSolver
+from torchdismech.solve.linear.base import Decomposition, DirectSolver, Factor
 from torchdismech.solve.linear.blocks import BlockElimination
 from torchdismech.solve.linear.native_band import (
     Memory,
@@ -31,8 +31,9 @@ from torchdismech.sparse.ordering import BandedOrder, banded_order
 __all__ = ["BandedSolver"]
 
 METHODS = ("auto", "native", "lapack", "triton", "blocks")
-# LU without row exchanges is kept while no term of it is larger than this power of 1/epsilon times the matrix: then a
-# quarter of the digits may go. Rows beyond are factored again with row exchanges, so this need not be generous.
+# Factors of indefinite matrices without row exchanges are kept while no term of theirs is larger than this power of
+# 1/epsilon times the matrix: then a quarter of the digits may go. Rows beyond are factored again with row exchanges, so
+# this need not be generous.
 NATIVE_GROWTH = 0.25
 # By Triton there is no second try, which the host would have to wait for: then as for LU by blocks half of the digits
 # may go.
@@ -239,27 +240,71 @@ class BandedSolver(DirectSolver):
         self._largest = max(self._largest, count)  # of one size, so that factors of few matrices take what is there
         return self._pool.numbers(self._largest, dtype)[:count]
 
+    def factor_any_sign(self, values: Tensor, rows: Tensor | None = None) -> tuple[Factor, Tensor]:
+        """Return what `factor` does, and which of the rows that are `ok` (B,) are known to be indefinite."""
+        if not self.pattern.symmetric or self._method(values.device) not in ("native", "triton"):
+            return super().factor_any_sign(values, rows)
+        factor = self._factored(self._any_sign, values, rows)
+        assert isinstance(factor.parts, NativeBand | TritonBand)
+        return factor, factor.ok & ~factor.of_batch(factor.parts.definite)
+
+    def _any_sign(self, values: Tensor, wanted: Tensor | None) -> NativeBand | TritonBand:
+        """Return factors of symmetric matrices without row exchanges, by pivots of any sign."""
+        if self._method(values.device) == "native":
+            return self._native(values, symmetric=True)
+        return self._triton(values, wanted, symmetric=True)
+
     def _cholesky(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device)
         if method == "native":
-            return NativeBand(self.order, self._lower_sources, self._profile, values, self._memory)
+            return self._native(values, symmetric=True, growth=0.0)
         if method == "lapack":
             return _OnHost(partial(_LapackCholesky, self.order, self._lower_places, self._memory), values)
         if method == "triton":
-            return TritonBand(self._lower_tables, values, wanted)
+            return self._triton(values, wanted, symmetric=True, growth=0.0)
         return self._blocks.cholesky(values)
+
+    def _indefinite(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
+        method = self._method(values.device)
+        if method == "triton":
+            return self._triton(values, wanted, symmetric=True)
+        if method == "native":
+            mirror = self._mirror.on(values.device)
+            return _WithExchanges(
+                self._native(values, symmetric=True),
+                lambda grown: self._lapack_lu(grown.index_select(0, mirror)),
+                values,
+            )
+        return super()._indefinite(values, wanted)
 
     def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
         method = self._method(values.device)
         if method == "native":
-            places = (self._full_sources, self._full_places, self._profile)
-            return _NativeLU(self.order, *places, self._memory, values)
+            return _WithExchanges(self._native(values, symmetric=False), self._lapack_lu, values)
         if method == "lapack":
-            return _OnHost(partial(_LapackLU, self.order, self._full_places, self._memory), values)
+            return _OnHost(self._lapack_lu, values)
         if method == "triton":
-            growth = torch.finfo(values.dtype).eps ** -TRITON_GROWTH
-            return TritonBand(self._full_tables, values, wanted, growth)
+            return self._triton(values, wanted, symmetric=False)
         return self._blocks.lu(values)
+
+    def _native(self, values: Tensor, symmetric: bool, growth: float | None = None) -> NativeBand:
+        """Return factors by compiled code; without a `growth` their terms may be as large as `NATIVE_GROWTH` says."""
+        if growth is None:
+            growth = torch.finfo(values.dtype).eps ** -NATIVE_GROWTH
+        sources = self._lower_sources if symmetric else self._full_sources
+        return NativeBand(self.order, sources, self._profile, values, self._memory, symmetric, growth)
+
+    def _triton(
+        self, values: Tensor, wanted: Tensor | None, symmetric: bool, growth: float | None = None
+    ) -> TritonBand:
+        """Return factors by a kernel; without a `growth` their terms may be as large as `TRITON_GROWTH` says."""
+        if growth is None:
+            growth = torch.finfo(values.dtype).eps ** -TRITON_GROWTH
+        tables = self._lower_tables if symmetric else self._full_tables
+        return TritonBand(tables, values, wanted, symmetric, growth)
+
+    def _lapack_lu(self, values: Tensor) -> _LapackLU:
+        return _LapackLU(self.order, self._full_places, self._memory, values)
 
 
 def _lower_band_places(pattern: Pattern, order: BandedOrder) -> np.ndarray:
@@ -371,10 +416,16 @@ class _LapackLU:
         return torch.from_numpy(ordered.take(self.order.place, axis=1))
 
 
-class _NativeLU:
-    """LU factors without row exchanges, and with them by LAPACK for the rows whose entries grow too much.
+class _WithExchanges:
+    """Factors without row exchanges, and with them by LAPACK for the rows whose terms grow too much.
 
     Compiled code looks for such rows: a recorded step goes through Python where there are some alone.
+
+    Parameters
+    ----------
+    native : without exchanges.
+    with_exchanges : factors the matrices of rows with values (nnz, b).
+    values : of all.
 
     Attributes
     ----------
@@ -384,20 +435,10 @@ class _NativeLU:
     grown: Tensor
     _pivoted: _LapackLU
 
-    def __init__(
-        self,
-        order: BandedOrder,
-        sources: np.ndarray,
-        places: np.ndarray,
-        profile: np.ndarray,
-        memory: Memory,
-        values: Tensor,
-    ):
-        growth = torch.finfo(values.dtype).eps ** -NATIVE_GROWTH
-        self.native = NativeBand(order, sources, profile, values, memory, growth)
-        self._with_exchanges = partial(_LapackLU, order, places, memory)
-        self.ok = self.native.ok.clone()
-        unless_all(self.native.ok, self._factor_grown, [self.ok], [values])
+    def __init__(self, native: NativeBand, with_exchanges: Callable[[Tensor], _LapackLU], values: Tensor):
+        self.native, self._with_exchanges = native, with_exchanges
+        self.ok = native.ok.clone()
+        unless_all(native.ok, self._factor_grown, [self.ok], [values])
 
     def _factor_grown(self, ok: Tensor, values: Tensor) -> None:
         self.grown = (~self.native.ok).nonzero().squeeze(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
 
@@ -136,6 +137,14 @@ class Solver(ABC):
         With `indefinite`, matrices of a symmetric pattern need not be positive definite.
         """
 
+    def factor_any_sign(self, values: Tensor, rows: Tensor | None = None) -> tuple[Factor, Tensor]:
+        """Return what `factor` does, and which of the rows that are `ok` (B,) are known to be indefinite.
+
+        Indefinite matrices of a symmetric pattern are `ok` where their factors take no more work than others.
+        """
+        factor = self.factor(values, rows)
+        return factor, torch.zeros_like(factor.ok)
+
     @abstractmethod
     def describe(self) -> str:
         """Return one line for a person: the method and its sizes."""
@@ -194,12 +203,13 @@ class DirectFactor(Factor):
         self.shape = (values.shape[1], n)
         self.dtype = values.dtype
         self._like = values.new_empty(0)
-        good = parts.ok if wanted is None else parts.ok & wanted
-        if selected is None:
-            self.ok = good
-        else:
-            self.ok = torch.zeros(self.shape[0], dtype=torch.bool, device=values.device)
-            self.ok[selected] = good
+        self.ok = self.of_batch(parts.ok if wanted is None else parts.ok & wanted)
+
+    def of_batch(self, flags: Tensor) -> Tensor:
+        """Return flags (b,) of the rows that the decomposition holds as those of the batch (B,), False elsewhere."""
+        if self.selected is None:
+            return flags
+        return torch.zeros(self.shape[0], dtype=torch.bool, device=flags.device).index_copy(0, self.selected, flags)
 
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
         """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
@@ -248,26 +258,27 @@ class DirectSolver(Solver):
         values : (nnz, B) float32 or float64, batch last.
         rows : (B,) bool, which robots to factor; None means all.
         indefinite : factor a symmetric matrix that need not be positive definite, by LU with pivoting (about twice the
-            work). Unsymmetric patterns always take LU.
+            work) unless the method has something better. Unsymmetric patterns always take LU.
 
         Returns
         -------
         A factor whose `ok` (B,) is False where the matrix is not positive definite (Cholesky), exactly singular (LU),
         holds a number that is not finite, or was not asked for.
         """
+        if not self.pattern.symmetric:
+            return self._factored(self._finite_lu, values, rows)
+        return self._factored(self._indefinite if indefinite else self._cholesky, values, rows)
+
+    def _factored(
+        self, decompose: Callable[[Tensor, Tensor | None], Decomposition], values: Tensor, rows: Tensor | None
+    ) -> DirectFactor:
+        """Return the factor of the selected matrices by one of the decompositions below."""
         self._check(values, rows)
         values = values.detach()
         selected = None if rows is None else self._selected(values, rows)
         wanted = rows if selected is None or rows is None else rows[selected]
         chosen = values if selected is None else values.index_select(1, selected)
-        if self.pattern.symmetric and not indefinite:
-            parts = self._cholesky(chosen, wanted)
-        else:
-            both = chosen.index_select(0, self._mirror.on(values.device)) if self.pattern.symmetric else chosen
-            parts = self._lu(both, wanted)
-            # An infinite or NaN entry away from the pivots would pass the pivot checks.
-            parts.ok = parts.ok & finite_columns(chosen)
-        return DirectFactor(self.name, parts, selected, wanted, values, self.pattern.n)
+        return DirectFactor(self.name, decompose(chosen, wanted), selected, wanted, values, self.pattern.n)
 
     def _selected(self, values: Tensor, rows: Tensor) -> Tensor | None:
         """Return the rows (b,) to factor alone, those that `rows` (B,) selects among them; None for all."""
@@ -292,6 +303,19 @@ class DirectSolver(Solver):
 
         Rows (b,) that are not `wanted` may come back as anything; None means that all are.
         """
+
+    def _indefinite(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
+        """Return factors of symmetric matrices with values (nnz, b) which need not be positive definite."""
+        return self._finite_lu(values.index_select(0, self._mirror.on(values.device)), wanted)
+
+    def _finite_lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
+        """Return what `_lu` does, `ok` where all values are finite.
+
+        One that is not passes the checks of pivots where it stands away from them.
+        """
+        parts = self._lu(values, wanted)
+        parts.ok = parts.ok & finite_columns(values)
+        return parts
 
     @abstractmethod
     def _lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:

@@ -32,12 +32,14 @@ class NativeBand:
     profile : how far pivots reach, from `band_profile`.
     values : (nnz, b) on the CPU.
     memory : for the factors.
-    growth : how many times as large as the largest entry of a matrix a term of its elimination may be; None says that
-        the matrices are symmetric, one half is stored, and pivots have to be positive.
+    symmetric : whether one half of the matrices is stored. Positive pivots are good then, whatever the growth.
+    growth : how many times as large as the largest entry of a matrix a term of its elimination may be; 0 asks for
+        positive pivots.
 
     Attributes
     ----------
-    ok : (b,) bool, where pivots or terms were as they have to be.
+    ok, definite : (b,) bool, where pivots or terms were as they have to be, and where all pivots of symmetric matrices
+        were positive.
     """
 
     def __init__(
@@ -47,23 +49,25 @@ class NativeBand:
         profile: np.ndarray,
         values: Tensor,
         memory: Memory,
-        growth: float | None = None,
+        symmetric: bool,
+        growth: float = 0.0,
     ):
         self._library, values = library(), values.contiguous()
-        upper = -1 if growth is None else order.upper
+        upper = -1 if symmetric else order.upper
         self._order, self._profile = order.order, profile
         self._shape = (values.shape[1], len(order.order), order.lower, upper)
         self._one_by_one = one_by_one(values.shape[1])
         if self._one_by_one:
-            self._groups, numbers = values.shape[1], _numbers_alone(order, growth is None, values.dtype)
+            self._groups, numbers = values.shape[1], _numbers_alone(order, symmetric, values.dtype)
         else:
             lanes = self._library.lanes(values.dtype)
             self._groups, numbers = -(-values.shape[1] // lanes), lanes * len(sources)
         self._bands = memory(self._groups * numbers, values.dtype)
-        self.ok = values.new_empty(values.shape[1], dtype=torch.bool)
+        good = values.new_empty(2, values.shape[1], dtype=torch.bool)
         factor = self._function("factor", values.dtype)
-        given = (*self._shape, profile, values, len(values), sources, np.array([growth or 0.0]), self._bands, self.ok)
+        given = (*self._shape, profile, values, len(values), sources, np.array([growth]), self._bands, good)
         in_threads(factor, given, self._groups, len(self._bands) // NUMBERS_A_THREAD)
+        self.ok, self.definite = good
 
     def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
         """Return (b, n) solutions; rows that are not ok may hold anything."""

@@ -59,31 +59,36 @@ class TritonBand:
     tables : of the pattern.
     values : (nnz, b) on a GPU; on a CPU where the kernels are interpreted.
     rows : (b,) bool, which matrices to factor; None means all. A warp without any returns at once.
-    growth : how many times as large as the largest entry of a matrix a term of its elimination may be; None says that
-        the matrices are symmetric, one half is stored, and pivots have to be positive.
+    symmetric : whether one half of the matrices is stored. Positive pivots are good then, whatever the growth.
+    growth : how many times as large as the largest entry of a matrix a term of its elimination may be; 0 asks for
+        positive pivots.
 
     Attributes
     ----------
     ok : (b,) bool, where a matrix was asked for and pivots or terms were as they have to be.
+    definite : (b,) bool, where all pivots of symmetric matrices were positive.
     """
 
-    def __init__(self, tables: TritonTables, values: Tensor, rows: Tensor | None, growth: float | None = None):
+    def __init__(self, tables: TritonTables, values: Tensor, rows: Tensor | None, symmetric: bool, growth: float = 0.0):
         self._tables, values, batch = tables, values.contiguous(), values.shape[1]
         self._pitch = -(-batch // LANES) * LANES
-        self.ok = torch.empty(batch, dtype=torch.bool, device=values.device)
+        made = torch.empty if symmetric else torch.zeros  # kernels say of symmetric matrices alone which are definite
+        self.ok, self.definite = made(2, batch, dtype=torch.bool, device=values.device)
         rows = torch.ones_like(self.ok) if rows is None else rows.contiguous()
         self._lower = self._upper = values.new_empty(tables.lines * (tables.below + 1) * self._pitch)
-        if growth is None:
-            self._factor_symmetric(values, rows)
+        if symmetric:
+            self._factor_symmetric(values, rows, growth)
         else:
             self._upper = values.new_empty(tables.lines * (tables.right + 1) * self._pitch)
             self._factor_unsymmetric(values, rows, growth)
 
-    def _factor_symmetric(self, values: Tensor, rows: Tensor) -> None:
+    def _factor_symmetric(self, values: Tensor, rows: Tensor, growth: float) -> None:
         below = self._tables.below
         self._launch(
             kernels().code.factor_symmetric,
-            *(values, self._tables.lower.on(values.device), self._lower, self.ok, rows, *self._sizes),
+            *(values, self._tables.lower.on(values.device), self._lower, self.ok, self.definite, rows, *self._sizes),
+            growth,
+            ANY_SIGN=growth > 0,
             REACH=below,
             CHUNK=_at_once(below + 1, _held(below, None) + below + 1, most=4),
             LARGEST=torch.finfo(values.dtype).max,

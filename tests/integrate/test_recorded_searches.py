@@ -1,0 +1,72 @@
+"""Searches that recordings go through to the end: indefinite matrices, steps that raise the norm, second attempts."""
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from tests.rods import rod_through
+from torchdismech import Circle, ImplicitMidpoint, Material, Newmark, Status, forces, helix
+from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded.rounds import RecordedRounds
+from torchdismech.integrate.recorded.step import RecordedStep
+
+STEPS = 60
+NEVER = 10**6  # steps before a recording
+SEARCHES = ((RecordedRounds, "_flags_by_corrections"), (RecordedRounds, "_begin_here"), (RecordedStep, "searched_on"))
+
+
+def coils(robots=8):
+    """Return stiff wires, wound to coils and let go, which in long steps take hard searches."""
+    points = helix((0, 0, 0), (0.04, 0, 0), (0, 0, -1), 8 * np.pi, 0.2, 40)
+    material = Material(torch.linspace(0.9e9, 1.1e9, robots, dtype=torch.float64)[:, None], 1000.0, poisson=0.5)
+    load = forces.Gravity((0, 0, -9.81))
+    return rod_through(points, Circle(1e-3), material, [load], "edge").finalize(compile=False)
+
+
+def run(integrator, at_once, steps=STEPS, robots=8):
+    """Return where steps of coils lead, how they went, and how often searches did what."""
+    counts = Counter()
+
+    def counted(kind, name):
+        own = kind.__dict__[name]
+
+        def called(self, *given):
+            counts[name] += 1
+            return own(self, *given)
+
+        return called
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, name in SEARCHES:
+            patch.setattr(kind, name, counted(kind, name))
+        model = coils(robots)
+        state, found = model.initial_state(), []
+        for _ in range(steps // at_once):
+            state, info = integrator.steps(model, state, at_once)
+            found += [*state.fields(), info.iterations, info.residual, info.status]
+    assert (found[-1] == Status.CONVERGED).all()
+    return found, counts
+
+
+@pytest.mark.parametrize("at_once", [1, 20])
+@pytest.mark.parametrize("integrator", [Newmark(1.2e-2), ImplicitMidpoint(6e-3)], ids=["newmark", "midpoint"])
+def test_hard_searches_stay_recorded(integrator, at_once, monkeypatch):
+    """Give the bits of searches without recordings, and never leave the recording."""
+    found, counts = run(integrator, at_once)
+    assert counts["_flags_by_corrections"] and counts["_begin_here"] and not counts["searched_on"]
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
+    expected, without = run(integrator, at_once)
+    assert not without
+    assert all(map(torch.equal, found, expected))
+
+
+def test_a_robot_that_no_recording_solves(monkeypatch):
+    """Search on without recordings for one alone, and count the iterations of all attempts."""
+    of_two = partial(run, ImplicitMidpoint(1e-2), 15, 30, 2)
+    found, counts = of_two()
+    assert counts["searched_on"]
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
+    assert all(map(torch.equal, found, of_two()[0]))
