@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
@@ -15,8 +16,32 @@ from torchdismech.values import Place, every_module
 
 __all__ = ["changed_between", "refuse_changed_model", "refuse_other_gradients"]
 
-# the backward pass that looked last whether a model is as it was in a step, how it was, and what was found
-_looked_at: WeakKeyDictionary[Model, tuple[int, Snapshot, bool, bool, list[str]]] = WeakKeyDictionary()
+
+@dataclass(frozen=True)
+class _Look:
+    """What a backward pass found when it looked whether a model is as it was in a step.
+
+    Attributes
+    ----------
+    by : the number of the backward pass.
+    snapshot : the model as it was. It holds what the model holds, recorded steps too, which know the model: held here
+        it would keep the model alive for ever.
+    taken_again : whether the backward pass takes the step again.
+    unchanged, exchanged : what was found.
+    """
+
+    by: int
+    snapshot: ReferenceType[Snapshot]
+    taken_again: bool
+    unchanged: bool
+    exchanged: list[str]
+
+    def answers(self, by: int, snapshot: Snapshot, taken_again: bool) -> bool:
+        """Return whether another look would find the same."""
+        return self.by == by and self.snapshot() is snapshot and self.taken_again == taken_again
+
+
+_last_look: WeakKeyDictionary[Model, _Look] = WeakKeyDictionary()
 
 
 def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
@@ -92,10 +117,10 @@ def _refuse_changed_constants(recipe: StepRecipe) -> None:
 def _found_in_this_pass(recipe: StepRecipe, snapshot: Snapshot) -> tuple[bool, list[str]]:
     """Return whether the model is as it was in a step, and what was exchanged; one look does for a backward pass."""
     now = torch._C._current_graph_task_id()
-    before = _looked_at.get(recipe.model)
-    if before is None or before[:3] != (now, snapshot, recipe.taken_again):
+    look = _last_look.get(recipe.model)
+    if look is None or not look.answers(now, snapshot, recipe.taken_again):
         shown = snapshot.shows(recipe.model)
         kept: Container[Place] = () if recipe.taken_again else recipe.places.tensors  # by autograd, as they were
-        before = (now, snapshot, recipe.taken_again, shown, [] if shown else snapshot.exchanged(kept))
-        _looked_at[recipe.model] = before
-    return before[3:]
+        exchanged = [] if shown else snapshot.exchanged(kept)
+        look = _last_look[recipe.model] = _Look(now, ref(snapshot), recipe.taken_again, shown, exchanged)
+    return look.unchanged, look.exchanged
