@@ -253,6 +253,29 @@ def test_who_has_corners():
     assert corners_of(builder) is None
 
 
+@pytest.mark.parametrize("direction", [(0.3, 0, 0), (0.3, 0.2, 0.1)])
+def test_straight_rods_have_none_in_single_precision(direction):
+    """Leave them out of models in both precisions, so that one takes the other's numbers; rounding is no corner."""
+    models = {}
+    for dtype in (torch.float64, torch.float32):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), direction, 101), Circle(RADIUS), FACE)
+        builder.clamp(nodes=[0], direction="rest")
+        models[dtype] = builder.finalize(dtype=dtype)
+        assert models[dtype].term("bend_twist").corners is None
+    for dtype, other in ((torch.float64, torch.float32), (torch.float32, torch.float64)):
+        models[dtype].load_state_dict(models[other].state_dict())
+
+
+def test_corners_in_single_precision_are_those_of_double():
+    """Find the same matrices, rounded."""
+    of_double, of_single = (bracket(4, 1.0)[0].finalize(dtype=dtype) for dtype in (torch.float64, torch.float32))
+    expected = of_double.term("bend_twist").corners.state_dict()
+    found = of_single.term("bend_twist").corners.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name].float()) for name in found)
+
+
 def test_springs_with_stiffnesses_of_their_own_have_these():
     """Take what is set as it is, also at a corner."""
     builder, _ = bracket(2, 1.0)

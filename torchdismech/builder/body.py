@@ -39,7 +39,7 @@ def robot_body(
     planar: bool,
     dtype: torch.dtype,
 ) -> tuple[Body, np.ndarray, Tensor]:
-    """Return the body, how its joint edges average the constants of the rods (J, E), directors in float64.
+    """Return the body, how its joint edges average the constants of the rods (J, E), and directors, all in float64.
 
     Parameters
     ----------
@@ -48,6 +48,7 @@ def robot_body(
     stiff : where rods branch or meet shells, all edges resist bending and twisting against each other.
     consistent : masses are those of motion that is linear along edges and in triangles, not lumped at the nodes.
     planar : the robot keeps to the x-z plane.
+    dtype : of the model, which has to hold the masses.
     """
     check_rods(points, rods.edges, where="robot")
     surface = shells.surface
@@ -88,7 +89,7 @@ def robot_body(
         edge_radius=radius,
         **_sizes(rods, shells, nodes),
     )
-    return body.to(dtype), weights, directors
+    return body, weights, directors
 
 
 def _sizes(rods: Rods, shells: Shells, nodes: Tensor) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ from torchdismech.builder.planar import (
     refuse_rods_out_of_plane,
     refuse_stiffness_out_of_plane,
 )
-from torchdismech.builder.rod_terms import bend_twist_terms, stretch_terms
+from torchdismech.builder.rod_terms import bend_twist_terms, rod_corners, stretch_terms
 from torchdismech.builder.rods import RodGroup, Rods, edge_constants
 from torchdismech.builder.shells import (
     BENDING,
@@ -433,10 +433,13 @@ class RobotBuilder:
             planar=self.planar,
             dtype=dtype,
         )
+        given_springs = self._spring_stiffnesses
+        corners = rod_corners(body, rods, directors, joint_weights, given_springs, self.curvature == "averaged")
+        body = body.to(dtype)
         if self.planar:
             refuse_moments_out_of_plane(self._forces, body, directors)
         warn_of_passing(body, self.join_distance)
-        terms = self._elastic_terms(body, rods, shells, directors, joint_weights, dtype)
+        terms = self._elastic_terms(body, rods, shells, directors, joint_weights, corners, dtype)
         free, slides = free_dofs(body, self._clamps, self.planar)
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
@@ -467,6 +470,7 @@ class RobotBuilder:
         shells: Shells,
         directors: Tensor,
         joint_weights: np.ndarray,
+        corners: Tensor | None,
         dtype: torch.dtype,
     ) -> list[ElasticTerm]:
         """Return the terms of rods and shells, then those of the user's own, with all energies and laws in them.
@@ -475,6 +479,7 @@ class RobotBuilder:
         ----------
         directors : (A, 3) of the framed edges at rest, in float64.
         joint_weights : (J, E) how joint edges average the constants of the rods.
+        corners : what they do to springs, see `rod_corners`.
         dtype : of the model, which has to hold the stiffnesses.
         """
         bend_twist = bend_twist_terms(
@@ -483,6 +488,7 @@ class RobotBuilder:
             directors,
             joint_weights,
             self._spring_stiffnesses,
+            corners,
             averaged=self.curvature == "averaged",
             gregory=self.clamp_rule == "gregory",
         )

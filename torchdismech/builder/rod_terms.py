@@ -19,7 +19,7 @@ from torchdismech.geometry.topology import Held, Springs
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
 
-__all__ = ["bend_twist_terms", "stretch_terms"]
+__all__ = ["bend_twist_terms", "rod_corners", "stretch_terms"]
 
 
 def stretch_terms(body: Body, rods: Rods) -> list[ElasticTerm]:
@@ -38,6 +38,7 @@ def bend_twist_terms(
     directors: Tensor,
     joint_weights: np.ndarray,
     given: Sequence[SpringStiffness],
+    corners: Tensor | None,
     averaged: bool,
     gregory: bool,
 ) -> list[ElasticTerm]:
@@ -51,6 +52,7 @@ def bend_twist_terms(
     directors : (A, 3) of the framed edges at rest, in float64.
     joint_weights : (J, E) how joint edges average the constants of the rods.
     given : springs whose stiffnesses do not follow from their edges.
+    corners : what they do to springs, see `rod_corners`.
     averaged : how curvature is measured, see `BendTwistStencil`.
     gregory : whether energy is added up at clamps by Gregory's rule, see `RobotBuilder`.
     """
@@ -64,19 +66,11 @@ def bend_twist_terms(
     stencil = _bend_twist_stencil(body, voronoi, directors, averaged)
     rest = _springs_as_built(body, stencil, directors)
     weights = torch.as_tensor(joint_weights, device="cpu")
-    from_edges = _stiffnesses(rods, weights, *cells)
-    stiffness = dict(from_edges)
+    stiffness = _stiffnesses(rods, weights, *cells)
     for index, values in replaced:
         for name, value in values.items():
             stiffness[name] = with_values_at(stiffness[name], index, value, len(voronoi))
     straight = torch.as_tensor(rods.naturally_straight(cells[0]) & springs.along_rod, device="cpu")
-    matrices = None
-    if not averaged:  # the papers have none of it
-        plain = straight.clone()
-        plain[[k for index, _ in replaced for k in index]] = True
-        edges = _stiffnesses_of_edges(rods, weights, cells[0])
-        apart = torch.as_tensor(rods.of_different_calls(cells[0]), device="cpu")
-        matrices = corner_matrices(rest, stencil.alignment, springs, cells[1], edges, from_edges, plain, apart)
     relaxation = _mean(_with_joints(rods.constant("relaxation"), weights), *cells)
     measure = voronoi
     if gregory:
@@ -93,9 +87,44 @@ def bend_twist_terms(
             natural=tuple(torch.where(straight, torch.zeros_like(strain), strain) for strain in natural),
             controlled=stencil.natural_of,
             dissipation=viscous(stiffness, relaxation),
-            corners=None if matrices is None else Corners(matrices),
+            corners=None if corners is None else Corners(corners),
         )
     ]
+
+
+def rod_corners(
+    body: Body,
+    rods: Rods,
+    directors: Tensor,
+    joint_weights: np.ndarray,
+    given: Sequence[SpringStiffness],
+    averaged: bool,
+) -> Tensor | None:
+    """Return what corners do to the strains of springs (.., S, 3, 3), see `corners.py`; None where there are none.
+
+    Parameters
+    ----------
+    body : in float64: rounded to single precision, each straight rod would have corners.
+    directors, joint_weights, given, averaged : as for `bend_twist_terms`.
+    """
+    springs = body.springs
+    if averaged or not len(springs.nodes):  # the papers have none of it
+        return None
+    edges, lengths = _cells(springs, _edge_lengths(body))
+    stencil = _bend_twist_stencil(body, lengths.mean(-1), directors, averaged)
+    weights = torch.as_tensor(joint_weights, device="cpu")
+    plain = torch.as_tensor(rods.naturally_straight(edges) & springs.along_rod, device="cpu")
+    plain[[k for own in given for k in own.numbers(springs)]] = True
+    return corner_matrices(
+        _springs_as_built(body, stencil, directors),
+        stencil.alignment,
+        springs,
+        lengths,
+        _stiffnesses_of_edges(rods, weights, edges),
+        _stiffnesses(rods, weights, edges, lengths),
+        plain,
+        torch.as_tensor(rods.of_different_calls(edges), device="cpu"),
+    )
 
 
 def _bend_twist_stencil(body: Body, voronoi: Tensor, directors: Tensor, averaged: bool) -> BendTwistStencil:
