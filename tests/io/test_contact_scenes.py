@@ -205,7 +205,8 @@ def test_every_shape_reaches_the_model(load, tmp_path):
     assert isinstance(capsule.shape, Capsule) and capsule.shape.radius.item() == 0.5
     assert capsule.shape.start.tolist() == [0, 0, -2] and capsule.shape.end.tolist() == [1, 0, -2]
     assert isinstance(mesh.shape, Mesh) and mesh.shape.size.tolist() == [1, 2, 3]
-    displacement, velocity = mesh.path.at(torch.tensor([1.0], dtype=torch.float64))
+    middle = torch.tensor([1.0], dtype=torch.float64)
+    displacement, velocity = mesh.path.displacement(middle), mesh.path.velocity(middle)
     assert displacement.tolist() == [[0, 0.5, 2]] and velocity.tolist() == [[0, 0.5, 2]]
 
 

@@ -80,7 +80,7 @@ def test_runs_from_python_keep_it(tmp_path):
         assert (thing.path is None) == (obstacle.path is None)
         if thing.path is not None:
             time = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
-            assert torch.equal(thing.path.at(time)[0], obstacle.path.at(time)[0])
+            assert torch.equal(thing.path.displacement(time), obstacle.path.displacement(time))
     scenery = Scenery(Trajectory.load(tmp_path / "run.h5"), [0, 2])
     assert not scenery.remarks and len(scenery.obstacles) == 6
     assert scenery.half[1].tolist() == [[5e-3, 5e-3], [5e-3, 5e-3], [4e-3, 1e-3]]

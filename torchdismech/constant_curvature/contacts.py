@@ -62,8 +62,8 @@ def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor
     for obstacle in arm.obstacles:
         here = obstacle_motion = torch.zeros_like(middle[:, 0])
         if obstacle.path is not None:
-            here = obstacle.path.at(time)[0]
-            obstacle_motion = obstacle.path.at(until)[0] - here
+            here = obstacle.path.displacement(time)
+            obstacle_motion = obstacle.path.displacement(until) - here
         found = deepest(obstacle.shape, middle - here[:, None], frames[..., :2], arm.plate_radius)
         friction = obstacle.law.friction
         mu = found.gap.new_zeros(()) if friction is None else friction.coefficient

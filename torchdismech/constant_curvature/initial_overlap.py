@@ -19,7 +19,7 @@ def warn_of_overlap(arm: PneumaticArm, state: ArmState) -> None:
     """Say so where the middle of a plate lies inside of an obstacle."""
     middles = state.positions[:, 1:]
     for obstacle in arm.obstacles:
-        moved = 0.0 if obstacle.path is None else obstacle.path.at(state.time)[0][:, None]
+        moved = 0.0 if obstacle.path is None else obstacle.path.displacement(state.time)[:, None]
         gap = obstacle.shape.distance(middles - moved)
         if not bool((gap < -DEEP * arm.plate_radius).any()):
             continue

@@ -54,7 +54,7 @@ def obstacle_displacement(obstacle: Thing, robot: int, batch: int, time: float) 
     if obstacle.path is None:
         return np.zeros(3)
     times = obstacle.path.times.new_full((batch,), time)
-    return obstacle.path.at(times)[0][robot].cpu().numpy()
+    return obstacle.path.displacement(times)[robot].cpu().numpy()
 
 
 @torch.no_grad()

@@ -155,7 +155,7 @@ class Obstacle(Force):
         points, velocities = self.points.of(state.positions), self.points.of(state.node_velocities)
         if self.path is None:
             return points, velocities
-        displacement, velocity = self.path.at(state.time)
+        displacement, velocity = self.path.displacement(state.time), self.path.velocity(state.time)
         return points - displacement.unsqueeze(1), velocities - velocity.unsqueeze(1)
 
     def relative_points(self, q: Tensor, time: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class Obstacle(Force):
 
     def displacement(self, time: Tensor) -> Tensor:
         """Return how far (B, 3) it has moved at the times (B,) [m]."""
-        return self.points.radius.new_zeros(len(time), 3) if self.path is None else self.path.at(time)[0]
+        return self.points.radius.new_zeros(len(time), 3) if self.path is None else self.path.displacement(time)
 
     def gap(self, q: Tensor, time: Tensor) -> Tensor:
         """Return the gaps (B, P) between the points and the obstacle at q (B, n) and the times (B,) [m]."""

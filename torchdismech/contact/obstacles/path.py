@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.forces.base import number, vector
+from torchdismech.forces.base import acting, number, vector
 
 __all__ = ["Path"]
 
@@ -43,6 +43,7 @@ class Path(nn.Module):
             )
         self.register_buffer("times", times)
         self.register_buffer("displacements", displacements)
+        self.start, self.stop = float(times[0]), float(times[-1])
 
     @classmethod
     def uniform(cls, velocity, duration: float = 2.0**40) -> Path:
@@ -50,18 +51,29 @@ class Path(nn.Module):
         v = vector(velocity, "Path.uniform: velocity")
         return cls([0.0, duration], torch.stack([torch.zeros_like(v), duration * v]))
 
-    def at(self, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Return displacement and velocity (B, 3) at the times (B,).
+    def displacement(self, time: Tensor) -> Tensor:
+        """Return the displacement (B, 3) at the times (B,) [m]."""
+        begin, length, x0, way = self._piece(self._end_of_piece(time))
+        return x0 + ((time - begin) / length).clamp(0, 1)[:, None] * way
 
-        Where the velocity jumps it is the one before: that is what an implicit step ending there sees.
+    def velocity(self, time: Tensor) -> Tensor:
+        """Return the velocity (B, 3) at the times (B,) [m/s].
+
+        Where it jumps it is the one before: that is what an implicit step ending there sees. It is zero up to the first
+        time and after the last, as loads are before their start and after their stop: what moves from the time 0 on has
+        its velocity there, too (`acting`).
         """
-        last = len(self.times) - 1
-        after = torch.searchsorted(self.times, time.detach().contiguous()).clamp(1, last)
-        begin, end = self.times[after - 1], self.times[after]
-        whole = self.displacements if self.displacements.dim() == 3 else self.displacements.unsqueeze(1)
-        row = torch.arange(len(time), device=time.device) % whole.shape[1]
-        x0, x1 = whole[after - 1, row], whole[after, row]
-        share = ((time - begin) / (end - begin)).clamp(0, 1)[:, None]
-        moving = (time > self.times[0]) & (time <= self.times[-1])
-        velocity = torch.where(moving[:, None], (x1 - x0) / (end - begin)[:, None], 0.0)
-        return x0 + share * (x1 - x0), velocity
+        _, length, _, way = self._piece(self._end_of_piece(time))
+        moving = acting(time, self.start, self.stop)
+        return torch.where(moving[:, None], way / length[:, None], 0.0)
+
+    def _end_of_piece(self, time: Tensor) -> Tensor:
+        """Return which of its `times` (B,) ends the piece that the times (B,) are in; the nearest one outside."""
+        return torch.searchsorted(self.times, time.detach().contiguous()).clamp(1, len(self.times) - 1)
+
+    def _piece(self, end: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return begin and length (B,) [s] of pieces by their ends (B,), and their first place and way (B, 3) [m]."""
+        begin, places = self.times[end - 1], self.displacements
+        row = () if places.dim() == 2 else (torch.arange(len(end), device=end.device) % places.shape[1],)
+        x0 = places[end - 1, *row]
+        return begin, self.times[end] - begin, x0, places[end, *row] - x0

@@ -1,0 +1,44 @@
+"""Paths of obstacles: which velocity they have at the times where it begins, jumps and ends."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.rods import rod_through
+from torchdismech import Circle, Material, Static, forces
+from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Path, Penalty
+
+SPEED = (0.0, 0.1, 0.0)  # m/s
+
+
+def on_belt(response, path):
+    """Return a rod that is held by an end and lies on a belt."""
+    points = np.linspace((0, 0, 2.1e-3), (0.2, 0, 2.1e-3), 6)
+    builder = rod_through(points, Circle(2e-3), Material(2e5, 1100.0), [forces.Gravity((0, 0, -9.81))], held="end")
+    plane = HalfSpace((0, 0, 0), (0, 0, 1))
+    builder.add_contact(Obstacle(plane, response, Friction(0.5, 1e-3), path=path, name="belt"))
+    return builder.finalize()
+
+
+@pytest.mark.parametrize("response", [Penalty(100.0, 5e-4), Barrier(100.0, 5e-4)])
+def test_a_belt_drags_from_time_0_on(response):
+    """Drag a robot along in equilibrium at the time 0, where states begin, as later; so do first accelerations."""
+    model = on_belt(response, Path.uniform(SPEED))
+    start = model.initial_state()
+    later = start.replace(time=start.time + 1.0)
+    assert torch.equal(model.accelerated(start).acceleration, model.accelerated(later).acceleration)
+    found, info = Static().step(model, start, throw=True)
+    expected, _ = Static().step(model, later, throw=True)
+    assert torch.equal(found.q, expected.q)
+    assert info.contact["force/belt"][0, 1] > 0.01  # N: half of what the rod weighs on it
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_velocity_at_the_beginning_and_the_end(dtype):
+    """Have a velocity at 0 if the first time is 0, else after it; before it and after the last there is none."""
+    time = torch.tensor([-1.0, -0.5, 0.0, 1e-3, 0.5, 0.6, 1.0], dtype=dtype)
+    for first, moves in ((-0.5, range(2, 6)), (0.0, range(2, 6)), (1e-3, range(4, 6)), (0.5, range(5, 6))):
+        path = Path([first, 0.6], [[0, 0, 0], [0, 0.1 * (0.6 - first), 0]]).to(dtype)
+        velocity = path.velocity(time)
+        assert velocity[:, 1].nonzero().flatten().tolist() == list(moves), first
+        assert velocity[moves.start, 1].item() == pytest.approx(0.1)
