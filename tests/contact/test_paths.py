@@ -42,3 +42,29 @@ def test_velocity_at_the_beginning_and_the_end(dtype):
         velocity = path.velocity(time)
         assert velocity[:, 1].nonzero().flatten().tolist() == list(moves), first
         assert velocity[moves.start, 1].item() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dt", [1e-3, 2e-3, 5e-3, 1e-2])
+def test_each_velocity_is_seen_by_its_own_steps(dtype, dt, unit):
+    """See each velocity in the steps that end within its piece or at the end of it: time is a sum of rounded steps."""
+    steps = torch.full((1100,), dt * unit, dtype=dtype).numpy()
+    time = torch.from_numpy(np.add.accumulate(steps, dtype=steps.dtype))
+    ends = np.array([0, 1, 10, 60, 100, 500, 1000])  # in steps
+    speeds = np.array([0.5, 0.0, 0.2, -0.1, 0.4, 0.3])
+    places = np.concatenate([[0], np.cumsum(speeds * np.diff(ends) * dt)])[:, None] * [0, 0, 1.0]
+    path = Path(ends * dt * unit, places).to(dtype)
+    expected = np.concatenate([np.repeat(speeds, np.diff(ends)), np.zeros(100)])
+    assert (path.velocity(time)[:, 2] * unit).numpy() == pytest.approx(expected, rel=1e-3)
+
+
+def test_displacement_goes_from_place_to_place():
+    """Interpolate between the places of each robot, and hold the first and the last; velocities are the slopes."""
+    places = np.array([[[0, 0, 0], [0, 0, 1.0]], [[1.0, 0, 0], [0, 2.0, 1]], [[1, 1, 0], [0, 0, 0]]])
+    path = Path([1.0, 2.0, 4.0], places)
+    time = torch.tensor([0.0, 3.0], dtype=torch.float64)
+    assert path.displacement(time).tolist() == [[0, 0, 0], [0, 1, 0.5]]
+    assert path.velocity(time).tolist() == [[0, 0, 0], [0, -1, -0.5]]
+    assert path.displacement(time.flip(0) + 2).tolist() == [[1, 1, 0], [0, 2, 1]]
+    assert path.velocity(time.flip(0) + 2).tolist() == [[0, 0, 0], [0, 2, 0]]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.forces.base import acting, number, vector
+from torchdismech.forces.base import acting, number, time_rounding, vector
 
 __all__ = ["Path"]
 
@@ -59,11 +59,17 @@ class Path(nn.Module):
     def velocity(self, time: Tensor) -> Tensor:
         """Return the velocity (B, 3) at the times (B,) [m/s].
 
-        Where it jumps it is the one before: that is what an implicit step ending there sees. It is zero up to the first
-        time and after the last, as loads are before their start and after their stop: what moves from the time 0 on has
-        its velocity there, too (`acting`).
+        Where it jumps it is the one before: that is what an implicit step ending there sees, also if its time, which is
+        a sum of steps, is a rounding past the jump (`time_rounding`). It is zero up to the first time and after the
+        last, as loads are before their start and after their stop: what moves from the time 0 on has its velocity
+        there, too (`acting`).
         """
-        _, length, _, way = self._piece(self._end_of_piece(time))
+        end = self._end_of_piece(time)
+        if len(self.times) > 2:
+            begin = self.times[end - 1]
+            met = time - begin <= time_rounding(time, self.times[end] - begin)
+            end = (end - met.long()).clamp_min(1)
+        _, length, _, way = self._piece(end)
         moving = acting(time, self.start, self.stop)
         return torch.where(moving[:, None], way / length[:, None], 0.0)
 
