@@ -109,24 +109,38 @@ def test_point_force_gives_its_impulse():
     assert momentum.tolist() == pytest.approx([0, 2 * 3.0 * 0.3, 0], abs=5e-8)
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e-9])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("dt", [1e-3, 2e-3, 2.5e-3, 5e-3, 1e-2])
-def test_loads_act_for_a_whole_number_of_steps(dtype, dt):
-    """Count the steps of a load between start and stop, in both precisions: time is the sum of rounded steps."""
+def test_loads_act_for_a_whole_number_of_steps(dtype, dt, unit):
+    """Count the steps of a load between start and stop, in both precisions: time is the sum of rounded steps.
+
+    So it is in runs of ns, too.
+    """
     # summed one after the other, as steps do; 1,000 to 2,000 steps of 1 ms are the longest of these loads
-    steps = torch.full((2100,), dt, dtype=dtype).numpy()
+    steps = torch.full((2100,), dt * unit, dtype=dtype).numpy()
     time = torch.from_numpy(np.add.accumulate(steps, dtype=steps.dtype))
-    for start, stop in ((0.1, 0.2), (0.02, 0.06), (0.5, 1.0), (1.0, 2.0), (0.3, 0.4)):
-        on = acting(time, start, stop).nonzero()[:, 0]
-        assert len(on) == round((stop - start) / dt), (start, stop)
+    for start, stop in ((0.1, 0.2), (0.02, 0.06), (0.5, 1.0), (1.0, 2.0), (0.3, 0.4), (0.5, math.inf)):
+        on = acting(time, start * unit, stop * unit).nonzero()[:, 0]
+        assert len(on) == round((min(stop, 2100 * dt) - start) / dt), (start, stop)
         assert int(on[0]) == round(start / dt), (start, stop)  # the step that ends one dt after the start
+
+
+@pytest.mark.parametrize("dt", [1e-3, 1e-6, 1e-8, 1e-9])
+def test_loads_late_in_a_run_act_for_a_whole_number_of_steps(dt):
+    """Count the steps of a load that begins after 1,000 s, of which a part in 1e9 is many short steps."""
+    begin = 1000.0
+    time = torch.from_numpy(np.add.accumulate(np.array([begin, *[dt] * 100])))[1:]
+    for first, count in ((3, 1), (3, 5), (20, 70)):
+        on = acting(time, begin + first * dt, begin + (first + count) * dt).nonzero()[:, 0]
+        assert on.tolist() == list(range(first, first + count))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_loads_that_start_at_zero_act_there(dtype):
     """Act at 0, where states begin, if the start is 0; at other times a load begins after its start."""
     time = torch.tensor([-1.0, -0.5, 0.0, 1e-3, 0.5, 0.6], dtype=dtype)
-    for start, first in ((-math.inf, 0), (-0.5, 2), (-1e-12, 2), (0.0, 2), (1e-12, 2), (5e-4, 3)):
+    for start, first in ((-math.inf, 0), (-0.5, 2), (-1e-12, 2), (0.0, 2), (1e-12, 3), (5e-4, 3)):
         assert acting(time, start, 0.5).nonzero().flatten().tolist() == list(range(first, 5)), start
 
 

@@ -21,12 +21,16 @@ __all__ = [
     "refuse_no_rods",
     "refuse_unclear",
     "scalar",
+    "time_rounding",
     "vector",
     "vector_on_each",
 ]
 
-# s, and of the time: by how much times, which are sums of steps, may be off a start or stop
+# Of a time: by how much it may be off what it is meant to be, as it is a sum of steps. In double precision N steps
+# amount to less than N 1e-16, so these are enough for 10 million steps, and less than one of a thousand million.
 ROUNDING = {torch.float64: 1e-9, torch.float32: 3e-5}
+# Of what is between two moments, a step at least: no more than this, as a run may begin late and have tiny steps
+PART = {torch.float64: 1e-3, torch.float32: 0.1}
 
 
 class Force(nn.Module):
@@ -241,12 +245,26 @@ def acting(time: Tensor, start: float, stop: float) -> Tensor:
     """Return where (B,) the times are in start < t <= stop, or start <= t <= stop where start is 0.
 
     Open at the start, so that an implicit Euler step, which sees a force at its end, feels it for exactly
-    (stop - start) / dt steps. In double precision that is so always. In single precision time, which is a sum of steps,
-    drifts: by a tenth of a step of 1 ms after some 4,000 of them, 10,000 take half a step. So there the interval begins
-    and ends 3e-5 (1 + t) s later, more than what the drift is up to then, and the count may be off by one beyond it.
+    (stop - start) / dt steps. In double precision that is so for 10 million steps from 0 on, be they of seconds or of
+    nanoseconds, and for those that a run takes around a load of up to 1,000 steps at any time that tells them apart. In
+    single precision time, which is a sum of steps, drifts: by a tenth of a step of 1 ms after some 4,000 of them,
+    10,000 take half a step. So there the interval begins and ends 3e-5 t later, more than what the drift is up to then,
+    and the count may be off by one beyond it.
 
     States begin at the time 0. What starts there acts there, too: on equilibria, and on accelerations to begin with.
     """
-    rounding = ROUNDING[time.dtype] * (1 + time.abs())
-    side = -1 if abs(start) <= ROUNDING[torch.float64] else 1  # of the start: closed or open
-    return (time > start + side * rounding) & (time <= stop + rounding)
+    span = stop - start
+    past = time - time_rounding(time, span)
+    if start == 0:  # runs may come from times before, whose sums end beside 0
+        return (time >= -ROUNDING[time.dtype] * min(span, 1.0)) & (past <= stop)
+    return (past > start) & (past <= stop)
+
+
+def time_rounding(time: Tensor, between: float | Tensor) -> Tensor:
+    """Return by how much (B,) [s] the times (B,), which are sums of steps, may be past a moment that they meet.
+
+    Parameters
+    ----------
+    between : time [s] between this moment and the next one, of one step or more.
+    """
+    return (ROUNDING[time.dtype] * time.abs()).clamp_max(PART[time.dtype] * between)
