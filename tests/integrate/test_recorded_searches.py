@@ -1,4 +1,4 @@
-"""Searches that recordings go through to the end: indefinite matrices, steps that raise the norm, second attempts."""
+"""Searches that recordings go through: indefinite matrices, steps that raise the norm, parts of steps, new attempts."""
 
 from collections import Counter
 from functools import partial
@@ -8,14 +8,30 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, ImplicitMidpoint, Material, Newmark, Status, forces, helix
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    RobotBuilder,
+    Status,
+    forces,
+    helix,
+    meshes,
+)
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.rounds import RecordedRounds
 from torchdismech.integrate.recorded.step import RecordedStep
 
 STEPS = 60
 NEVER = 10**6  # steps before a recording
-SEARCHES = ((RecordedRounds, "_flags_by_corrections"), (RecordedRounds, "_begin_here"), (RecordedStep, "searched_on"))
+SEARCHES = (
+    (RecordedRounds, "_sorting_out"),
+    (RecordedRounds, "_take_shortened"),
+    (RecordedRounds, "_begin_here"),
+    (RecordedStep, "searched_on"),
+)
 
 
 def coils(robots=8):
@@ -26,8 +42,18 @@ def coils(robots=8):
     return rod_through(points, Circle(1e-3), material, [load], "edge").finalize(compile=False)
 
 
-def run(integrator, at_once, steps=STEPS, robots=8):
-    """Return where steps of coils lead, how they went, and how often searches did what."""
+def sheets(robots):
+    """Return sheets that fall to the side of their clamp, and fold."""
+    builder, sheet = RobotBuilder(), meshes.rectangle(0.12, 0.06, 0.02)
+    material = Material(torch.linspace(0.9e6, 1.1e6, robots, dtype=torch.float64)[:, None], 1000.0, 0.3)
+    builder.add_shell(sheet.nodes, sheet.triangles, 1e-3, material, "midedge")
+    builder.clamp(nodes=[0, 1, 2])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    return builder.finalize(compile=False)
+
+
+def run(integrator, at_once, steps=STEPS, make=coils, robots=8):
+    """Return where steps of robots lead, how they went, and how often searches did what."""
     counts = Counter()
 
     def counted(kind, name):
@@ -42,7 +68,7 @@ def run(integrator, at_once, steps=STEPS, robots=8):
     with pytest.MonkeyPatch.context() as patch:
         for kind, name in SEARCHES:
             patch.setattr(kind, name, counted(kind, name))
-        model = coils(robots)
+        model = make(robots)
         state, found = model.initial_state(), []
         for _ in range(steps // at_once):
             state, info = integrator.steps(model, state, at_once)
@@ -56,16 +82,28 @@ def run(integrator, at_once, steps=STEPS, robots=8):
 def test_hard_searches_stay_recorded(integrator, at_once, monkeypatch):
     """Give the bits of searches without recordings, and never leave the recording."""
     found, counts = run(integrator, at_once)
-    assert counts["_flags_by_corrections"] and counts["_begin_here"] and not counts["searched_on"]
+    assert counts["_sorting_out"] and counts["_begin_here"] and not counts["searched_on"]
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
     expected, without = run(integrator, at_once)
     assert not without
     assert all(map(torch.equal, found, expected))
 
 
+@pytest.mark.parametrize("at_once", [1, 10])
+def test_parts_of_steps(at_once, monkeypatch):
+    """Shorten steps of some robots beside whole ones of others, to the same bits as without recordings."""
+    folding = partial(run, ImplicitEuler(1e-2), at_once, 20, sheets, 3)
+    found, counts = folding()
+    assert counts["_take_shortened"]
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
+    expected, without = folding()
+    assert not without
+    assert all(map(torch.equal, found, expected))
+
+
 def test_a_robot_that_no_recording_solves(monkeypatch):
     """Search on without recordings for one alone, and count the iterations of all attempts."""
-    of_two = partial(run, ImplicitMidpoint(1e-2), 15, 30, 2)
+    of_two = partial(run, ImplicitMidpoint(1e-2), 15, 30, robots=2)
     found, counts = of_two()
     assert counts["searched_on"]
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)

@@ -89,18 +89,18 @@ bool holds(const Zeros& zeros) {
 
 // The parts of a step, as `StepLoop` in step_loop.py lays them out: what is done before it, its set-up, its rounds (none
 // where `round` is empty), its end, what is done after it, and how it hands on to the next. A round writes the flags that
-// `solve.newton.whole_steps` returns; `corrected`, what is done after a round with steps that raise the norm of some row,
-// writes those of `corrected_round`, and may be empty.
+// `solve.newton.tried_steps` returns; `sort_out`, what is done after a round with steps that raise the norm of some row,
+// writes those of `sorted_out`, and may be empty.
 struct Steps {
-  Calls before, set_up, round, last_round, corrected, end, after, hand_on;
-  const bool *flags, *last_flags, *corrected_flags;
+  Calls before, set_up, round, last_round, sort_out, end, after, hand_on;
+  const bool *flags, *last_flags, *sorted_flags;
   int64_t checks;
   const Zeros* checked;
   int64_t varying;
   const Varying* varied;
 };
-// The order is that of the flags of `whole_steps`.
-enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST };
+// The order is that of the flags of `sorted_out`; those of `tried_steps` say something else in place of LEFT.
+enum Flag { BAD, MORE, LEFT, FAR, LOST };
 
 // Why a loop ended: the order is that of `StopReason` in step_loop.py.
 enum StopReason { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED, LOST_ROWS };
@@ -111,11 +111,12 @@ StopReason searched(const Steps& steps, End* end) {
   while (more) {
     if (!all_made(with_matrix ? steps.round : steps.last_round, end)) return UNEXPECTED;
     const bool* flags = with_matrix ? steps.flags : steps.last_flags;
-    if (flags[BAD] && with_matrix && steps.corrected.count) {
-      if (!all_made(steps.corrected, end)) return UNEXPECTED;
-      flags = steps.corrected_flags;
+    if (flags[BAD] && with_matrix) {
+      if (!steps.sort_out.count) return SEARCH;
+      if (!all_made(steps.sort_out, end)) return UNEXPECTED;
+      flags = steps.sorted_flags;
+      if (flags[BAD] || flags[LEFT]) return SEARCH;
     }
-    if (flags[BAD] && with_matrix) return SEARCH;
     more = flags[MORE] || flags[BAD];
     lost = flags[LOST];
     with_matrix = flags[FAR] || !with_matrix;  // a round that was to be the last and was not is taken once more

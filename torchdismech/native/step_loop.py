@@ -32,7 +32,7 @@ class StopReason(IntEnum):
     """Why a loop ended, in the order of calls.cpp."""
 
     ALL_TAKEN = 0
-    SEARCH = 1  # a round of the search was none that recordings take
+    SEARCH = 1  # some row needs another step than the whole Newton step
     CHECK = 2  # something that is zero after a step that went well was not
     UNEXPECTED = 3  # a call did not return what is expected: the step is to be taken from its set-up on
     LOST_ROWS = 4  # the search has come to its end, and not all rows to a root
@@ -111,15 +111,15 @@ class StepCalls:
     ----------
     set_up, end : before the first round of a search, and after the last.
     round, last_round : a round with the next matrix, and one without.
-    corrected : what is done after a round with the next matrix whose steps raise the norm of some row.
+    sort_out : what is done after a round with the next matrix whose steps raise the norm of some row; may be empty.
     hand_on : what puts that to which the step led where the next begins.
-    flags : of `round`, `last_round` and `corrected`, as `solve.newton.whole_steps` returns them.
+    flags : of `round`, `last_round` and `sort_out`, as `solve.newton` returns them.
     """
 
     set_up: CallTable
     round: CallTable = NO_CALLS
     last_round: CallTable = NO_CALLS
-    corrected: CallTable = NO_CALLS
+    sort_out: CallTable = NO_CALLS
     end: CallTable = NO_CALLS
     hand_on: CallTable = NO_CALLS
     flags: Sequence[Tensor] = ()
@@ -145,7 +145,7 @@ class StepLoop:
         before_calls, varying_before = before.calls()
         after_calls, varying_after = after.calls()
         varying = [*varying_before, *varying_after]
-        rounds = calls.round, calls.last_round, calls.corrected
+        rounds = calls.round, calls.last_round, calls.sort_out
         tables = before_calls, calls.set_up, *rounds, calls.end, after_calls, calls.hand_on
         self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
         self._checks = np.array([(t.data_ptr(), t.numel() * t.element_size()) for t in checks], dtype=np.int64)

@@ -18,12 +18,12 @@ from torchdismech.solve.trial import Measure, Move, Trial, tried
 __all__ = [
     "ENOUGH",
     "HIDDEN",
-    "WholeSteps",
-    "corrected_round",
+    "TriedSteps",
     "newton",
     "plain_round",
     "resumed",
-    "whole_steps",
+    "sorted_out",
+    "tried_steps",
 ]
 
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
@@ -53,25 +53,34 @@ def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | 
     return _LineSearch(system, begun(system, x, options, running), options).root()
 
 
-def resumed(system: System, at: Progress, options: NewtonOptions) -> Root:
-    """Return where `newton` ends from a search's iterates."""
-    return _LineSearch(system, at, options).root()
+def resumed(system: System, at: Progress, options: NewtonOptions, fraction: Tensor | None = None) -> Root:
+    """Return where `newton` ends from a search's iterates.
+
+    Parameters
+    ----------
+    fraction : (B,) of the Newton step that a row is to try next; None: all rows try the whole.
+    """
+    search = _LineSearch(system, at, options)
+    search.fraction = fraction
+    return search.root()
 
 
-class WholeSteps(NamedTuple):
-    """The whole Newton step of each row, and how it went.
+class TriedSteps(NamedTuple):
+    """The Newton step of each row, or a part of it, and how it went.
 
     Attributes
     ----------
     after : the search, if all rows keep where the steps lead.
     flags : (5,) the four of `tried`, and whether some row ended without having converged.
     good : (B,) rows whose step is to be taken; see `Trial`.
+    length : (B,) of the whole steps.
     factor, indefinite : of the matrices that gave the steps, and which of these are known to be indefinite (B,).
     """
 
     after: Progress
     flags: Tensor
     good: Tensor
+    length: Tensor
     factor: Factor
     indefinite: Tensor
 
@@ -83,25 +92,31 @@ def plain_round(
 
     If the first flag holds what is returned is of no use: go on by `resumed` from before this round.
     """
-    steps = whole_steps(system, at, options, with_matrix)
+    steps = tried_steps(system, at, options, with_matrix=with_matrix)
     return steps.after, steps.flags
 
 
-def whole_steps(system: System, at: Progress, options: NewtonOptions, with_matrix: bool = True) -> WholeSteps:
-    """Return what the whole Newton steps of all rows lead to.
+def tried_steps(
+    system: System, at: Progress, options: NewtonOptions, fraction: Tensor | None = None, with_matrix: bool = True
+) -> TriedSteps:
+    """Return what Newton steps lead to: of all rows the whole ones, or a `fraction` (B,) of each.
 
-    It is the round of `newton` in which all goes well. It reads no number on the host, so a CUDA graph can hold it.
+    It reads no number on the host, so a CUDA graph can hold it.
 
     Parameters
     ----------
     with_matrix : without, the values stay those of the iterate before.
     """
     active = at.status == RUNNING
-    iterations = at.iterations + active
     factor, indefinite = options.solver.factor_any_sign(at.values, rows=active)
-    step = factor.solve(-at.residual)
+    step, short, begun = factor.solve(-at.residual), at.short, active
+    length = lengths(step, options.weight)
+    if fraction is not None:
+        begun, step = active & (fraction == 1), fraction[:, None] * step
+        short = torch.where(fraction == 1, short, rounding_of_parts(short))
+    iterations = at.iterations + begun
     spent = iterations >= options.max_iterations
-    of_rows = (at.status, spent, options.tolerance, at.length, at.noise, at.short)
+    of_rows = (at.status, spent, options.tolerance, at.length, at.noise, short)
     move = Move(at.x, at.norm, step, active & factor.ok, *of_rows)
     found_by = system.compiled(tried)
     with_noise = with_matrix and (options.unbounded or found_by is not tried)
@@ -110,33 +125,60 @@ def whole_steps(system: System, at: Progress, options: NewtonOptions, with_matri
     values = at.values if trial.values is None else trial.values
     there = Iterate(trial.x, trial.residual, values, trial.norm)
     noise = _noise_after(trial, at.noise, options)
-    after = Progress.of(there, trial.status, iterations, trial.length, noise, at.short)
-    return WholeSteps(after, torch.cat([trial.flags, lost[None]]), trial.good, factor, indefinite)
+    of_newtons = trial.length if fraction is None else torch.where(fraction == 1, trial.length, torch.inf)
+    after = Progress.of(there, trial.status, iterations, of_newtons, noise, at.short)
+    return TriedSteps(after, torch.cat([trial.flags, lost[None]]), trial.good, length, factor, indefinite)
 
 
-def corrected_round(steps: WholeSteps, at: Progress, options: NewtonOptions) -> tuple[Progress, Tensor]:
-    """Return what `plain_round` does, once the corrections that would come next have judged the steps not good so far.
+def rounding_of_parts(short: Tensor) -> Tensor:
+    """Return the length (B,) up to which other steps than whole Newton steps are short.
 
-    Where line searches give up at whole steps, rows whose step is no good one end where they were.
+    They tell how near the root is only once they are rounding themselves.
+    """
+    return math.sqrt(torch.finfo(short.dtype).eps) * short
+
+
+def sorted_out(
+    steps: TriedSteps, at: Progress, fraction: Tensor, options: NewtonOptions
+) -> tuple[Progress, Tensor, Tensor]:
+    """Return a search after steps of which some are no good ones, what part of its step each row tries next, and flags.
+
+    A row keeps where its step leads if that is good by the norm, or by the correction that would come next; else it
+    tries a quarter of the step, or comes to its end. It is what `newton` does without recordings.
 
     Parameters
     ----------
-    steps : of the round, with the matrix.
+    steps : with the next matrix.
     at : where they began.
+    fraction : (B,) of the whole steps.
+
+    Returns
+    -------
+    progress, fraction
+    flags : (5,) whether some row tries a part of its step next; has more to do; needs another factor, so that all of
+        this is of no use; has more to do; ended without having converged.
     """
     after, active = steps.after, at.status == RUNNING
-    asked = active & ~(steps.good | steps.indefinite)
-    nearer = asked & corrected_less(steps.factor, after.residual, after.norm, after.length, 1.0, options.weight)
-    left = active & ~(steps.good | nearer)
-    bad = left
-    if options.shortest >= 1:
-        hidden = (at.norm <= at.noise) & (after.iterations > 1) & negligible(after.length, at.short)
-        ended = torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
-        after = after.merged(at._replace(status=ended, iterations=after.iterations), left)
-        bad = active & ~steps.factor.ok  # which another factor may suit
+    going = active & steps.factor.ok
+    may_be_rounding = negligible(steps.length, at.short)
+    excused = torch.zeros_like(going)
+    if options.unbounded:
+        excused = going & (after.norm <= torch.minimum(at.noise, after.noise)) & may_be_rounding
+    asked = going & ~(steps.good | excused | steps.indefinite)
+    nearer = corrected_less(steps.factor, after.residual, after.norm, steps.length, fraction, options.weight)
+    failed = going & ~(steps.good | excused | (asked & nearer))
+    shorter = SHORTENED * fraction
+    out = failed & (shorter < options.shortest)
+    hidden = (at.norm <= at.noise) & (after.iterations > 1) & may_be_rounding
+    ended = torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
+    stays = at._replace(status=torch.where(out, ended, at.status), iterations=after.iterations, length=after.length)
+    converged = excused & ~steps.good
+    after = after._replace(status=torch.where(converged, int(Status.CONVERGED), after.status)).merged(stays, failed)
+    fraction = torch.where(failed & ~out, shorter, 1.0)
     running = after.status == RUNNING
     more, lost = running.any(), (~running & (after.status != int(Status.CONVERGED))).any()
-    return after, torch.stack([bad.any(), more, more, more, lost])
+    flags = [(fraction < 1).any(), more, (active & ~steps.factor.ok).any(), more, lost]
+    return after, fraction, torch.stack(flags)
 
 
 def corrected_less(
@@ -295,8 +337,8 @@ class _LineSearch(DividingSearch):
         whole : see `_rows_with_newtons_step`.
         """
         at, short = self.at, self.short
-        if whole is not None:  # other steps tell how near the root is only once they are rounding themselves
-            short = torch.where(whole, short, math.sqrt(torch.finfo(short.dtype).eps) * short)
+        if whole is not None:
+            short = torch.where(whole, short, rounding_of_parts(short))
         step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
         spent = self.iterations >= self.options.max_iterations
         of_rows = (self.status, spent, self.options.tolerance, self.length, self.tolerance, short)

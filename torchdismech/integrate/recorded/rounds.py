@@ -1,11 +1,15 @@
 """RecordedRounds: the rounds of Newton's method in a step on static memory.
 
-A round in which all goes well is one recording: with the next matrix, or without where it is expected to be the last.
-Two more are made where they are first needed. Where a round raises the norm of some row, *corrections* by the same
-factor tell whether its step is good all the same. And where rows come to no root from where motion leads, they *begin
-again* from where the robots are, if that is the next attempt.
+A round of whole steps in which all goes well is one recording: with the next matrix, or without where it is expected to
+be the last. Three more are made where they are first needed:
 
-After each recording the host reads five flags, on a GPU the only wait. Rounds that do not suit all rows change nothing.
+- where a round raises the norm of some row, its steps are *sorted out*: corrections by the same factor tell which are
+  good all the same, and which rows are to try a part of their step;
+- *shortened* rounds try such parts, beside whole steps of other rows, until all rows take whole steps again;
+- where rows come to no root from where motion leads, they *begin again* from where the robots are, if that is the next
+  attempt.
+
+After each recording the host reads five flags, on a GPU the only wait.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from torchdismech.integrate.recorded.static_problem import StaticProblem, record
 from torchdismech.integrate.search.attempts import Start
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.native.graphs import Recording, recorded
-from torchdismech.solve.newton import corrected_round, whole_steps
+from torchdismech.solve.newton import TriedSteps, sorted_out, tried_steps
 from torchdismech.solve.progress import Progress, begun
 from torchdismech.solve.search import NewtonOptions
 
@@ -46,7 +50,8 @@ class SetUp(NamedTuple):
     Attributes
     ----------
     equations, scale, options : see `StepEquations`, `StepInfo.force_scale` and `NewtonOptions`.
-    progress : how far the search is; rounds write to it.
+    progress, fraction : how far the search is, and what part of its Newton step each row tries next (B,); rounds write
+        to them.
     earlier : (B,) iterations of the attempts before the present one; none yet.
     running : (B,) the robots that are stepped: those that are to be and whose state is finite.
     """
@@ -55,6 +60,7 @@ class SetUp(NamedTuple):
     scale: Tensor
     options: NewtonOptions
     progress: Progress
+    fraction: Tensor
     earlier: Tensor
     running: Tensor
 
@@ -70,26 +76,35 @@ class RecordedRounds:
     Attributes
     ----------
     round, last_round : the recordings; `round` finds the next matrix, `last_round` does not.
-    corrected : what judges the last round by corrections; None before it was first needed.
+    sorting : what sorts out the steps of `round`; None before it was first needed.
     """
 
     def __init__(self, made: SetUp, static: StaticProblem):
         self._made, self._static, self._device = made, static, made.running.device
         self.round = recorded(self._round_with_matrix, self._device, static.pool)
         self.last_round = recorded(self._round_without_matrix, self._device, static.pool)
-        self.corrected: Recording[Tensor] | None = None
+        self.sorting: Recording[Tensor] | None = None
 
-    def taken(self) -> Rounds:
-        """Replay rounds until no row is to be moved; return how they ended."""
+    def taken(self, stopped: bool = False) -> Rounds:
+        """Replay rounds until no row is to be moved; return how they ended.
+
+        Parameters
+        ----------
+        stopped : whether a loop of compiled code has stopped at a round, which is to be sorted out, or was already.
+        """
         more, lost, with_matrix = True, False, True
+        sorts = stopped and self.sorting is None
+        shortened = stopped and not sorts
         while more:
-            flags = (self.round if with_matrix else self.last_round).replay().tolist()
-            if flags[0] and with_matrix:
-                flags = self._flags_by_corrections()
-            bad, more, _unconverged, far, lost = flags
-            if bad and with_matrix:
-                return Rounds.LEFT
-            more = more or bad
+            if not (sorts or shortened):
+                bad, more, _unconverged, far, lost = (self.round if with_matrix else self.last_round).replay().tolist()
+                sorts, more = bad and with_matrix, more or bad
+            if sorts or shortened:
+                recording = self._sorting_out() if sorts else self._shortened
+                shortened, more, left, far, lost = recording.replay().tolist()
+                if left:
+                    return Rounds.LEFT
+                sorts = False
             # a round that was expected to be the last and was not is taken once more
             with_matrix = far or not with_matrix
         return Rounds.LOST if lost else Rounds.ROOTS
@@ -118,22 +133,36 @@ class RecordedRounds:
     def _take_round(self, with_matrix: bool) -> Tensor:
         """Take a round if it suits all rows, and without a matrix is the last; return its flags."""
         made = self._made
-        steps = whole_steps(made.equations, made.progress, made.options, with_matrix)
+        steps = tried_steps(made.equations, made.progress, made.options, with_matrix=with_matrix)
         bad, _, unconverged, *_ = steps.flags
         self._keep(steps.after, ~bad if with_matrix else ~(bad | unconverged))
         if with_matrix:
-            self._whole_steps = steps  # corrections find them where each round writes them anew
+            self._steps = steps  # they are sorted out where each round writes them anew
         return steps.flags
 
-    def _flags_by_corrections(self) -> list[bool]:
-        """Take the steps of the last round, which raised the norm of some row, if corrections say so; return flags."""
-        if self.corrected is None:
-            self.corrected = self._recorded_beside(self._take_corrected, self._made.progress)
-        return self.corrected.replay().tolist()
+    def _sorting_out(self) -> Recording[Tensor]:
+        if self.sorting is None:
+            self.sorting = self._recorded_beside(self._sort_out, [*self._made.progress, self._made.fraction])
+        return self.sorting
 
-    def _take_corrected(self) -> Tensor:
-        after, flags = corrected_round(self._whole_steps, self._made.progress, self._made.options)
-        self._keep(after, ~flags[0])
+    def _sort_out(self) -> Tensor:
+        """Sort out the steps of the last round of whole steps, which raised the norm of some row; return the flags."""
+        return self._keep_sorted_out(self._steps)
+
+    @cached_property
+    def _shortened(self) -> Recording[Tensor]:
+        """A round in which some rows try a part of their step."""
+        return self._recorded_beside(self._take_shortened, [*self._made.progress, self._made.fraction])
+
+    def _take_shortened(self) -> Tensor:
+        made = self._made
+        return self._keep_sorted_out(tried_steps(made.equations, made.progress, made.options, made.fraction))
+
+    def _keep_sorted_out(self, steps: TriedSteps) -> Tensor:
+        made = self._made
+        after, fraction, flags = sorted_out(steps, made.progress, made.fraction, made.options)
+        self._keep(after, ~flags[2])
+        torch.where(flags[2], made.fraction, fraction, out=made.fraction)
         return flags
 
     @cached_property

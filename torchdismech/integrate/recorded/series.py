@@ -118,10 +118,10 @@ class RecordedSeries:
         if len(tables) < len(recordings):
             return None
         set_up, with_matrix, without, end, hand_on = tables
-        corrected = rounds.corrected if isinstance(rounds.corrected, Tape) else None
-        of_corrected = NO_CALLS if corrected is None else corrected.table
-        flags = [own.outputs for own in (rounds.round, rounds.last_round, corrected or rounds.round)]
-        calls = StepCalls(set_up, with_matrix, without, of_corrected, end, hand_on, flags)
+        sorting = rounds.sorting if isinstance(rounds.sorting, Tape) else None
+        flags = [own.outputs for own in (rounds.round, rounds.last_round, sorting or rounds.round)]
+        sort_out = NO_CALLS if sorting is None else sorting.table
+        calls = StepCalls(set_up, with_matrix, without, sort_out, end, hand_on, flags)
         ended = step.ending.outputs
         checks = [ended.status] if ended.suspect is None else [ended.suspect, ended.status]
         before, kept = PerStepInstructions(), PerStepInstructions()
@@ -148,8 +148,8 @@ class RecordedSeries:
                 step.static.give_control(controls[number])
             step.set_up.replay()
             return step.solved(divisible)
-        if stopped is StopReason.SEARCH:  # the loop may have been made before corrections were recorded
-            return step.solved(divisible)
+        if stopped is StopReason.SEARCH:
+            return step.ended(step.rounds.taken(stopped=True), divisible)
         if stopped is StopReason.LOST_ROWS:
             return step.ended(Rounds.LOST, divisible)
         if stopped is StopReason.CHECK and step.ending.outputs.suspects():

@@ -171,7 +171,7 @@ class RecordedStep:
         recordings = self._search_recordings if small else {}
         searched = RecordedEquations(made.equations, lambda _: recordings)
         at = Progress(*(tensor.clone() for tensor in made.progress))
-        root = resumed(searched, at, made.options.with_tolerance(tolerance))
+        root = resumed(searched, at, made.options.with_tolerance(tolerance), made.fraction.clone())
         root = dataclasses.replace(root, iterations=root.iterations + made.earlier)
         # other attempts change what recordings of trials hold
         without_trials = {function: own for function, own in recordings.items() if function is not tried}
@@ -219,7 +219,8 @@ class RecordedStep:
         tolerance = problem.method.tolerance(scale)
         options = first.options(newton_options(problem, equations, weight, tolerance))
         progress = _unshared(begun(equations, x, options, running))
-        return SetUp(equations, scale, options, progress, torch.zeros_like(progress.iterations), running)
+        fraction, earlier = torch.ones_like(progress.norm), torch.zeros_like(progress.iterations)
+        return SetUp(equations, scale, options, progress, fraction, earlier, running)
 
     def _state_after(self) -> End:
         made, x, status = self._made, self._made.progress.x, self._made.progress.status
