@@ -5,14 +5,17 @@ import pytest
 import torch
 
 from torchdismech import (
+    Circle,
     Control,
     Material,
     RobotBuilder,
     SimulationError,
     Static,
     forces,
+    magnetics,
     meshes,
 )
+from torchdismech.contact import Complementarity, HalfSpace, Obstacle
 
 
 def membrane(pressures, open_rim=False):
@@ -74,3 +77,34 @@ def test_equilibria_are_not_advised_to_take_a_smaller_dt():
     with pytest.raises(SimulationError, match="more iterations, or take more load_steps") as said:
         Static(max_iterations=1).step(model, model.initial_state(), throw=True)
     assert "dt" not in str(said.value) and "substeps" not in str(said.value)
+
+
+def pulled_magnet(size, magnetization, field, floor):
+    """Return a bent rod that a field turns far, its lengths in units of `size`, above a floor or without any."""
+    builder, s = RobotBuilder(join_distance=1e-9 * size), np.linspace(0, 1, 9)
+    line = size * np.stack([s, 0.15 * np.sin(2 * s), 0.1 * s**2], axis=1)
+    builder.add_rod(line, Circle(0.02 * size), Material(2e6, 1100.0, 0.4))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(magnetics.Magnetic(magnetization, field))
+    if floor:
+        plane = HalfSpace((0, 0, -0.1 * size), (0, 0, 1))
+        builder.add_contact(Obstacle(plane, Complementarity(tolerance=1e-7 * size), name="floor"))
+    return builder.finalize(compile=False)
+
+
+@pytest.mark.parametrize(
+    ("magnetization", "field", "floor"),
+    [((1e4, 0, 5e4), (-0.02, 0.03, -0.03), False), ((5e4, 0, 0), (-0.05, 0, -0.05), True)],
+    ids=["free", "on a floor"],
+)
+def test_equilibria_take_the_same_iterations_in_any_size(magnetization, field, floor):
+    """Search alike for robots of metres and of micrometres, whose matrices are indefinite on the way."""
+    taken, tips = [], []
+    for size in (1.0, 1e-2, 1e-4, 1e-6):  # moduli and stresses are the same in all, so forces go with the area
+        model = pulled_magnet(size, magnetization, field, floor)
+        state, info = Static(force_tolerance=1e-8 * size**2).step(model, model.initial_state(), throw=True)
+        taken.append(int(info.iterations))
+        tips.append(state.positions[0, -1] / size)
+    assert taken == taken[:1] * 4 and taken[0] < 20
+    for tip in tips:
+        torch.testing.assert_close(tip, tips[0], rtol=0, atol=1e-6)

@@ -374,7 +374,7 @@ class _LineSearch(DividingSearch):
         if not descend and self.solver.solves_indefinite:
             factor = self.solver.factor(self.at.values, rows=lost, indefinite=True)
         else:
-            factor = shifted_factor(self.solver, self.at.values, lost)
+            factor = shifted_factor(self.solver, self.at.values, self.options.weight, lost)
         found = factor.solve(-self.at.residual)
         repaired = lost & factor.ok
         self.direction = torch.where(repaired[:, None], found, self.direction)

@@ -13,7 +13,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.search.active_set import stiffened
 from torchdismech.model import Model
-from torchdismech.solve.linear import resisting, softest_motion
+from torchdismech.solve.linear import largest_entry, resisting, softest_motion
 from torchdismech.solve.linear.base import DirectSolver, Solver
 from torchdismech.solve.progress import matrix_values
 
@@ -107,6 +107,7 @@ def with_contacts_closed(equations: StepEquations, x: Tensor, values: Tensor, wh
     """
     constraints = equations.constraints
     assert constraints is not None
-    diagonal = values[equations.solver().diagonal(values.device)].abs().amax(0)
-    stiffness = torch.where(which, FIRM * diagonal[constraints.robot], 0.0).unsqueeze(1)
+    diagonal = values[equations.solver().diagonal(values.device)]
+    largest = largest_entry(diagonal, equations.model.unknowns.residual_weight())
+    stiffness = torch.where(which, FIRM * largest[constraints.robot], 0.0).unsqueeze(1)
     return stiffened(equations, values, constraints.jacobian(equations.contacts_at(x))[:, :1], stiffness)

@@ -9,7 +9,7 @@ from torchdismech.contact.constraints import REDUNDANT
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.active_set import stiffened
 from torchdismech.integrate.search.delassus import Delassus
-from torchdismech.solve.linear import factored
+from torchdismech.solve.linear import factored, largest_entry
 
 __all__ = ["KKTConditions"]
 
@@ -52,7 +52,8 @@ class KKTConditions:
         q, closed, solver = equations.full(x), constraints.load[:, 0] > 0, equations.solver()
         self._rubs = bool((constraints.friction > 0).any())
         if not self._rubs:
-            stiffness = values[solver.diagonal(values.device)].abs().amax(0)[constraints.robot]
+            diagonal, weight = values[solver.diagonal(values.device)], equations.model.unknowns.residual_weight()
+            stiffness = largest_entry(diagonal, weight)[constraints.robot]
             normals = constraints.jacobian(equations.contacts_at(x))[:, :1]
             values = stiffened(equations, values, normals, torch.where(closed, stiffness, 0.0).unsqueeze(1))
         self.values, self.factor = values, factored(solver, values, rows, nearly=not equations.scheme.inertial)[0]

@@ -28,14 +28,14 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, Contacts
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
+from torchdismech.solve.linear import Factor, JoinedFactor, largest_entry, shifted_factor
 from torchdismech.solve.linear.shifted import LEAST_SHIFT
 from torchdismech.solve.search import Iterate
 
 __all__ = ["EXACT", "ActiveSetStep", "active_set_step", "misdirected", "on_cone", "stiffened"]
 
 FEWEST_CONTACTS = 8  # of a robot: of fewer, W costs less than a second factor
-STIFFNESS = 1e6  # of a contact, in parts of the largest entry on A's diagonal
+STIFFNESS = 1e6  # of a contact, in parts of A's largest entry
 MULTIPLIERS = 4  # solutions, each of which leaves some 1e-6 of gaps and slides
 # Of friction: what it may be off its law before it is put on it; the search judges what that leaves. Stiffness times
 # the rounding of gaps is 1e-8 of the loads of a thin sheet.
@@ -140,6 +140,7 @@ class _ActiveSet:
     partly : (S,) contacts that clamps hold in some directions alone: what they bear needs W.
     before : (S, 3) the loads before.
     unloaded : (B, n_free) the residual without these.
+    weight : (n_free,) of the residual's numbers in its norm.
     stiffness : (S, 1) [N/m] that keeps gaps and slides at zero, s in the formulas above.
     slide_stiffness : (S, 1) [N/m] by which slides count beside loads in telling what sticks, k in the formulas above.
     """
@@ -164,8 +165,10 @@ class _ActiveSet:
         self.partly = movable.any(1) & ~self.moves
         self.before = constraints.load
         self.unloaded = at.residual + self.forces_of(self.before)
+        self.weight = model.unknowns.residual_weight()
         diagonal = at.values[self.solver.diagonal(at.values.device)].abs()
-        self.stiffness = STIFFNESS * diagonal.amax(0)[constraints.robot].unsqueeze(1)  # (S, 1)
+        largest = largest_entry(diagonal, self.weight)
+        self.stiffness = STIFFNESS * largest[constraints.robot].unsqueeze(1)  # (S, 1)
         whole = model.unknowns.expand(diagonal.t(), torch.zeros_like(equations.base))
         own = whole[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
         self.slide_stiffness = SLIDE_STIFFNESS * (jacobian[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
@@ -267,4 +270,4 @@ class _ActiveSet:
         lost = rows & ~factor.ok
         if not self.descends or not bool(lost.any()):
             return factor
-        return JoinedFactor(factor, shifted_factor(self.solver, values, lost, LEAST_SHIFT / STIFFNESS))
+        return JoinedFactor(factor, shifted_factor(self.solver, values, self.weight, lost, LEAST_SHIFT / STIFFNESS))

@@ -109,19 +109,19 @@ class ConstrainedSearch(RootSearch):
         indefinite without, too, as that of a rod under strong compression, its diagonal is raised. Where it is no more
         than singular, as that of what contacts alone keep from falling, a trace on the diagonal is enough.
         """
-        solver, equations = self.options.solver, self.equations
+        solver, weight, equations = self.options.solver, self.options.weight, self.equations
         factor = solver.factor(at.values, rows=active)
         lost = active & ~factor.ok
         if not solver.pattern.symmetric or not bool(lost.any()):
             return factor
-        factor = JoinedFactor(factor, shifted_factor(solver, at.values, lost, SUPPORT, shifts=1))
+        factor = JoinedFactor(factor, shifted_factor(solver, at.values, weight, lost, SUPPORT, shifts=1))
         lost = active & ~factor.ok
         if not bool(lost.any()):
             return factor
         values = equations.without_geometric_stiffness(at.values, at.x)
         factor = JoinedFactor(factor, solver.factor(values, rows=lost))
         lost = active & ~factor.ok
-        return JoinedFactor(factor, shifted_factor(solver, values, lost)) if bool(lost.any()) else factor
+        return JoinedFactor(factor, shifted_factor(solver, values, weight, lost)) if bool(lost.any()) else factor
 
     def _searched(
         self, at: Iterate, step: Tensor, residual: Tensor, factor: Factor, rows: Tensor

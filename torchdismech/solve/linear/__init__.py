@@ -8,7 +8,7 @@ from torchdismech.solve.linear.base import Factor, JoinedFactor, Solver
 from torchdismech.solve.linear.choice import choose
 from torchdismech.solve.linear.definite import RESISTS, factored, resisting, softest_motion
 from torchdismech.solve.linear.names import SOLVERS, Setting, make, named
-from torchdismech.solve.linear.shifted import shifted_factor
+from torchdismech.solve.linear.shifted import largest_entry, shifted_factor
 
 __all__ = [
     "RESISTS",
@@ -19,6 +19,7 @@ __all__ = [
     "Solver",
     "choose",
     "factored",
+    "largest_entry",
     "make",
     "named",
     "resisting",
