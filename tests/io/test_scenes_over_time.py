@@ -118,9 +118,37 @@ def test_python_actuation_tells_robots_apart(load):
     control = setup.schedule(torch.tensor([0.5, 0.5], dtype=torch.float64), setup.model)
     assert control.natural_twist.tolist() == [[1.5, 2.5, 3.5], [2.5, 3.5, 4.5]]
     wrong = load(text, act__py="def act(time, model, control):\n    return None\n", twist__csv="0,1,2,3\n")
-    setup = wrong.build(allow_code=True)
     with pytest.raises(InputError, match="act.py has to return a Control"):
-        setup.schedule(torch.zeros(2, dtype=torch.float64), setup.model)
+        wrong.build(allow_code=True)
+
+
+TENDON = "[[tendon]]\nnodes = [0, 1, 2, 3, 4]\noffset = [0, 0, 0.01]\n"
+TWISTING = "def act(time, model, control):\n    return control.replace(natural_twist=time.new_full((1, 3), 0.1))\n"
+
+
+@pytest.mark.parametrize("thrown", ["", "[initial]\nvelocity = [0, 0.1, 0]\n"], ids=["at rest", "thrown"])
+@pytest.mark.parametrize("integrator", ["newmark", "bdf2"])
+def test_a_table_of_a_constant_moves_as_the_constant(load, integrator, thrown):
+    """Begin with the acceleration that a file's tension gives, which these integrators go on from."""
+    text = GOOD.replace("dt = 0.01", f'dt = 0.01\nintegrator = "{integrator}"') + thrown + TENDON
+    number, file = load(text + "tension = 1.0\n"), load(text + 'tension_file = "t.csv"\n', t__csv="0,1\n1,1\n")
+    moved, moved_by_file = run(number).positions, run(file).positions
+    assert (moved[-1] - moved[0]).abs().max() > 1e-3
+    torch.testing.assert_close(moved_by_file, moved, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("actuation", "python"),
+    [('natural_twist = "twist.csv"', False), ('python = "act.py:act"', True)],
+    ids=["table", "python"],
+)
+def test_scenes_begin_with_the_acceleration_of_their_actuation(load, actuation, python):
+    """Twist the rod from the first moment on, by a table and by a function that is asked at the time 0."""
+    scene = load(f"{GOOD}[actuation]\n{actuation}\n", act__py=TWISTING, twist__csv="0,.1,.1,.1\n")
+    setup = scene.build(allow_code=python)
+    driven = setup.model.initial_state(control=setup.schedule(setup.state.time, setup.model)).acceleration
+    assert setup.state.acceleration[0, -1].abs() > 1.0  # of the last edge's angle; without actuation there is none
+    torch.testing.assert_close(setup.state.acceleration, driven, rtol=0, atol=0)
 
 
 def test_point_force_acts_between_its_times(load):

@@ -167,7 +167,7 @@ def check(
     loaded = load_scene(scene, overrides, insist=insist)
     model = build_model(loaded, device_of(device), compile=False)  # nothing runs long here
     schedule = build_schedule(loaded, model)
-    state = initial_state(loaded, model)
+    state = initial_state(loaded, model, schedule)
     controller = build_controller(loaded, model, state, schedule, run_code=False)
     warn_of_overlap(model.obstacles, state)
     warn_of_idle(loaded)

@@ -381,8 +381,11 @@ class Model(SavedModel):
         angular_velocity: Tensor | Sequence[float] = (0.0, 0.0, 0.0),
         center: Tensor | Sequence[float] | None = None,
         nodes: Indices | None = None,
+        control: Control | None = None,
     ) -> State:
-        """Return a state whose nodes, or some of them, move as a rigid body, with the acceleration of that.
+        """Return a state whose nodes, or some of them, move as a rigid body.
+
+        The acceleration is what the forces give there (under `control`, if given).
 
         Frames turn along; clamped dofs are at rest. Planar robots refuse to leave their plane, and velocities of
         nothing but clamped dofs are refused, as is a spin of nodes on its axis, which turns nothing.
@@ -402,7 +405,7 @@ class Model(SavedModel):
                 "thrown: clamps hold all that this velocity moves, so nothing moves; take other nodes, or another "
                 "direction (clamps are moved by Control.pose or clamped_q, in scenes by [[move]])"
             )
-        return self.accelerated(state.replace(velocity=velocities))
+        return self.accelerated(state.replace(velocity=velocities), control)
 
     def released(self, state: State, before: Model, control: Control | None = None) -> State:
         """Return the state of a robot that was built with more clamps as one of this model, which lets go.

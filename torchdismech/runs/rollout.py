@@ -86,9 +86,11 @@ def rollout(
 
     Parameters
     ----------
-    schedule : function of (time (B,), model) that returns the `Control` for that time. If it has an attribute `ahead`
-        that is True, it is asked for up to 50 steps before these are taken, also beyond the next frame, which is
-        faster; so it may read of the model what steps do not change, and change nothing.
+    schedule : function of (time (B,), model) that returns the `Control` for that time. `Newmark` and `BDF2` go on from
+        the acceleration of the state: begin with `model.initial_state(control=schedule(time, model))`, which has that
+        of what is driven from the first moment on. If it has an attribute `ahead` that is True, it is asked for up to
+        50 steps before these are taken, also beyond the next frame, which is faster; so it may read of the model what
+        steps do not change, and change nothing.
     every : steps from one stored frame to the next; the last step is stored, too.
     writer : where frames go; in memory by default. What it changes comes too late for steps that are taken already.
     progress : show a progress bar with the number of robots that still run.

@@ -12,6 +12,7 @@ from torchdismech.elastic.inelastic import internal_count
 from torchdismech.io.scene.contacts import refuse_overlap
 from torchdismech.io.scene.files import reading
 from torchdismech.io.scene.refusals import SceneError, naming
+from torchdismech.io.scene.schedule import Schedule
 from torchdismech.io.schema.initial import Initial
 from torchdismech.io.tables import read_rows
 from torchdismech.model import Model
@@ -32,8 +33,8 @@ OF_ANOTHER = "is a run of another robot: expected the same nodes, rod edges, tri
 ASTRAY = 1e-2  # rad by which frames that are carried from stored frame to stored frame may be off at the end
 
 
-def initial_state(scene: Scene, model: Model) -> State:
-    """Return the state that the robots of a scene begin in, with its acceleration.
+def initial_state(scene: Scene, model: Model, schedule: Schedule) -> State:
+    """Return the state that the robots of a scene begin in, with the acceleration that they have by its schedule.
 
     Raises
     ------
@@ -52,13 +53,14 @@ def initial_state(scene: Scene, model: Model) -> State:
     _refuse_displaced_clamps(scene, model, state)
     refuse_overlap(scene, model, state.positions)
     state = state.replace(velocity=model.unknowns.with_held(state.velocity, 0.0))
+    control = schedule(state.time, model)
     if table.velocity is None and table.angular_velocity is None:
-        state = model.accelerated(state)
+        state = model.accelerated(state, control)
     else:
         center = None if table.center is None else _vector(scene, state, "center")
         turn = _vector(scene, state, "angular_velocity")
         with naming(scene.path, (KEY,)):
-            state = model.thrown(state, _vector(scene, state, "velocity"), turn, center, table.nodes)
+            state = model.thrown(state, _vector(scene, state, "velocity"), turn, center, table.nodes, control)
     if table.moved and not bool(state.finite().all()):
         robot = int((~state.finite()).nonzero()[0])
         problem = f"forces on robot {robot} are not finite where it begins: a triangle or an edge has no size there"

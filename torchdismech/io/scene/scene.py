@@ -157,13 +157,13 @@ class Scene:
                 problem = f"runs code from {named}: pass --allow-code to let it, in Python allow_code=True"
                 raise SceneError(self.path, key, problem)
         model = build_model(self, device, run_code=True, add=add)
-        state = initial_state(self, model)
-        if self.batch < self.whole:
-            model.solvers.name = model.solvers.of(self.whole).name
         schedule = build_schedule(self, model)
         if "actuation.python" in code:
             function = load_function(self.path, code["actuation.python"])
             schedule = dataclasses.replace(schedule, function=function)
+        state = initial_state(self, model, schedule)
+        if self.batch < self.whole:
+            model.solvers.name = model.solvers.of(self.whole).name
         integrator = build_integrator(self)
         return Setup(
             model=model,
