@@ -6,13 +6,15 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from torchdismech import Status, __version__, public
+from torchdismech import Model, RobotBuilder, Status, __version__, public
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+OF_SCENES = {"actuation.python"}  # keys of scenes that look like names of a module
 NO_ROBOTS = {"basics", "sim_to_real", "__pycache__"}  # folders without a command of their own
 
 
@@ -58,6 +60,18 @@ def test_commands_name_what_is_there():
     for page in (ROOT / "README.md", *DOCS.glob("*.md")):
         for module in re.findall(r"\b((?:examples|studies)(?:\.\w+)+)", page.read_text(encoding="utf-8")):
             assert ROOT.joinpath(*module.split(".")).with_suffix(".py").exists(), (page.name, module)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.stem)
+def test_pages_name_what_exists(page):
+    """Find what pages name of the package's modules, such as `forces.Gravity`, and methods of builders and models."""
+    modules = {name: getattr(public, name) for name in public.__all__}
+    owners = {name: found for name, found in modules.items() if isinstance(found, ModuleType)}
+    owners |= {"builder": RobotBuilder, "model": Model}
+    for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+        for owner, name, call in re.findall(r"(?<![\w.\[\"/])(\w+)\.(?!py\b)([A-Za-z_]\w*)(\()?", code):
+            if owner in owners and f"{owner}.{name}" not in OF_SCENES and (owner != "model" or call):
+                assert hasattr(owners[owner], name), f"{page.name}: `{code}`"
 
 
 def test_movies_of_the_gallery_are_small():
