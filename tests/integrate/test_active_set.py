@@ -1,9 +1,22 @@
 """Contacts that stay as they are need no complementarity problem: the same steps come out as with one."""
 
+import math
+
 import pytest
 import torch
 
-from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, meshes, rollout, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    Static,
+    forces,
+    meshes,
+    rollout,
+    straight,
+)
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
 from torchdismech.integrate.search import active_set, constrained, delassus
 
@@ -171,3 +184,46 @@ def test_other_methods_are_asked():
         model = sheet([DOWN], 0.5, method=method)
         ends.append(rollout(model, model.initial_state(), ImplicitEuler(2e-3, **STEP), steps=4, throw=True).state.q)
     torch.testing.assert_close(*ends, rtol=0, atol=1e-8)
+
+
+SPAN, RISE, BAR, YOUNGS = 0.1, 0.02, 1e-4, 1e8  # m, m, m, Pa: half the span of two bars, their apex, radius, stiffness
+
+
+class SideLoad(forces.Force):
+    """A load on the apex across what it rises by, so small that it only takes the potential from all loads."""
+
+    def forward(self, state, control):
+        """Return the force."""
+        force = torch.zeros_like(state.q)
+        force[:, 3] = 1e-9 * state.q[:, 5]
+        return force
+
+
+@pytest.mark.parametrize("loads", [(), (SideLoad,)], ids=["with a potential", "without"])
+def test_what_contact_holds_beyond_its_limit_load(loads):
+    """Press two bars that lean on each other down by a plate, beyond where they would snap through under a weight.
+
+    Mises' truss: bars of length l and l0 at rest, whose apex is up by z, press with 2 EA (1 - l / l0) z / l [N], the
+    less the lower it is. Only the plate keeps it there: the matrix of the bars alone is indefinite.
+    """
+    builder = RobotBuilder(planar=True)
+    bars = [(0, 0, 0), (SPAN, 0, RISE), (2 * SPAN, 0, 0)]
+    ends = builder.add_rod(bars, Circle(BAR), Material(YOUNGS, 1000.0))[[0, 2]]
+    for end in ends.tolist():
+        builder.clamp(nodes=[end])
+    for load in loads:
+        builder.add_force(load())
+    plate = HalfSpace((0, 0, RISE + BAR), (0, 0, -1))
+    builder.add_contact(Obstacle(plate, Complementarity(), name="plate"))
+    model = builder.finalize(compile=False)
+    state = model.initial_state()
+    for z in (0.016, 0.0125, 0.01, 0.007, 0.004):  # the limit load is at z = l0 / sqrt(27), 11.8 mm
+        low = torch.tensor([[0, 0, z + BAR]], dtype=torch.float64)
+        control = Control(values={"plate.point": low})
+        state, info = Static(force_tolerance=1e-12).step(model, state, control, throw=True)
+        length, rest = math.hypot(SPAN, z), math.hypot(SPAN, RISE)
+        assert state.positions[0, 1, 2].item() == pytest.approx(z, abs=1e-8)  # the contact's tolerance
+        expected = 2 * YOUNGS * math.pi * BAR**2 * (1 - length / rest) * z / length
+        # they are a rod, which its apex bends: 1e-4 of it
+        assert info.contact["force/plate"][0, 2].item() == pytest.approx(-expected, rel=2e-4)
+        assert info.iterations.item() < 20  # it was 300, and in vain

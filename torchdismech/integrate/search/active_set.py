@@ -32,7 +32,7 @@ from torchdismech.solve.linear import Factor, JoinedFactor, largest_entry, shift
 from torchdismech.solve.linear.shifted import LEAST_SHIFT
 from torchdismech.solve.search import Iterate
 
-__all__ = ["EXACT", "ActiveSetStep", "active_set_step", "misdirected", "on_cone", "stiffened"]
+__all__ = ["EXACT", "ActiveSetStep", "active_set_step", "misdirected", "on_cone", "stiffened", "touching_step"]
 
 FEWEST_CONTACTS = 8  # of a robot: of fewer, W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of A's largest entry
@@ -61,6 +61,16 @@ class ActiveSetStep:
     step: Tensor
     load: Tensor
 
+    @classmethod
+    def none(cls, at: Iterate, constraints: ConstraintSet) -> ActiveSetStep:
+        """Return that no robot's was found."""
+        found = torch.zeros_like(at.norm, dtype=torch.bool)
+        return cls(found, torch.zeros_like(at.x), torch.zeros_like(constraints.load))
+
+    def with_others(self, others: ActiveSetStep) -> ActiveSetStep:
+        """Return these together with those of other robots."""
+        return ActiveSetStep(self.rows | others.rows, self.step + others.step, self.load + others.load)
+
 
 def active_set_step(
     equations: StepEquations,
@@ -84,8 +94,8 @@ def active_set_step(
     """
     constraints = equations.constraints
     assert constraints is not None
-    if constraints.method != "interior_point" or not equations.model.unknowns.slides.none:
-        return ActiveSetStep(torch.zeros_like(rows), torch.zeros_like(at.x), torch.zeros_like(constraints.load))
+    if not _serves(equations, constraints):
+        return ActiveSetStep.none(at, constraints)
     search = _ActiveSet(equations, constraints, at, contacts, jacobian, descends)
     bears = constraints.load[:, 0] > 0
     # without loads all fall, also what is lifted: that is a guess only where nothing is known of loads
@@ -94,6 +104,30 @@ def active_set_step(
     count = torch.bincount(constraints.robot[closed], minlength=len(rows))
     rows = rows & ~constraints.any(search.partly & bears)
     return search.found(closed, rows & (count >= (1 if descends else FEWEST_CONTACTS)))
+
+
+def touching_step(
+    equations: StepEquations, at: Iterate, contacts: Contacts, jacobian: Tensor, rows: Tensor, descends: bool = False
+) -> ActiveSetStep:
+    """Return an iterate's step and loads by the active set, beginning with all contacts that touch.
+
+    For robots that are held by them: where A is indefinite without contacts, as that of an arch that a plate has
+    pressed beyond its limit load, neither a step without loads nor W tells which contacts bear any. Arguments as for
+    `active_set_step`; nothing may overlap at the iterate, and what bears a load has to touch.
+    """
+    constraints = equations.constraints
+    assert constraints is not None
+    if not _serves(equations, constraints):
+        return ActiveSetStep.none(at, constraints)
+    search = _ActiveSet(equations, constraints, at, contacts, jacobian, descends)
+    touches = contacts.gap <= constraints.tolerance[constraints.robot]
+    closed = touches & search.moves & rows[constraints.robot]
+    return search.found(closed, rows & constraints.any(closed) & ~constraints.any(search.partly & touches))
+
+
+def _serves(equations: StepEquations, constraints: ConstraintSet) -> bool:
+    """Return whether active sets are looked for: not where users chose a method, nor where clamps slide."""
+    return constraints.method == "interior_point" and equations.model.unknowns.slides.none
 
 
 def stiffened(equations: StepEquations, values: Tensor, jacobian: Tensor, stiffness: Tensor) -> Tensor:

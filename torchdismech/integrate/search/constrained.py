@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.active_set import active_set_step
+from torchdismech.integrate.search.active_set import ActiveSetStep, active_set_step, touching_step
 from torchdismech.integrate.search.delassus import Delassus
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, RootSearch
@@ -91,6 +91,9 @@ class ConstrainedSearch(RootSearch):
         )
         delassus.rows = active & ~by_active_set.rows
         loads, solved = delassus.loads(q, free, before)
+        if bool((lost := delassus.rows & factor.ok & ~solved).any()):
+            others = self._by_touching(at, delassus, lost)
+            by_active_set, solved = by_active_set.with_others(others), solved | others.rows
         loads = torch.where(by_active_set.rows[constraints.robot].unsqueeze(1), by_active_set.load, loads)
         outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
         going = active & (outcome == RUNNING)
@@ -101,6 +104,15 @@ class ConstrainedSearch(RootSearch):
         there, found = self._searched(at, step, residual, factor, going)
         outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
         return there, delassus.violation(self.equations.full(there.x), by_active_set.rows), outcome
+
+    def _by_touching(self, at: Iterate, delassus: Delassus, lost: Tensor) -> ActiveSetStep:
+        """Return steps and loads of robots (B,) whose loads are `lost`, where the contacts that touch may hold them.
+
+        Only where the laws of contact hold at the iterate: elsewhere the search is still on its way, and which contacts
+        touch is chance. An arch that a ball has dented stays upright by such steps, where it should give way sideways.
+        """
+        near = delassus.violation(self.equations.full(at.x), lost) <= self.constraints.tolerance
+        return touching_step(self.equations, at, delassus.contacts, delassus.jacobian, lost & near, self.descends)
 
     def _factored(self, at: Iterate, active: Tensor) -> Factor:
         """Return the factor of the iterate's matrix; where that is indefinite, without the loads' geometric stiffness.
