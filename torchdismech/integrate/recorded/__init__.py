@@ -4,7 +4,8 @@
 
 - *which steps one recording serves*: `kinds.py`; what models it can hold: `recordable.py`, `declared.py`;
 - *what it reads*: `static_problem.py`, in the order that `inputs.py` names;
-- *whole steps*: `step.py`, many of them: `series.py`, searches that leave their rounds: `search_recordings.py`;
+- *whole steps*: `step.py`, the rounds of their searches: `rounds.py`, many steps: `series.py`, searches that leave
+  their rounds: `search_recordings.py`;
 - *parts of steps*, where robots may touch themselves: `evaluations.py`, `recorded_call.py`,
   `equations.py`, `pairs.py`, `pair_rounds.py`;
 - *backward passes*: `gradients.py`, and one of them: `adjoint.py`.
