@@ -10,6 +10,7 @@ import torch
 from tests.cli.command_line import REPOSITORY, SCENE, call, simulate
 from torchdismech import Trajectory
 from torchdismech.integrate.recorded import recording
+from torchdismech.native import library
 
 
 def test_simulate_writes_a_trajectory_and_a_summary(scene, tmp_path):
@@ -177,6 +178,20 @@ def test_check_says_why_nothing_is_compiled(scene, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setattr(recording, "MAX_NUMBERS", 0)
     assert re.search(r"^kernels +eager: .*no-such-compiler", call("check", scene).stdout, flags=re.MULTILINE)
+
+
+def test_without_compiled_code_check_and_version_say_so(scene, monkeypatch, tmp_path):
+    """Say why there is none and what it costs, once, and promise no recorded steps, which need it."""
+    monkeypatch.setattr(library, "outcome", None)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = r"no compiled code, and steps on a CPU take up to 80 times as long without it: no C\+\+ compiler is found"
+    assert re.search(rf"^compiler +{said}", call("--version").stdout, flags=re.MULTILINE)
+    monkeypatch.setattr(library, "outcome", None)
+    with pytest.warns(RuntimeWarning, match=f"there is {said}") as warned:
+        checked = call("check", scene).stdout
+    assert len(warned) == 1
+    assert re.search(r"^kernels +eager: no C\+\+ compiler is found", checked, flags=re.MULTILINE)
 
 
 def test_check_does_not_run_code(scene, tmp_path):

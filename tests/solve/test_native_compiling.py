@@ -91,6 +91,7 @@ class TestCompiling:
             for dtype, transpose in product((torch.float64, torch.float32), (False, True)):
                 assert_solves(pattern, random_values(pattern, kind, batch).to(dtype), transpose)
 
+    @pytest.mark.filterwarnings("ignore:there is no compiled code")
     def test_a_file_that_cannot_be_compiled(self, cache, monkeypatch, tmp_path):
         """Say what the compiler says of it, though the other files, beside it, are compiled well."""
         real = shutil.which(compiler()[0])
@@ -101,6 +102,7 @@ class TestCompiling:
             library()
         assert not [*cache.iterdir()]
 
+    @pytest.mark.filterwarnings("ignore:there is no compiled code")
     def test_file_that_is_no_library(self, cache, monkeypatch, tmp_path):
         """Name the file that a compiler left and that cannot be loaded."""
         script = 'for word; do case "$before" in -o) echo "not a library" > "$word";; esac; before=$word; done'
@@ -218,18 +220,34 @@ class TestHostileCache:
         assert loaded == [content, content]
         assert [file.read_bytes() for file in cache.iterdir()] == [b"planted"]
 
+    def test_directory_that_cannot_be_made(self, cache, monkeypatch, loaded, tmp_path):
+        """Compile for this process alone, and say so once: what stands there is no directory."""
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        place = tmp_path / "file" / "torchdismech"
+        with pytest.warns(RuntimeWarning, match=f"for this process alone.*, as {place} cannot be written to") as warned:
+            for _ in range(2):
+                assert library().vector_bytes > 0
+                monkeypatch.setattr(library, "outcome", None)  # and again for generated code, of which there is more
+        assert len(warned) == 1 and len(loaded) == 2
+
     def test_directory_of_another_user(self, cache, monkeypatch, loaded):
         """Load nothing of what is there."""
         path = self.kept(cache, monkeypatch)
         exchange(path, b"planted")
         user = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: user + 1)  # temporary directories are another's, too
-        with (
-            pytest.warns(RuntimeWarning, match=f"{cache} belongs to user {user}, not to {user + 1}"),
-            pytest.raises(InputError, match="no safe place for compiled code"),
-        ):
+        said = f"no safe place for compiled code: {cache} belongs to user {user}, not to {user + 1}"
+        with pytest.warns(RuntimeWarning, match=said), pytest.raises(InputError, match=said):
             library()
         assert len(loaded) == 1
+
+    def test_nowhere_to_write(self, cache, monkeypatch, tmp_path):
+        """Do without compiled code where nothing can be written, and name both places."""
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        monkeypatch.setattr(build.tempfile, "tempdir", str(tmp_path / "missing"))
+        assert_lapack_instead(f"no safe place for compiled code: {tmp_path / 'file'}.* cannot be .*{tmp_path}/missing")
 
     def test_no_safe_place_at_all(self, cache, monkeypatch):
         """Do without compiled code where even temporary files are not the user's own."""
@@ -238,8 +256,7 @@ class TestHostileCache:
         (cache.parent / "temporary").mkdir()
         (cache.parent / "temporary").chmod(0o777)
         monkeypatch.setattr(build.tempfile, "tempdir", str(cache.parent / "temporary"))
-        with pytest.warns(RuntimeWarning, match="this process alone"):
-            assert_lapack_instead("no safe place for compiled code: others can write to .*temporary")
+        assert_lapack_instead("no safe place for compiled code: others can write to .*, and others can .*temporary")
 
     def test_sticky_parents_are_safe(self, cache):
         """Keep code below a directory such as /tmp, where nobody can replace what is another's."""
@@ -250,9 +267,12 @@ class TestHostileCache:
 
 
 def assert_lapack_instead(reason):
-    """Refuse native with the reason; let auto take LAPACK and tell the reason."""
+    """Refuse native with the reason, and warn of it once; let auto take LAPACK and tell the reason."""
     pattern = chain()
-    with pytest.raises(InputError, match=reason):
+    with (
+        pytest.warns(RuntimeWarning, match=f"there is no compiled code, and steps .* 80 times.*: .*{reason}"),
+        pytest.raises(InputError, match=reason),
+    ):
         linear.make("banded", pattern, method="native")
     solver = BandedSolver(pattern)
     factor = solver.factor(random_values(pattern, "definite", 8))
@@ -286,16 +306,9 @@ class TestWithoutCompiler:
         monkeypatch.setenv("CXX", executable(tmp_path / "old-c++", script))
         assert_lapack_instead("old-c[+][+] fails.*error: too old; set CXX to")
 
-    def test_cache_that_cannot_be_written(self, cache, monkeypatch, tmp_path):
-        """Name the directory."""
-        (tmp_path / "file").write_text("")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        monkeypatch.setenv("CXX", executable(tmp_path / "any-c++", "exit 0"))
-        assert_lapack_instead(f"cannot be written to {tmp_path / 'file' / 'torchdismech'}")
-
     def test_nothing_is_left_behind(self, cache, monkeypatch, tmp_path):
         """Leave no half-made file in the cache when the compiler fails."""
         monkeypatch.setenv("CXX", executable(tmp_path / "bad-c++", 'case "$*" in *-o*) exit 1;; esac'))
-        with pytest.raises(InputError):
+        with pytest.warns(RuntimeWarning, match="no compiled code"), pytest.raises(InputError):
             library()
         assert os.listdir(cache) == []

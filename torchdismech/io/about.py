@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-import shlex
+import warnings
 from importlib.util import find_spec
 
 import torch
 
-from torchdismech.native import Unavailable, compiler
+from torchdismech.native import SLOWER, Unavailable, library
 from torchdismech.solve.linear import SOLVERS
 from torchdismech.version import __version__
 
@@ -35,7 +35,10 @@ def _device() -> str:
 
 
 def _compiler() -> str:
+    """Return what made the compiled code, which is made now where it has not been, or why there is none."""
     try:
-        return shlex.join(compiler())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # all is said below
+            return library().made_by
     except Unavailable as why:
-        return f"none, so batches on a CPU solve slower: {why}"
+        return f"no compiled code, and {SLOWER}: {why}"

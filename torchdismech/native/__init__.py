@@ -10,11 +10,12 @@
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.build import compiler
 from torchdismech.native.calls import unless_all
-from torchdismech.native.compiled import Library, address, compiled_source, function_of, in_threads, library
+from torchdismech.native.compiled import SLOWER, Library, address, compiled_source, function_of, in_threads, library
 from torchdismech.native.pool import Pool
 from torchdismech.native.taping import taped, taping
 
 __all__ = [
+    "SLOWER",
     "Library",
     "Pool",
     "Unavailable",

@@ -65,23 +65,60 @@ def built(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> B
     # with the macros of the compiler in the key, machines may share a directory
     parts = [*sources, *_headers().values(), shlex.join([*command, *flags]).encode(), target]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
-    directory = _cache_directory()
-    danger = cache.danger(directory)
-    if danger is None:
+    try:
+        return Built(_loaded(_kept_file(command, flags, key, sources, name)), made_by)
+    except _Unkept as error:
+        no_cache = str(error)
+    try:
+        with tempfile.TemporaryDirectory(prefix="compiling-") as scratch:
+            _refuse_danger(Path(scratch))
+            _warn_once(
+                f"compiled code is made for this process alone, which takes seconds each time, as {no_cache}; set "
+                "XDG_CACHE_HOME to a directory of your own to keep it"
+            )
+            # once it is loaded the file is not needed
+            return Built(_loaded(_library_file(command, flags, Path(scratch), key, sources, name)), made_by)
+    except (OSError, _Unkept) as error:
+        raise Unavailable(
+            f"there is no safe place for compiled code: {no_cache}, and {error}; set XDG_CACHE_HOME to a directory of "
+            "your own"
+        ) from error
+
+
+class _Unkept(Unavailable):
+    """Compiled code cannot be kept in a directory: the message says why."""
+
+
+def _kept_file(command: list[str], flags: list[str], key: str, sources: list[bytes], name: Path | str) -> Path:
+    """Return the library of sources in the user's cache directory, compiled first if it is not there.
+
+    Raises
+    ------
+    _Unkept : nothing can be kept there, or others could change what is.
+    """
+    try:
+        directory = cache.user_directory()
+        _refuse_danger(directory)
         found = cache.find(directory, key)
-        if found is None and len(sources) > 1:
-            tell("compiling its own code for this machine: about ten seconds, once, then from the cache on disk")
-        return Built(_loaded(found or _library_file(command, flags, directory, key, sources, name)), made_by)
-    warn(
-        f"compiled code is made for this process alone, which takes seconds each time, as {danger}; set "
-        "XDG_CACHE_HOME to a directory of your own to keep it",
-        RuntimeWarning,
-    )
-    with _scratch_directory(None) as scratch:
-        if (danger := cache.danger(scratch)) is not None:
-            raise Unavailable(f"there is no safe place for compiled code: {danger}; set TMPDIR to a safe directory")
-        # once it is loaded the file is not needed
-        return Built(_loaded(_library_file(command, flags, scratch, key, sources, name)), made_by)
+    except RuntimeError as error:  # no home
+        raise _Unkept(str(error)) from error
+    except OSError as error:
+        raise _unwritable(error.filename, error) from error
+    if found is None and len(sources) > 1:
+        tell("compiling its own code for this machine: about ten seconds, once, then from the cache on disk")
+    return found or _library_file(command, flags, directory, key, sources, name)
+
+
+def _refuse_danger(directory: Path) -> None:
+    """Refuse a directory into which others could put files."""
+    danger = cache.danger(directory)
+    if danger is not None:
+        raise _Unkept(danger)
+
+
+@lru_cache
+def _warn_once(message: str) -> None:
+    warn(message, RuntimeWarning)
 
 
 @lru_cache
@@ -144,20 +181,8 @@ def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
     return next((line for line in lines if "error" in line), lines[0] if lines else f"it returns {done.returncode}")
 
 
-def _cache_directory() -> Path:
-    """Return the directory for compiled code, made if it is missing."""
-    try:
-        return cache.user_directory()
-    except RuntimeError as error:
-        raise Unavailable(f"there is no place for compiled code ({error}); set XDG_CACHE_HOME to one") from error
-    except OSError as error:
-        raise _unwritable(error.filename, error) from error
-
-
-def _unwritable(directory: Path | str, error: OSError) -> Unavailable:
-    return Unavailable(
-        f"compiled code cannot be written to {directory} ({error}); set XDG_CACHE_HOME to a directory that is writable"
-    )
+def _unwritable(directory: Path | str, error: OSError) -> _Unkept:
+    return _Unkept(f"{directory} cannot be written to ({error})")
 
 
 def _library_file(
@@ -197,11 +222,11 @@ def _compiled_and_linked(command: list[str], files: list[Path], made: Path) -> s
 
 
 @contextmanager
-def _scratch_directory(directory: Path | None) -> Iterator[Path]:
-    """Make a directory that only this user can enter, in the given one or where the system has such; remove it."""
+def _scratch_directory(directory: Path) -> Iterator[Path]:
+    """Make a directory in the given one that only this user can enter; remove it."""
     try:
         made = tempfile.TemporaryDirectory(dir=directory, prefix="compiling-")
     except OSError as error:
-        raise _unwritable(directory or tempfile.gettempdir(), error) from error
+        raise _unwritable(directory, error) from error
     with made as name:
         yield Path(name)

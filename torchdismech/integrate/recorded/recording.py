@@ -47,6 +47,7 @@ from torchdismech.integrate.recorded.recordable import (
 )
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.model import Model
+from torchdismech.native import function_of
 from torchdismech.native.graphs import Unrecordable
 from torchdismech.values import evaluated, every_module
 
@@ -146,7 +147,12 @@ def _names_of_declared(model: Model) -> str:
 
 
 def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
-    """Return whether steps of robots at q (B, n) are recorded as they are, so that compiling them gains little."""
+    """Return whether steps of robots at q (B, n) are recorded as they are, so that compiling them gains little.
+
+    On a CPU that takes compiled code: what torch does in its place reads numbers, which no tape holds.
+    """
+    if model.device.type == "cpu" and function_of("calls_in_turn") is None:
+        return False
     with evaluated(every_module(model)).in_place():
         return (_eager_on_a_cpu(model, q) or _eager_on_a_gpu(model, q)) and _recordable(model, method)
 
