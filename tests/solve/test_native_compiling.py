@@ -1,5 +1,6 @@
 """How compiled code comes to be: its cache, caches of others, and what happens without a compiler."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -230,6 +231,26 @@ class TestHostileCache:
                 assert library().vector_bytes > 0
                 monkeypatch.setattr(library, "outcome", None)  # and again for generated code, of which there is more
         assert len(warned) == 1 and len(loaded) == 2
+
+    @pytest.mark.parametrize("who", ["this process", "the compiler"])
+    def test_full_disk(self, cache, monkeypatch, loaded, library_file, tmp_path, who):
+        """Compile for this process alone, say so, and leave nothing behind."""
+        said, write = os.strerror(errno.ENOSPC), Path.write_bytes
+
+        def written(path, content):
+            if path.is_relative_to(cache):
+                raise OSError(errno.ENOSPC, said, str(path))
+            return write(path, content)
+
+        if who == "this process":
+            monkeypatch.setattr(Path, "write_bytes", written)
+        else:
+            full = f'case "$word" in {cache}/*) echo "cannot write: {said}" >&2; echo "error: 1" >&2; exit 1;; esac'
+            script = f'for word; do case "$before" in -o) {full}; cp {library_file} "$word";; esac; before=$word; done'
+            monkeypatch.setenv("CXX", executable(tmp_path / "full-c++", script))
+        with pytest.warns(RuntimeWarning, match=f"this process alone.*{cache} cannot be written to .*{said}"):
+            assert library().vector_bytes > 0
+        assert len(loaded) == 1 and not [*cache.iterdir()]
 
     def test_directory_of_another_user(self, cache, monkeypatch, loaded):
         """Load nothing of what is there."""

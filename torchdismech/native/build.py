@@ -8,15 +8,15 @@ macros that the compiler defines: these tell its version and the instructions of
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +31,7 @@ __all__ = ["Built", "built", "compiler"]
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))  # sources include them by name, generated ones too
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
+NO_SPACE = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))  # what compilers say then
 
 
 class Built(NamedTuple):
@@ -167,8 +168,9 @@ def _flags_and_target(compiler: tuple[str, ...]) -> tuple[list[str], bytes]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """Run a compiler, which says in English what is wrong."""
     try:
-        return subprocess.run(command, capture_output=True, check=False)
+        return subprocess.run(command, capture_output=True, check=False, env=os.environ | {"LC_ALL": "C"})
     except OSError as error:
         raise Unavailable(
             f"the C++ compiler {command[0]} cannot be started ({error}); set CXX to GCC or clang"
@@ -177,8 +179,13 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
 
 def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
     """Return the first line that says what is wrong."""
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    lines = _lines(done)
     return next((line for line in lines if "error" in line), lines[0] if lines else f"it returns {done.returncode}")
+
+
+def _lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    """Return what a compiler says."""
+    return done.stderr.decode(errors="replace").strip().splitlines()
 
 
 def _unwritable(directory: Path | str, error: OSError) -> _Unkept:
@@ -191,22 +198,29 @@ def _library_file(
     """Compile the sources, which errors call by the name, into the directory and return the library's path.
 
     It is made elsewhere in there, under a name that nobody can guess, and renamed: no process loads half of it.
+
+    Raises
+    ------
+    _Unkept : the directory cannot be written, or its disk is full.
+    Unavailable : the compiler fails.
     """
-    with _scratch_directory(directory) as scratch:
-        files = {f"{k}.cpp": text for k, text in enumerate(sources)}
-        for file, text in (files | _headers()).items():
-            (scratch / file).write_bytes(text)
-        made = scratch / "native.so"
-        done = _compiled_and_linked([*compiler, *flags], [scratch / file for file in files], made)
-        if done.returncode != 0:
-            raise Unavailable(
-                f"the C++ compiler {shlex.join(compiler)} fails on {name}: {_complaint(done)}; set CXX to "
-                "GCC 9 or clang 12 or newer"
-            )
-        try:
-            return cache.keep(made, directory, key)
-        except OSError as error:
-            raise _unwritable(directory, error) from error
+    try:
+        with tempfile.TemporaryDirectory(dir=directory, prefix="compiling-") as scratch:
+            files = {f"{k}.cpp": text for k, text in enumerate(sources)}
+            for file, text in (files | _headers()).items():
+                (Path(scratch) / file).write_bytes(text)
+            made = Path(scratch) / "native.so"
+            done = _compiled_and_linked([*compiler, *flags], [Path(scratch) / file for file in files], made)
+            if done.returncode == 0:
+                return cache.keep(made, directory, key)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    if full := next((line for line in _lines(done) if any(words in line for words in NO_SPACE)), None):
+        raise _Unkept(f"{directory} cannot be written to ({full})")
+    raise Unavailable(
+        f"the C++ compiler {shlex.join(compiler)} fails on {name}: {_complaint(done)}; set CXX to "
+        "GCC 9 or clang 12 or newer"
+    )
 
 
 def _compiled_and_linked(command: list[str], files: list[Path], made: Path) -> subprocess.CompletedProcess[bytes]:
@@ -219,14 +233,3 @@ def _compiled_and_linked(command: list[str], files: list[Path], made: Path) -> s
         compiling = [pool.submit(_run, [*command, "-c", str(file), "-o", str(to)]) for file, to in largest_first]
     failed = next((done for each in compiling if (done := each.result()).returncode), None)
     return failed or _run([*command, *map(str, objects), "-o", str(made)])
-
-
-@contextmanager
-def _scratch_directory(directory: Path) -> Iterator[Path]:
-    """Make a directory in the given one that only this user can enter; remove it."""
-    try:
-        made = tempfile.TemporaryDirectory(dir=directory, prefix="compiling-")
-    except OSError as error:
-        raise _unwritable(directory, error) from error
-    with made as name:
-        yield Path(name)
