@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from threading import RLock
 
 from torch import Tensor, nn
 
@@ -12,6 +11,7 @@ from torchdismech.model import Model
 from torchdismech.model.replays import Replays
 from torchdismech.robot.state import Control, State
 from torchdismech.snapshot import Snapshot
+from torchdismech.system.forks import lock_for_threads
 
 __all__ = ["RecordedAnswers"]
 
@@ -22,7 +22,7 @@ class RecordedAnswers:
     """What a controller answers, from tapes where there are some. Copies of it begin anew."""
 
     def __init__(self) -> None:
-        self._replays, self._turn = Replays(), RLock()
+        self._replays, self._turn = Replays(), lock_for_threads()
         self._snapshot: Snapshot | None = None
         self._names: dict[Hashable, tuple[list[str], list[str]]] = {}  # of what controls set and memories hold
 

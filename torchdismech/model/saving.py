@@ -9,6 +9,7 @@ from typing import Self
 from torch import nn
 
 from torchdismech.errors import InputError
+from torchdismech.system.forks import lock_for_threads
 from torchdismech.values import originals_in_place, others_stand_in
 
 __all__ = ["SavedModel"]
@@ -29,7 +30,7 @@ class SavedModel(nn.Module):
 
     def begin_anew(self) -> None:
         """Make what belongs to this object alone, without what it had before: its lock, and what it keeps for speed."""
-        self.lock = threading.RLock()
+        self.lock = lock_for_threads()
 
     def __getstate__(self) -> dict:
         self._refuse_within_a_step("pickle", "save its state_dict(), or pickle it between two steps")

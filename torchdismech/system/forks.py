@@ -1,0 +1,57 @@
+"""Locks of threads, and forks of the process: a child has no threads but the one that forks.
+
+A lock that another thread holds would stay locked in the child for ever, and what it guards would be as that thread had
+it in the midst of its work. So a fork waits until it has all these locks, and parent and child give them back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from weakref import ReferenceType, ref
+
+__all__ = ["lock_for_threads"]
+
+LONGEST = 10.0  # s that a fork waits: whoever holds a lock may be waiting for the fork
+
+_locks: set[ReferenceType[threading.RLock]] = set()
+_forking = threading.local()
+
+
+def lock_for_threads() -> threading.RLock:
+    """Return a lock that no thread holds where the process forks, unless it holds it for longer than `LONGEST`."""
+    lock = threading.RLock()
+    _locks.add(ref(lock, _locks.discard))
+    return lock
+
+
+def _taken(locks: Sequence[threading.RLock], seconds: float) -> Sequence[threading.RLock]:
+    """Return the locks once this thread has all of them; none where that takes too long.
+
+    It waits for one at a time while it holds no other, or two threads might wait for each other.
+    """
+    end, first = time.monotonic() + seconds, 0
+    while locks:
+        locks = [*locks[first:], *locks[:first]]
+        if not locks[0].acquire(timeout=max(0.0, end - time.monotonic())):
+            return []
+        first = next((k for k, lock in enumerate(locks[1:], start=1) if not lock.acquire(blocking=False)), 0)
+        if not first:
+            break
+        for lock in locks[:first]:
+            lock.release()
+    return locks
+
+
+def _take_all() -> None:
+    _forking.held = _taken([lock for known in [*_locks] if (lock := known()) is not None], LONGEST)
+
+
+def _give_back() -> None:
+    for lock in _forking.held:
+        lock.release()
+
+
+os.register_at_fork(before=_take_all, after_in_parent=_give_back, after_in_child=_give_back)
