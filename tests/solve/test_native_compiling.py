@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
@@ -50,8 +51,11 @@ class TestCompiling:
         assert library().made_by in solver.describe()
 
     @pytest.mark.slow
-    def test_several_processes_compile_at_once(self, cache):
-        """Compile into one file, complete whenever it is there, and not at import."""
+    def test_several_processes_compile_at_once(self, cache, monkeypatch, tmp_path):
+        """Compile once, by one of them, into one file, complete whenever it is there, and not at import."""
+        real, log = shutil.which(compiler()[0]), tmp_path / "log"
+        logging = f'case "$*" in *" -c "*) echo >> {log};; esac\nexec {real} "$@"'
+        monkeypatch.setenv("CXX", executable(tmp_path / "logging-c++", logging))
         script = (
             "import torchdismech; from torchdismech.native import library; assert library.outcome is None; "
             "print(library().vector_bytes)"
@@ -59,6 +63,7 @@ class TestCompiling:
         started = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
         answers = [int(process.communicate()[0]) for process in started]
         assert answers[0] == answers[1] > 0
+        assert len(log.read_text().splitlines()) == len(compiled.SOURCES)
         assert [path.suffix for path in cache.iterdir()] == [".so"]
 
     def test_second_process_does_not_compile(self, cache, monkeypatch):
@@ -160,6 +165,26 @@ class TestHostileCache:
         assert capsys.readouterr().err.count("compiling its own code for this machine") == 1
         library()
         assert not capsys.readouterr().err
+
+    def test_one_compiles_and_others_wait(self, cache, monkeypatch, library_file, tmp_path):
+        """Compile once what two want at the same time, and leave no lock behind."""
+        log = tmp_path / "log"
+        copy = f'for word; do case "$before" in -o) cp {library_file} "$word";; esac; before=$word; done'
+        script = f'case "$*" in *-o*) echo >> {log}; sleep 0.3;; esac\n{copy}'
+        monkeypatch.setenv("CXX", executable(tmp_path / "slow-c++", script))
+        with ThreadPoolExecutor(2) as pool:  # a lock is one of an opened file, so threads stand for processes
+            both = [pool.submit(compiled.compiled_source, "int one;") for _ in range(2)]
+        assert all(each.result().band_vector_bytes() > 0 for each in both)
+        assert len(log.read_text().splitlines()) == 1
+        assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+    def test_others_do_not_wait_for_ever(self, cache, monkeypatch):
+        """Compile, too, where another process takes longer than one waits."""
+        monkeypatch.setattr(build.cache, "LONGEST", 0.2)
+        cache.mkdir(parents=True)
+        with build.cache.alone(cache, "key"), build.cache.alone(cache, "key"):
+            assert len([*cache.iterdir()]) == 1
+        assert not [*cache.iterdir()]
 
     @pytest.mark.parametrize("length", [0, 1000, -1])
     def test_truncated(self, cache, monkeypatch, loaded, length):

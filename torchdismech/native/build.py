@@ -93,21 +93,33 @@ class _Unkept(Unavailable):
 def _kept_file(command: list[str], flags: list[str], key: str, sources: list[bytes], name: Path | str) -> Path:
     """Return the library of sources in the user's cache directory, compiled first if it is not there.
 
+    Of processes that want the same one compiles it, and the others wait.
+
     Raises
     ------
     _Unkept : nothing can be kept there, or others could change what is.
     """
     try:
-        directory = cache.user_directory()
-        _refuse_danger(directory)
+        directory = _cache_directory()
         found = cache.find(directory, key)
-    except RuntimeError as error:  # no home
-        raise _Unkept(str(error)) from error
+        if found is not None:
+            return found
+        if len(sources) > 1:
+            tell("compiling its own code for this machine: about ten seconds, once, then from the cache on disk")
+        with cache.alone(directory, key):
+            return cache.find(directory, key) or _library_file(command, flags, directory, key, sources, name)
     except OSError as error:
         raise _unwritable(error.filename, error) from error
-    if found is None and len(sources) > 1:
-        tell("compiling its own code for this machine: about ten seconds, once, then from the cache on disk")
-    return found or _library_file(command, flags, directory, key, sources, name)
+
+
+def _cache_directory() -> Path:
+    """Return the user's cache directory, where there is one and nobody else can put files into it."""
+    try:
+        directory = cache.user_directory()
+    except RuntimeError as error:  # no home
+        raise _Unkept(str(error)) from error
+    _refuse_danger(directory)
+    return directory
 
 
 def _refuse_danger(directory: Path) -> None:

@@ -6,14 +6,19 @@ process. A library's name holds the checksum of its content: `native-KEY-CHECKSU
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["danger", "find", "keep", "user_directory"]
+__all__ = ["alone", "danger", "find", "keep", "user_directory"]
 
 OTHERS = stat.S_IWGRP | stat.S_IWOTH  # may write
+LONGEST, PAUSE = 300.0, 0.1  # s that a process waits for another one, and between two looks
 
 
 def user_directory() -> Path:
@@ -64,6 +69,48 @@ def keep(made: Path, directory: Path, key: str) -> Path:
     path = directory / f"native-{key}-{_checksum(made.read_bytes())}.so"
     made.replace(path)
     return path
+
+
+@contextmanager
+def alone(directory: Path, key: str) -> Iterator[None]:
+    """Let one process, and one thread, at a time do something for a key; others wait, for `LONGEST` at most.
+
+    Where the file system knows no locks nobody waits.
+
+    Raises
+    ------
+    OSError : the directory cannot be written.
+    """
+    path = directory / f"native-{key}.lock"
+    end = time.monotonic() + LONGEST
+    while (lock := _locked(path)) is None and time.monotonic() < end:
+        time.sleep(PAUSE)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            path.unlink(missing_ok=True)
+            os.close(lock)
+
+
+def _locked(path: Path) -> int | None:
+    """Return a file that is locked for this process until it is closed; None where another one has it.
+
+    The system unlocks it where a process ends in any way.
+    """
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        there = path.stat()
+    except (BlockingIOError, FileNotFoundError):  # another has it, or had it and removed it meanwhile
+        os.close(opened)
+        return None
+    except OSError:  # no locks here
+        return opened
+    if os.path.samestat(os.fstat(opened), there):
+        return opened
+    os.close(opened)
+    return None
 
 
 def _is_sound(path: Path) -> bool:
