@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -177,6 +178,25 @@ class TestHostileCache:
         assert all(each.result().band_vector_bytes() > 0 for each in both)
         assert len(log.read_text().splitlines()) == 1
         assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+    def test_what_is_old_is_removed(self, cache, monkeypatch):
+        """Remove what was killed a day ago, and libraries that nobody has loaded for half a year, as one is made."""
+        path, now, days = self.kept(cache, monkeypatch), time.time(), 86_400
+        ages = {"compiling-a": 2, "compiling-b": 0.5, "native-a-1.lock": 2, "native-a-1.so": 200, "native-b-2.so": 100}
+        ages |= {"notes.txt": 900}
+        for name in ages:
+            if name.startswith("compiling"):
+                (cache / name).mkdir()
+                (cache / name / "0.cpp").touch()
+            else:
+                (cache / name).touch()
+        for name, age in (ages | {path.name: 400}).items():
+            os.utime(cache / name, 2 * (now - age * days,))
+        assert library().vector_bytes > 0  # from the cache, which marks it as used
+        assert {*ages, path.name} == {*os.listdir(cache)}
+        compiled.compiled_source("int one;")
+        left = {"compiling-b", "native-b-2.so", "notes.txt", path.name}
+        assert {name for name in os.listdir(cache) if name in ages or name == path.name} == left
 
     def test_others_do_not_wait_for_ever(self, cache, monkeypatch):
         """Compile, too, where another process takes longer than one waits."""

@@ -71,7 +71,7 @@ def built(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> B
     except _Unkept as error:
         no_cache = str(error)
     try:
-        with tempfile.TemporaryDirectory(prefix="compiling-") as scratch:
+        with tempfile.TemporaryDirectory(prefix=cache.COMPILING) as scratch:
             _refuse_danger(Path(scratch))
             _warn_once(
                 f"compiled code is made for this process alone, which takes seconds each time, as {no_cache}; set "
@@ -107,7 +107,11 @@ def _kept_file(command: list[str], flags: list[str], key: str, sources: list[byt
         if len(sources) > 1:
             tell("compiling its own code for this machine: about ten seconds, once, then from the cache on disk")
         with cache.alone(directory, key):
-            return cache.find(directory, key) or _library_file(command, flags, directory, key, sources, name)
+            found = cache.find(directory, key)
+            if found is None:
+                found = _library_file(command, flags, directory, key, sources, name)
+                cache.remove_old(directory)
+            return found
     except OSError as error:
         raise _unwritable(error.filename, error) from error
 
@@ -217,7 +221,7 @@ def _library_file(
     Unavailable : the compiler fails.
     """
     try:
-        with tempfile.TemporaryDirectory(dir=directory, prefix="compiling-") as scratch:
+        with tempfile.TemporaryDirectory(dir=directory, prefix=cache.COMPILING) as scratch:
             files = {f"{k}.cpp": text for k, text in enumerate(sources)}
             for file, text in (files | _headers()).items():
                 (Path(scratch) / file).write_bytes(text)

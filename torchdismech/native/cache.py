@@ -9,15 +9,19 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["alone", "danger", "find", "keep", "user_directory"]
+__all__ = ["alone", "danger", "find", "keep", "remove_old", "user_directory"]
 
 OTHERS = stat.S_IWGRP | stat.S_IWOTH  # may write
+COMPILING = "compiling-"  # with which names begin of directories in which something is compiled
+DAY = 86_400.0  # s
+UNUSED, UNFINISHED = 180 * DAY, DAY  # after which a library, and what an interrupted compilation left, are removed
 LONGEST, PAUSE = 300.0, 0.1  # s that a process waits for another one, and between two looks
 
 
@@ -60,7 +64,11 @@ def find(directory: Path, key: str) -> Path | None:
     """Return the library of that key, if there is one that is whole and the user's own; anything else is left aside."""
     of_key = f"native-{key}-"  # by hand, as `glob` takes ten times as long in a directory of some hundred files
     names = sorted(name for name in os.listdir(directory) if name.startswith(of_key) and name.endswith(".so"))
-    return next((directory / name for name in names if _is_sound(directory / name)), None)
+    found = next((directory / name for name in names if _is_sound(directory / name)), None)
+    if found is not None:
+        with suppress(OSError):  # a directory that may be read alone
+            _mark_as_used(found)
+    return found
 
 
 def keep(made: Path, directory: Path, key: str) -> Path:
@@ -69,6 +77,31 @@ def keep(made: Path, directory: Path, key: str) -> Path:
     path = directory / f"native-{key}-{_checksum(made.read_bytes())}.so"
     made.replace(path)
     return path
+
+
+def _mark_as_used(path: Path) -> None:
+    """Let `remove_old` know, once a day, that a library is in use."""
+    if _age(path) > DAY:
+        os.utime(path)
+
+
+def remove_old(directory: Path) -> None:
+    """Remove libraries that no process has loaded for half a year, and what compilations that were killed left.
+
+    Such libraries are of other versions, compilers and machines. What cannot be removed stays.
+    """
+    for path in [*directory.iterdir()]:
+        with suppress(OSError):
+            age = _age(path)
+            if path.match(f"{COMPILING}*") and age > UNFINISHED:
+                shutil.rmtree(path)
+            elif (path.match("native-*.so") and age > UNUSED) or (path.match("native-*.lock") and age > UNFINISHED):
+                path.unlink()
+
+
+def _age(path: Path) -> float:
+    """Return how long ago a file was written or marked as used [s]."""
+    return time.time() - path.lstat().st_mtime
 
 
 @contextmanager
