@@ -22,6 +22,7 @@ from operator import attrgetter, is_
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -29,6 +30,7 @@ from torch.nn.utils import parametrize
 from torchdismech.errors import InputError, shown
 
 __all__ = [
+    "Given",
     "Place",
     "Values",
     "batch_sizes",
@@ -56,6 +58,8 @@ __all__ = [
 ]
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its tensors
+Row = float | Tensor | np.ndarray | Sequence[float | Sequence[float]]
+Given = float | np.number | Tensor | np.ndarray | Sequence[Row]  # numbers as users give them
 
 NOTHING = torch.empty(0, device="cpu")
 TREES = 2  # of a module: with its parametrizations, and without while their values are in place

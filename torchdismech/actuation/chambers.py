@@ -10,6 +10,7 @@ from torchdismech.actuation.routed import Route, RoutedForce, per_route
 from torchdismech.actuation.tension import Segments
 from torchdismech.errors import InputError
 from torchdismech.robot.state import Control, State
+from torchdismech.values import Given
 
 __all__ = ["Chambers"]
 
@@ -38,7 +39,7 @@ class Chambers(RoutedForce):
     area: Tensor
     pressure: Tensor
 
-    def __init__(self, routes: Sequence[Route | Sequence[Route]], area, pressure):
+    def __init__(self, routes: Sequence[Route | Sequence[Route]], area: Given, pressure: Given):
         super().__init__(routes)
         for name, value in (("area", area), ("pressure", pressure)):
             given = per_route(value, f"Chambers.{name}", len(self.routes))

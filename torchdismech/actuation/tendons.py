@@ -12,6 +12,7 @@ from torchdismech.actuation.tension import Segments, Slip
 from torchdismech.errors import InputError
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
+from torchdismech.values import Given
 
 __all__ = ["SLIP_VELOCITY", "Tendons"]
 
@@ -60,12 +61,12 @@ class Tendons(RoutedForce):
     def __init__(
         self,
         routes: Sequence[Route | Sequence[Route]],
-        tension=None,
-        pull=None,
-        stiffness=None,
-        pretension=None,
-        friction=None,
-        slip_velocity=None,
+        tension: Given | None = None,
+        pull: Given | None = None,
+        stiffness: Given | None = None,
+        pretension: Given | None = None,
+        friction: Given | None = None,
+        slip_velocity: Given | None = None,
     ):
         super().__init__(routes)
         if (tension is None) == (pull is None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -49,13 +49,14 @@ from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic
 from torchdismech.errors import InputError, refuse_other_dtype, warn
 from torchdismech.forces import Force
-from torchdismech.geometry.checks import Indices, array_of, check_nodes, check_rods, distinct_indices
+from torchdismech.geometry.checks import Elements, Indices, array_of, check_nodes, check_rods, distinct_indices
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.model import Model
 from torchdismech.ownership import own, refuse_shared
 from torchdismech.robot.body import Body
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.solve import linear
+from torchdismech.values import Given
 
 __all__ = ["RobotBuilder"]
 
@@ -127,7 +128,7 @@ class RobotBuilder:
         """Nodes so far (N, 3) [m]."""
         return self._nodes
 
-    def add_nodes(self, nodes) -> np.ndarray:
+    def add_nodes(self, nodes: Given) -> np.ndarray:
         """Add nodes (k, 3) before the rods and shells that use them, and return their indices (k,)."""
         points = array_of(nodes, "nodes", float)
         check_nodes(points, where="nodes")
@@ -135,12 +136,12 @@ class RobotBuilder:
 
     def add_rod(
         self,
-        nodes,
+        nodes: Given,
         section: Circle | Rectangle,
         material: Material,
         natural: str = "initial",
-        stiffness: dict[str, Number] | None = None,
-        directors=None,
+        stiffness: Mapping[str, Number] | None = None,
+        directors: Given | None = None,
         contact_radius: Number | None = None,
         name: str | None = None,
     ) -> np.ndarray:
@@ -165,13 +166,13 @@ class RobotBuilder:
 
     def add_rods(
         self,
-        nodes,
-        edges,
+        nodes: Given,
+        edges: Elements,
         section: Circle | Rectangle,
         material: Material,
         natural: str = "initial",
-        stiffness: dict[str, Number] | None = None,
-        directors=None,
+        stiffness: Mapping[str, Number] | None = None,
+        directors: Given | None = None,
         contact_radius: Number | None = None,
         name: str | None = None,
     ) -> np.ndarray:
@@ -199,13 +200,13 @@ class RobotBuilder:
 
     def add_shell(
         self,
-        nodes,
-        triangles,
+        nodes: Given,
+        triangles: Elements,
         thickness: Number,
         material: Material,
         bending: str = "midedge",
         natural: str = "initial",
-        stiffness: dict[str, Number] | None = None,
+        stiffness: Mapping[str, Number] | None = None,
         membrane: str | None = None,
         name: str | None = None,
     ) -> np.ndarray:
@@ -243,7 +244,7 @@ class RobotBuilder:
     def clamp(
         self,
         nodes: Indices | None = None,
-        box=None,
+        box: Given | None = None,
         axes: str | None = None,
         twist: bool = True,
         direction: str | Sequence[float] | None = None,
@@ -299,7 +300,7 @@ class RobotBuilder:
         self._warn_of_model_made("add_mass")
 
     def set_spring_stiffness(
-        self, springs, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
+        self, springs: Elements, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
     ) -> None:
         """Give some bend-twist springs stiffnesses of their own [N m^2], in place of those of their edges.
 
@@ -394,7 +395,7 @@ class RobotBuilder:
         solver: linear.Setting = "auto",
         compile: Setting = "auto",
         dtype: torch.dtype = torch.float64,
-        device=None,
+        device: torch.device | str | None = None,
     ) -> Model:
         """Return the model, which what is added to the builder afterwards does not change.
 

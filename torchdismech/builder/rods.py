@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,7 +125,7 @@ class Rods:
 def edge_constants(
     section: Circle | Rectangle,
     material: Material,
-    stiffness: dict[str, Number],
+    stiffness: Mapping[str, Number],
     contact_radius: Number | None,
     count: int,
 ) -> dict[str, Tensor]:

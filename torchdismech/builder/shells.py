@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,7 +154,7 @@ class Shells:
 
 
 def face_constants(
-    thickness: Number, material: Material, stiffness: dict[str, Number], membrane: str, bending: str, count: int
+    thickness: Number, material: Material, stiffness: Mapping[str, Number], membrane: str, bending: str, count: int
 ) -> dict[str, Tensor]:
     """Return the constants of triangles, each () or (.., F) or (B, 1).
 

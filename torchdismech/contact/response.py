@@ -11,6 +11,7 @@ from torch.nn.functional import softplus
 from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import scalar
 from torchdismech.solve.complementarity import CONTACT_METHODS
+from torchdismech.values import Given
 
 __all__ = [
     "Barrier",
@@ -62,7 +63,7 @@ class Complementarity(Response):
         and "gauss_seidel" solve fewer, the latter needs no factorisation of what many contacts share.
     """
 
-    def __init__(self, tolerance=1e-8, method: str = "interior_point"):
+    def __init__(self, tolerance: Given = 1e-8, method: str = "interior_point"):
         super().__init__()
         self._set("tolerance", tolerance)
         if method not in CONTACT_METHODS:
@@ -101,7 +102,7 @@ class Potential(Response):
     per_robot = not_negative = positive = ("stiffness", "tolerance")
     stiffness: Tensor
 
-    def __init__(self, stiffness, tolerance):
+    def __init__(self, stiffness: Given, tolerance: Given):
         super().__init__()
         self._set("stiffness", stiffness)
         self._set("tolerance", tolerance)
@@ -231,7 +232,13 @@ class Friction(nn.Module):
     static: Tensor | None
     release: Tensor | None
 
-    def __init__(self, coefficient, slip_velocity=None, static=None, release=None):
+    def __init__(
+        self,
+        coefficient: Given,
+        slip_velocity: Given | None = None,
+        static: Given | None = None,
+        release: Given | None = None,
+    ):
         super().__init__()
         mu = scalar(coefficient, "Friction.coefficient")
         if bool((mu < 0).any()):

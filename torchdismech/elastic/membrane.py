@@ -16,7 +16,7 @@ from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, edge_var
 from torchdismech.errors import InputError, refuse_trained
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.materials import Number, positive
-from torchdismech.robot.state import Control
+from torchdismech.robot.state import Control, State
 from torchdismech.values import real
 
 __all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff", "rest_metric"]
@@ -41,7 +41,7 @@ class MembraneStencil(Stencil):
         super().__init__([*edge_variables(a, b), *edge_variables(a, c)], STRAINS)
         self.register_buffer("metric", metric)
 
-    def constants(self, state, control: Control) -> tuple[Tensor, ...]:
+    def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the metric (3, 3, F, 1)."""
         return (self.metric.permute(1, 2, 0).unsqueeze(-1).contiguous(),)
 

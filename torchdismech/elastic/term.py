@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchdismech.elastic.corners import Corners, Entries
 from torchdismech.elastic.energy import OWN, Energy, LinearElastic, Strain, batch_last, known_sum
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
-from torchdismech.elastic.stencil import Derivatives, Stencil
+from torchdismech.elastic.stencil import Derivatives, Natural, Stencil
 from torchdismech.errors import InputError
 from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
@@ -114,7 +114,7 @@ class ElasticTerm(nn.Module):
         measure: Tensor | None,
         scale: Tensor | None = None,
         natural: tuple[Tensor | None, ...] | None = None,
-        controlled=None,
+        controlled: Callable[[Control, Natural], Natural] | None = None,
         dissipation: Energy | None = None,
         corners: Corners | None = None,
     ):
@@ -217,7 +217,7 @@ class ElasticTerm(nn.Module):
         strains : what evaluates the term's `elastic_strains`, as compiled code may; by default these.
         rate : by which strains dissipate; None: by their difference from those at `state`, over `elapsed`.
         """
-        natural: list[Tensor | None] = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
+        natural: Natural = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
         if self.controlled is not None:
             natural = self.controlled(control, natural)
         stencil = self.stencil.constants(state, control)

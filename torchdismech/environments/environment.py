@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,7 +89,7 @@ class Environment:
         horizon: int | None = None,
         anew: bool = False,
         allow_code: bool = False,
-        **options,
+        **options: Any,
     ) -> Environment:
         """Return the robots of a scene file.
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchdismech.forces.base import Force, scalar
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.robot.state import Control, State
+from torchdismech.values import Given
 
 __all__ = ["MassDamping", "Viscous"]
 
@@ -57,7 +58,7 @@ class Viscous(_Diagonal):
 
     per_robot = not_negative = ("viscosity",)
 
-    def __init__(self, viscosity, explicit: bool = False):
+    def __init__(self, viscosity: Given, explicit: bool = False):
         super().__init__(explicit)
         given = scalar(viscosity, f"{type(self).__name__}.viscosity", from_zero=True)
         self.viscosity = nn.Parameter(given, requires_grad=False)
@@ -85,7 +86,7 @@ class MassDamping(_Diagonal):
 
     per_robot = not_negative = ("rate",)
 
-    def __init__(self, rate, explicit: bool = False):
+    def __init__(self, rate: Given, explicit: bool = False):
         super().__init__(explicit)
         given = scalar(rate, f"{type(self).__name__}.rate", from_zero=True)
         self.rate = nn.Parameter(given, requires_grad=False)

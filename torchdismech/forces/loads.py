@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,9 +20,10 @@ from torchdismech.forces.base import (
     vector,
     vector_on_each,
 )
-from torchdismech.geometry.checks import Indices, checked_indices
+from torchdismech.geometry.checks import Elements, Indices, checked_indices
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
+from torchdismech.values import Given
 
 __all__ = ["Buoyancy", "Gravity", "LineLoad", "PointForce"]
 
@@ -32,7 +34,7 @@ class Gravity(Force):
     constant = True
     per_robot = ("acceleration",)
 
-    def __init__(self, acceleration):
+    def __init__(self, acceleration: Given):
         super().__init__()
         self.acceleration = nn.Parameter(vector(acceleration, "Gravity.acceleration"), requires_grad=False)
 
@@ -60,7 +62,7 @@ class Buoyancy(Force):
     per_robot = ("acceleration", "fluid_density")
     not_negative = ("fluid_density",)
 
-    def __init__(self, acceleration, fluid_density):
+    def __init__(self, acceleration: Given, fluid_density: Given):
         super().__init__()
         self.acceleration = nn.Parameter(vector(acceleration, "Buoyancy.acceleration"), requires_grad=False)
         density = scalar(fluid_density, "Buoyancy.fluid_density", from_zero=True)
@@ -93,7 +95,7 @@ class PointForce(Timed, Force):
     per_robot = ("force",)
     _index: Tensor
 
-    def __init__(self, nodes: Indices, force, start: float = -math.inf, stop: float = math.inf):
+    def __init__(self, nodes: Indices, force: Given, start: float = -math.inf, stop: float = math.inf):
         super().__init__()
         self.nodes = nodes
         given = number(force, "PointForce.force")
@@ -147,9 +149,9 @@ class LineLoad(Timed, Force):
 
     def __init__(
         self,
-        load,
+        load: Given,
         edges: Indices | None = None,
-        sides=None,
+        sides: Elements | None = None,
         start: float = -math.inf,
         stop: float = math.inf,
     ):
@@ -170,7 +172,8 @@ class LineLoad(Timed, Force):
             self.register_buffer("_edges", torch.as_tensor(index, device="cpu"), persistent=False)
             ends = body.rod_edges[index]
         else:
-            index, shape = checked_indices(self.sides, body.n_nodes, "LineLoad.sides"), np.shape(self.sides)
+            sides = cast(Elements, self.sides)  # one of both is given
+            index, shape = checked_indices(sides, body.n_nodes, "LineLoad.sides"), np.shape(sides)
             if len(shape) != 2 or shape[1] != 2:
                 raise InputError(f"LineLoad.sides: expected pairs of nodes (k, 2), got shape {shape}")
             ends = index.reshape(-1, 2)

@@ -16,6 +16,7 @@ from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.material_frames import MaterialFrames, cross_matrix, outer
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
+from torchdismech.values import Given
 
 __all__ = ["PointMoment"]
 
@@ -54,7 +55,7 @@ class PointMoment(Timed, Force):
 
     def __init__(
         self,
-        moment,
+        moment: Given,
         nodes: Indices | None = None,
         edges: Indices | None = None,
         frame: str = "world",

@@ -24,6 +24,7 @@ from torchdismech.forces.elements import (
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
+from torchdismech.values import Given
 
 __all__ = ["QuadraticResistive", "Resistive"]
 
@@ -56,7 +57,7 @@ class Resistive(ElementForce):
     _edges: Tensor
     _shares: Tensor
 
-    def __init__(self, tangential, normal, explicit: bool = False):
+    def __init__(self, tangential: Given, normal: Given, explicit: bool = False):
         super().__init__(explicit)
         for name, value in (("tangential", tangential), ("normal", normal)):
             given = coefficient(value, f"{type(self).__name__}.{name}")
@@ -175,7 +176,7 @@ class QuadraticResistive(ElementForce):
     normal: Tensor
     density: Tensor
 
-    def __init__(self, tangential, normal, density, explicit: bool = False, length: str = "rest"):
+    def __init__(self, tangential: Given, normal: Given, density: Given, explicit: bool = False, length: str = "rest"):
         super().__init__(explicit)
         if length not in LENGTHS:
             raise InputError(f"QuadraticResistive.length: expected 'rest' or 'current', got {length!r}")

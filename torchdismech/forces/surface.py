@@ -16,6 +16,7 @@ from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
+from torchdismech.values import Given
 
 __all__ = ["AFTER", "NEXT", "Drag", "Pressure", "SurfaceForce", "area_vector"]
 
@@ -83,7 +84,7 @@ class Drag(_OnTriangles):
     density: Tensor
     coefficient: Tensor
 
-    def __init__(self, density, coefficient, explicit: bool = False):
+    def __init__(self, density: Given, coefficient: Given, explicit: bool = False):
         super().__init__(explicit=explicit)
         for name, value in (("density", density), ("coefficient", coefficient)):
             given = scalar(value, f"{type(self).__name__}.{name}", from_zero=True)
@@ -161,7 +162,7 @@ class Pressure(Timed, _OnTriangles):
 
     def __init__(
         self,
-        pressure,
+        pressure: Given,
         triangles: Indices | None = None,
         start: float = -math.inf,
         stop: float = math.inf,

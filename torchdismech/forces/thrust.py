@@ -18,6 +18,7 @@ from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
+from torchdismech.values import Given
 
 __all__ = ["Thrust"]
 
@@ -57,10 +58,10 @@ class Thrust(SurfaceForce):
 
     def __init__(
         self,
-        coefficient,
+        coefficient: Given,
         smoothing: float,
-        axis="body",
-        refill=0.0,
+        axis: Given | str = "body",
+        refill: Given = 0.0,
         triangles: Indices | None = None,
         explicit: bool = True,
     ):

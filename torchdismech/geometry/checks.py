@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 Indices = Sequence[int] | np.ndarray | Tensor  # of nodes, edges or triangles; or a mask of bool, one of each of them
+Elements = Sequence[Sequence[int]] | np.ndarray | Tensor  # the nodes of each, such as edges (E, 2) or triangles (T, 3)
 
 # An edge shorter than this part of the robot's size has no usable direction: its nodes are at one place up to rounding.
 SHORTEST_EDGE = 1e-12
@@ -38,7 +39,7 @@ LARGE = 10.0  # m: what is more extended looks like millimetres
 SMALLEST_FOLD = 1e-8
 
 
-def checked_indices(given: Indices, count: int, where: str) -> np.ndarray:
+def checked_indices(given: Indices | Elements, count: int, where: str) -> np.ndarray:
     """Return the indices (k,) of those of `count` nodes, edges or triangles that were chosen, by indices or by a mask.
 
     A mask (count,) of bool chooses where it is true. Refused are none at all, indices that there are not, and what is
@@ -71,7 +72,7 @@ def distinct_indices(given: Indices, count: int, where: str) -> np.ndarray:
     return index
 
 
-def _as_array(given: Indices) -> np.ndarray:
+def _as_array(given: Indices | Elements) -> np.ndarray:
     """Return a caller's choice as an array; one of objects, if it cannot be one of numbers."""
     if isinstance(given, Tensor):
         return given.detach().cpu().numpy()

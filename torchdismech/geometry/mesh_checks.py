@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchdismech.errors import InputError
-from torchdismech.geometry.checks import SHORTEST_EDGE, array_of, check_nodes, missing_nodes, namer
+from torchdismech.geometry.checks import SHORTEST_EDGE, Elements, array_of, check_nodes, missing_nodes, namer
 from torchdismech.geometry.graphs import connected_parts
+from torchdismech.values import Given
 
 __all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problems"]
 
@@ -70,16 +71,16 @@ def check_mesh(
     return CheckedMesh(triangles, repairs)
 
 
-def check_triangles(nodes: np.ndarray, triangles: np.ndarray, where: str = "shell") -> tuple[np.ndarray, np.ndarray]:
+def check_triangles(nodes: Given, triangles: Elements, where: str = "shell") -> tuple[np.ndarray, np.ndarray]:
     """Return the arrays as float64 and int64, refusing what is wrong with a triangle alone, as `check_mesh` does.
 
     For a part of a surface: how its triangles lie to each other is seen when all parts are there.
     """
-    nodes, triangles = _checked_arrays(nodes, triangles, where)
-    problems = triangle_problems(nodes, triangles)
+    points, corners = _checked_arrays(nodes, triangles, where)
+    problems = triangle_problems(points, corners)
     if problems:
         raise InputError(f"{where}: {problems[0][1]}")
-    return nodes, triangles
+    return points, corners
 
 
 def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:
@@ -117,7 +118,7 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
     return sorted(problems)
 
 
-def _checked_arrays(nodes: np.ndarray, triangles: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+def _checked_arrays(nodes: Given, triangles: Elements, where: str) -> tuple[np.ndarray, np.ndarray]:
     nodes, triangles = array_of(nodes, where), np.asarray(triangles)
     if not (np.issubdtype(nodes.dtype, np.floating) or np.issubdtype(nodes.dtype, np.integer)):
         raise InputError(f"{where}: expected real numbers as positions of the nodes, got an array of {nodes.dtype}")

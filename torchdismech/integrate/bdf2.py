@@ -102,7 +102,7 @@ class BDF2(Integrator):
         velocity=(1.5, 0, -0.5, 0), acceleration=(2.25, -2, -0.75, 0.5), end_velocity=(1.5, 0, -0.5, 0)
     )
 
-    def __init__(self, dt: float, **options):
+    def __init__(self, dt: float, **options: Any):
         super().__init__(dt, **options)
         if self.max_substeps > 1:
             raise InputError(

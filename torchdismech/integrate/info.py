@@ -65,7 +65,7 @@ class StepInfo:
         contact = {k: where_rows(take, other.contact[k], self.contact[k]) for k in self.contact if k in names}
         return replaced(self, **{"stable": None, **merged, "contact": contact})
 
-    def rows(self, index) -> Self:
+    def rows(self, index: Tensor | slice | Sequence[int]) -> Self:
         """Return how it went for the robots that `index` selects."""
         own = {k: v[index] for k, v in self._numbers().items()}
         return replaced(self, **own, contact={k: v[index] for k, v in self.contact.items()})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torchdismech.errors import InputError, real_number
 from torchdismech.integrate.integrator import Integrator, Schedule
 from torchdismech.integrate.scheme import Scheme
@@ -62,7 +64,7 @@ class Newmark(Integrator):
         2 beta < gamma in those that are too long for the fastest vibration of the mesh.
     """
 
-    def __init__(self, dt: float, beta: float = 0.25, gamma: float = 0.5, **options):
+    def __init__(self, dt: float, beta: float = 0.25, gamma: float = 0.5, **options: Any):
         super().__init__(dt, **options)
         beta, gamma = real_number(beta, "Newmark: beta"), real_number(gamma, "Newmark: gamma")
         if not 0.5 <= gamma <= min(1, 2 * beta):

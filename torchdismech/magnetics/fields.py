@@ -9,6 +9,7 @@ from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import number, vector
 from torchdismech.magnetics.field import Field, FieldDerivatives
 from torchdismech.magnetics.uniform import Constant, Timed
+from torchdismech.values import Given
 
 __all__ = ["Gradient", "Learned", "field_of"]
 
@@ -31,7 +32,7 @@ class Gradient(Field):
     closed_form = True
     per_robot = ("value", "gradient", "center")
 
-    def __init__(self, value, gradient, center=(0.0, 0.0, 0.0)):
+    def __init__(self, value: Given, gradient: Given, center: Given = (0.0, 0.0, 0.0)):
         super().__init__()
         matrix = number(gradient, "Gradient.gradient")
         if matrix.shape[-2:] != (3, 3) or matrix.dim() > 3:

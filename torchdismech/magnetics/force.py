@@ -27,7 +27,7 @@ from torchdismech.magnetics.stencil import MagneticStencil
 from torchdismech.magnetics.uniform import Timed
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Values, places_by_batch_size
+from torchdismech.values import Given, Values, places_by_batch_size
 
 __all__ = ["Magnetic", "MagneticShells", "Magnetised", "fields_at"]
 
@@ -61,7 +61,7 @@ class Magnetised(Force):
     term: ElasticTerm
     _turns: Tensor
 
-    def __init__(self, magnetisation, field: Field | nn.Module | Callable | Tensor | Any):
+    def __init__(self, magnetisation: Given, field: Field | nn.Module | Callable | Tensor | Any):
         super().__init__()
         given = number(magnetisation, f"{type(self).__name__}.magnetisation")
         if given.shape[-1:] != (3,) or given.dim() > 3:

@@ -11,6 +11,7 @@ from torchdismech.errors import warn
 from torchdismech.forces.base import vector
 from torchdismech.magnetics.field import Field, FieldDerivatives
 from torchdismech.magnetics.over_time import between, of_times, rising
+from torchdismech.values import Given
 
 __all__ = ["Dipole", "MovingDipole"]
 
@@ -90,7 +91,7 @@ class Dipole(_Magnet):
 
     per_robot = ("moment", "center")
 
-    def __init__(self, moment, center):
+    def __init__(self, moment: Given, center: Given):
         super().__init__()
         self.moment = nn.Parameter(vector(moment, "Dipole.moment"), requires_grad=False)
         self.center = nn.Parameter(vector(center, "Dipole.center"), requires_grad=False)
@@ -124,7 +125,7 @@ class MovingDipole(_Magnet):
     moments: Tensor
     centers: Tensor
 
-    def __init__(self, times, moments, centers):
+    def __init__(self, times: Given, moments: Given, centers: Given):
         super().__init__()
         self.register_buffer("times", rising(times, "MovingDipole.times"))
         for name, rows in (("moments", moments), ("centers", centers)):

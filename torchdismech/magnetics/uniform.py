@@ -12,6 +12,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.base import number, scalar, vector
 from torchdismech.magnetics.field import Field
 from torchdismech.magnetics.over_time import between, of_times, rising
+from torchdismech.values import Given
 
 __all__ = ["Constant", "Rotating", "Table", "Timed"]
 
@@ -28,7 +29,7 @@ class Constant(Uniform):
 
     per_robot = ("value",)
 
-    def __init__(self, value):
+    def __init__(self, value: Given):
         super().__init__()
         self.value = nn.Parameter(vector(value, "field"), requires_grad=False)
 
@@ -57,7 +58,14 @@ class Rotating(Uniform):
     first: Tensor
     second: Tensor
 
-    def __init__(self, amplitude, frequency, first=(1.0, 0.0, 0.0), second=(0.0, 0.0, 1.0), phase=0.0):
+    def __init__(
+        self,
+        amplitude: Given,
+        frequency: Given,
+        first: Given = (1.0, 0.0, 0.0),
+        second: Given = (0.0, 0.0, 1.0),
+        phase: Given = 0.0,
+    ):
         super().__init__()
         for name, value in (("amplitude", amplitude), ("frequency", frequency), ("phase", phase)):
             setattr(self, name, nn.Parameter(scalar(value, f"Rotating.{name}"), requires_grad=False))
@@ -88,7 +96,7 @@ class Table(Uniform):
     robot_dimension = 1
     times: Tensor
 
-    def __init__(self, times, values):
+    def __init__(self, times: Given, values: Given):
         super().__init__()
         times = rising(times, "Table.times")
         values = of_times(values, len(times), "Table.values")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import Self
+from typing import Any, Self
 
 from torch import nn
 
@@ -46,7 +46,7 @@ class SavedModel(nn.Module):
             twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return twin
 
-    def state_dict(self, *args, **kwargs):
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the model's own numbers, as `nn.Module.state_dict` does, at any time.
 
         Another thread waits for the end of a step. A signal handler does not: it finds them in the midst of one.
@@ -54,7 +54,7 @@ class SavedModel(nn.Module):
         with self.lock, originals_in_place():
             return super().state_dict(*args, **kwargs)
 
-    def load_state_dict(self, *args, **kwargs):
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Take numbers, as `nn.Module.load_state_dict` does, between two steps.
 
         Raises

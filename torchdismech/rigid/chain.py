@@ -27,12 +27,11 @@ from torchdismech.rigid.state import ChainState
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number, positive
 from torchdismech.robot.state import Control, control_of
-from torchdismech.values import batch_sizes
+from torchdismech.values import Given, batch_sizes
 
 __all__ = ["RigidChain"]
 
 AXES = "xyz"
-Values = Number | Sequence[float] | np.ndarray
 
 
 class RigidChain(ReducedModel):
@@ -74,12 +73,12 @@ class RigidChain(ReducedModel):
 
     def __init__(
         self,
-        lengths: Values,
-        masses: Values,
-        centres: Values,
-        inertias: Values | Sequence[Values],
-        stiffness: Values | Sequence[Values],
-        damping: Values | Sequence[Values] = 0.0,
+        lengths: Given,
+        masses: Given,
+        centres: Given,
+        inertias: Given,
+        stiffness: Given,
+        damping: Given = 0.0,
         *,
         space: bool = False,
         base: Sequence[float] | Tensor = (0.0, 0.0, 0.0),
@@ -118,11 +117,11 @@ class RigidChain(ReducedModel):
         cls,
         segments: int,
         length: Number,
-        diameter: Values,
-        density: Values,
-        youngs: Values,
-        viscosity: Values = 0.0,
-        shear: Values | None = None,
+        diameter: Given,
+        density: Given,
+        youngs: Given,
+        viscosity: Given = 0.0,
+        shear: Given | None = None,
         *,
         space: bool = False,
         base: Sequence[float] | Tensor = (0.0, 0.0, 0.0),
@@ -352,7 +351,7 @@ class RigidChain(ReducedModel):
         else:
             self.register_buffer(name, value)
 
-    def _by_axis(self, value, name: str) -> list[tuple[str, Values]]:
+    def _by_axis(self, value, name: str) -> list[tuple[str, Given]]:
         """Return a value for each axis; a number is for all."""
         if not self.space:
             return [("z", value)]
@@ -391,7 +390,7 @@ def _batch_last(value: Tensor, count: int) -> Tensor:
     return value.expand(-1, count).t().contiguous()[:, None]
 
 
-def _values(value: Values, name: str, count: int, above_zero: bool = False, from_zero: bool = False) -> Tensor:
+def _values(value: Given, name: str, count: int, above_zero: bool = False, from_zero: bool = False) -> Tensor:
     """Return the value as a tensor that broadcasts against (B, count); refuse what does not, or has another sign."""
     tensor = numbers_of(value, name)
     shape = tuple(tensor.shape)
@@ -406,7 +405,7 @@ def _values(value: Values, name: str, count: int, above_zero: bool = False, from
     return tensor
 
 
-def _vector(value: Values, name: str) -> Tensor:
+def _vector(value: Given, name: str) -> Tensor:
     """Return a vector, (3,) or (B, 3); a number would count along all three axes."""
     shape = tuple(numbers_of(value, name).shape)
     if shape[-1:] != (3,) or len(shape) > 2:

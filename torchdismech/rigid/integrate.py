@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -216,7 +217,7 @@ class Sdirk2(ChainIntegrator):
 INTEGRATORS = {"radau": Radau, "sdirk2": Sdirk2}
 
 
-def chain_integrator(name: str, dt: float, **settings) -> ChainIntegrator:
+def chain_integrator(name: str, dt: float, **settings: Any) -> ChainIntegrator:
     """Return the integrator of this name, "radau" or "sdirk2"; further parameters as for `ChainIntegrator`."""
     if name not in INTEGRATORS:
         raise InputError(f"integrator: expected one of {', '.join(INTEGRATORS)}, got {name!r}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -49,11 +49,11 @@ class BatchState:
         """Return a state of the same robots with other tensors, all of them in their order."""
         return self.replace(**dict(zip(tensor_fields(self), tensors, strict=True)))
 
-    def replace(self, **changes) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
         return replaced(self, **changes)
 
-    def to(self, *args, **kwargs) -> Self:
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         """Return a copy on another device or in another dtype, as `Tensor.to`."""
         return self.with_fields(tensor.to(*args, **kwargs) for tensor in self.fields())
 
@@ -61,7 +61,7 @@ class BatchState:
         """Return a copy that gradients do not pass."""
         return self.with_fields(tensor.detach() for tensor in self.fields())
 
-    def rows(self, index) -> Self:
+    def rows(self, index: Tensor | slice | Sequence[int]) -> Self:
         """Return the robots that `index` selects (a mask, indices or a slice)."""
         return self.with_fields(tensor[index] for tensor in self.fields())
 
@@ -265,7 +265,7 @@ class Control:
         for name, value in self.tensors().items():
             refuse_other_kind(f"Control.{name}", value, Tensor, "a tensor with a row for each robot")
 
-    def replace(self, **changes) -> Control:
+    def replace(self, **changes: Any) -> Control:
         """Return a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
@@ -310,7 +310,7 @@ class Control:
                 )
         return None
 
-    def rows(self, index) -> Control:
+    def rows(self, index: Tensor | slice | Sequence[int]) -> Control:
         """Return the control of the robots that `index` selects."""
         values = {name: value[index] if value.dim() else value for name, value in self.values.items()}
         return Control.of({name: value[index] for name, value in self.tensors().items()}).replace(values=values)

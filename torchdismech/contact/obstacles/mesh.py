@@ -12,9 +12,10 @@ from torchdismech.contact.obstacles.nearest import NearestTriangle
 from torchdismech.contact.obstacles.shapes import Shape, polar, rounding, square
 from torchdismech.contact.obstacles.walls import through_walls
 from torchdismech.errors import InputError
-from torchdismech.geometry.checks import refuse_trained_shape
+from torchdismech.geometry.checks import Elements, refuse_trained_shape
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
+from torchdismech.values import Given
 
 __all__ = ["Mesh"]
 
@@ -54,7 +55,7 @@ class Mesh(Shape):
     pseudonormals: Tensor
     size: Tensor
 
-    def __init__(self, vertices, triangles, where: str = "Mesh"):
+    def __init__(self, vertices: Given, triangles: Elements, where: str = "Mesh"):
         super().__init__()
         x, corners = _checked(vertices, triangles, where)
         normals = _pseudonormals(x, corners, where)

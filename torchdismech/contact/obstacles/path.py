@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import acting, number, time_rounding, vector
+from torchdismech.values import Given
 
 __all__ = ["Path"]
 
@@ -25,7 +26,7 @@ class Path(nn.Module):
     times: Tensor
     displacements: Tensor
 
-    def __init__(self, times, displacements):
+    def __init__(self, times: Given, displacements: Given):
         super().__init__()
         if isinstance(displacements, Tensor) and displacements.requires_grad:
             raise InputError(
@@ -46,7 +47,7 @@ class Path(nn.Module):
         self.start, self.stop = float(times[0]), float(times[-1])
 
     @classmethod
-    def uniform(cls, velocity, duration: float = 2.0**40) -> Path:
+    def uniform(cls, velocity: Given, duration: float = 2.0**40) -> Path:
         """Return the path at a velocity (3,) or (B, 3) [m/s] from time 0 on, by default for good."""
         v = vector(velocity, "Path.uniform: velocity")
         return cls([0.0, duration], torch.stack([torch.zeros_like(v), duration * v]))

@@ -22,7 +22,7 @@ from torchdismech.forces.base import scalar, vector
 from torchdismech.fused import Fused
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.geometry.vec3 import Vec3
-from torchdismech.values import batch_sizes
+from torchdismech.values import Given, batch_sizes
 
 __all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar", "refuse_matrix", "rounding", "square"]
 
@@ -95,7 +95,7 @@ class HalfSpace(Shape):
     per_robot = ("point", "normal")
     endless = True
 
-    def __init__(self, point, normal):
+    def __init__(self, point: Given, normal: Given):
         super().__init__()
         self.point = _parameter(vector, point, "HalfSpace.point")
         self.normal = _parameter(vector, normal, "HalfSpace.normal")
@@ -131,7 +131,7 @@ class Sphere(Shape):
     per_robot = ("center", "radius")
     not_negative = positive = ("radius",)
 
-    def __init__(self, center, radius):
+    def __init__(self, center: Given, radius: Given):
         super().__init__()
         self.center = _parameter(vector, center, "Sphere.center")
         self.radius = _parameter(scalar, radius, "Sphere.radius")
@@ -175,7 +175,7 @@ class Capsule(Shape):
     per_robot = ("start", "end", "radius")
     not_negative = positive = ("radius",)
 
-    def __init__(self, start, end, radius):
+    def __init__(self, start: Given, end: Given, radius: Given):
         super().__init__()
         self.start = _parameter(vector, start, "Capsule.start")
         self.end = _parameter(vector, end, "Capsule.end")
@@ -234,7 +234,7 @@ class Cylinder(Shape):
     per_robot = ("start", "end", "radius")
     not_negative = positive = ("radius",)
 
-    def __init__(self, start, end, radius):
+    def __init__(self, start: Given, end: Given, radius: Given):
         super().__init__()
         self.start = _parameter(vector, start, "Cylinder.start")
         self.end = _parameter(vector, end, "Cylinder.end")
@@ -305,7 +305,7 @@ class Box(Shape):
     per_robot = ("center", "size", "rotation")
     not_negative = positive = ("size",)
 
-    def __init__(self, center, size, rotation=(0.0, 0.0, 0.0)):
+    def __init__(self, center: Given, size: Given, rotation: Given = (0.0, 0.0, 0.0)):
         super().__init__()
         self.center = _parameter(vector, center, "Box.center")
         self.size = _parameter(vector, size, "Box.size")
