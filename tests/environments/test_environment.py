@@ -1,6 +1,7 @@
 """Robots as environments: episodes, partial resets, failed steps, gradients, and what is refused."""
 
 import dataclasses
+import pickle
 import warnings
 
 import pytest
@@ -25,6 +26,7 @@ from torchdismech.environments import (
     Task,
     contact,
     node_positions,
+    node_velocities,
     strains,
 )
 from torchdismech.environments.anew import DrawnAnew
@@ -324,6 +326,23 @@ def test_actions_and_observations_of_all_kinds():
         outcome = env.step(torch.tensor([[0, 0, 0, 0, 0, -9.81, 0.005, 0.005, 1.0]] * 3, dtype=torch.float64))
     assert not outcome.terminated.any()
     assert (env.current.state.positions[:, 0, 2] - rest).allclose(torch.tensor(0.005, dtype=torch.float64))
+
+
+def no_reward(model, step):
+    """Return zeros."""
+    return step.after.q.new_zeros(step.after.batch)
+
+
+def test_environments_with_the_librarys_observations_can_be_pickled():
+    """Send one to another process, as workers that are started by "spawn" get it: it goes on to the bit."""
+    observations = [strains("stretch"), node_positions([1, 2]), node_velocities(), contact("penetration")]
+    model = arm(floor=True)
+    env = Environment(model, ImplicitEuler(0.02), Task([bend(model)], observations, no_reward), 2)
+    env.reset()
+    env.step(actions(2))
+    sent = pickle.loads(pickle.dumps(env))
+    assert torch.equal(*(each.step(actions(2, 1)).observation for each in (env, sent)))
+    assert same(env.current, sent.current, slice(None))
 
 
 @pytest.mark.parametrize(

@@ -372,6 +372,11 @@ class TestWithoutCompiler:
         monkeypatch.setenv("CXX", executable(tmp_path / "old-c++", script))
         assert_lapack_instead("old-c[+][+] fails.*error: too old; set CXX to")
 
+    def test_package_in_a_zip(self, cache, monkeypatch):
+        """Say that there are no C++ files where the package does not lie as files."""
+        monkeypatch.setattr(compiled, "SOURCES", [])
+        assert_lapack_instead("C[+][+] files are not beside it, as where the package is in a zip")
+
     def test_nothing_is_left_behind(self, cache, monkeypatch, tmp_path):
         """Leave no half-made file in the cache when the compiler fails."""
         monkeypatch.setenv("CXX", executable(tmp_path / "bad-c++", 'case "$*" in *-o*) exit 1;; esac'))

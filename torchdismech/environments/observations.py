@@ -1,8 +1,9 @@
-"""What is seen of robots: functions of (model, state, goal) that return (B, k)."""
+"""What is seen of robots: functions of (model, state, goal) that return (B, k), which can be pickled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,38 +15,47 @@ from torchdismech.robot.state import State
 
 __all__ = ["Observation", "contact", "node_positions", "node_velocities", "strains"]
 
-Observation = Callable[[Model, State, Mapping[str, Tensor]], Tensor]
+Goal = Mapping[str, Tensor]
+Observation = Callable[[Model, State, Goal], Tensor]
 
 
 def node_positions(nodes: Indices | None = None) -> Observation:
     """Observe the positions of some nodes, or of all: x, y, z of the first, of the second, ... [m]."""
-    return lambda model, state, goal: _of_nodes("node_positions", nodes, state.positions)
+    return partial(_positions, nodes)
 
 
 def node_velocities(nodes: Indices | None = None) -> Observation:
     """Observe the velocities of some nodes, or of all [m/s]."""
-    return lambda model, state, goal: _of_nodes("node_velocities", nodes, state.node_velocities)
+    return partial(_velocities, nodes)
 
 
 def strains(*names: str) -> Observation:
     """Observe strains by their names in `Model.strains`, such as "kappa1", one after the other."""
     _refuse_no_names("strains", "kappa1", names)
-
-    def observe(model: Model, state: State, goal: Mapping[str, Tensor]) -> Tensor:
-        return torch.cat(_named("strains", model.strains(state), names), 1)
-
-    return observe
+    return partial(_strains, names)
 
 
 def contact(*names: str) -> Observation:
     """Observe numbers of the contact report of a state by their names, such as "penetration" (B,) [m]."""
     _refuse_no_names("contact", "penetration", names)
+    return partial(_contact, names)
 
-    def observe(model: Model, state: State, goal: Mapping[str, Tensor]) -> Tensor:
-        report = _named("contact", model.contact_report(state), names)
-        return torch.cat([value.to(state.q).reshape(state.batch, -1) for value in report], 1)
 
-    return observe
+def _positions(nodes: Indices | None, model: Model, state: State, goal: Goal) -> Tensor:
+    return _of_nodes("node_positions", nodes, state.positions)
+
+
+def _velocities(nodes: Indices | None, model: Model, state: State, goal: Goal) -> Tensor:
+    return _of_nodes("node_velocities", nodes, state.node_velocities)
+
+
+def _strains(names: Sequence[str], model: Model, state: State, goal: Goal) -> Tensor:
+    return torch.cat(_named("strains", model.strains(state), names), 1)
+
+
+def _contact(names: Sequence[str], model: Model, state: State, goal: Goal) -> Tensor:
+    report = _named("contact", model.contact_report(state), names)
+    return torch.cat([value.to(state.q).reshape(state.batch, -1) for value in report], 1)
 
 
 def _of_nodes(what: str, nodes: Indices | None, vectors: Tensor) -> Tensor:

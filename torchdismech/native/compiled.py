@@ -62,6 +62,8 @@ def library() -> Library:
     Unavailable : if there is no compiler, it fails, or what it makes can be written nowhere.
     """
     try:
+        if not SOURCES:
+            raise Unavailable("its C++ files are not beside it, as where the package is in a zip; install it as files")
         code, made_by = built([source.read_bytes() for source in SOURCES], SOURCES[0].parent)
     except Unavailable as error:
         warn(f"there is no compiled code, and {SLOWER}: {error}", RuntimeWarning)
