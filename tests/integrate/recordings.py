@@ -180,15 +180,15 @@ class Graphs:
         self.switch(True)
 
     def _factor_all_rows(self):
-        plain = DirectSolver.factor
+        plain = DirectSolver._factored
 
-        def factor(solver, values, rows=None, indefinite=False):
+        def factored(solver, decompose, values, rows):
             """Factor all rows, as a GPU does."""
-            found = plain(solver, values, None, indefinite)
+            found = plain(solver, decompose, values, None)
             found.ok = found.ok if rows is None else found.ok & rows
             return found
 
-        self.patch.setattr(DirectSolver, "factor", factor)
+        self.patch.setattr(DirectSolver, "_factored", factored)
 
     def switch(self, on: bool) -> None:
         """Record steps from now on, or do not."""
