@@ -53,6 +53,28 @@ def test_laws_hold_in_every_step():
     assert modes[0, 1] and modes[2, 0]  # the smooth face is slid along, the rough one holds
 
 
+def test_small_arms_are_stepped_as_large_ones():
+    """Bend an arm onto a ball, and one of a ten-thousandth of its size: steps are judged by the tolerance alone."""
+    ends = []
+    for size in (1.0, 1e-4):  # times go with its root, so that gravity is the same, and masses with its third power
+        shape = Sphere((-0.0483 * size, 0.0836 * size, -0.317 * size), 0.05 * size)
+        ball = Obstacle(shape, Complementarity(1e-8 * size), Friction(0.5), name="ball")
+        lengths, masses = [0.15 * size] * 3, [1.17 * size**3, 0.54 * size**3, 0.265 * size**3]
+        springs = 265.0 * size**2, 125.0 * size**2.5
+        sizes = {"plate_radius": 0.05 * size, "orientation": HANGING}
+        arm = PneumaticArm(lengths, masses, 0.04 * size, *springs, obstacles=[ball], **sizes)
+        integrator = ArmIntegrator(2e-3 * size**0.5)
+        state = arm.initial_state(q=torch.full((9,), 0.02 * size, dtype=torch.float64))
+        push = size**3 * torch.tensor([[0, 0, 0, 1.0, 0, 0, 1, 1, 0]], dtype=torch.float64)
+        touched = 0
+        for k in range(40):
+            state, info = integrator.step(arm, state, Control(force=0.32 * k * push), throw=True)
+            touched += int((info.plates.impulse[..., 0] > 0).any())
+        assert touched > 2
+        ends.append(state.q / size)
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-14)
+
+
 def test_pyramid_and_conditioned_problem_lead_to_the_same_place():
     """Run the paper's pyramid, with and without its conditioning, beside the exact cone; motion is in a plane of it."""
     ends = []

@@ -57,10 +57,11 @@ __all__ = ["ArmIntegrator"]
 
 Schedule = Callable[[Tensor, PneumaticArm], Control]
 SCHEMES = ("implicit", "explicit", "rk23")
-CLOSING = 1e-5  # m: contacts whose gap would be less at the end of the step are looked at
-MISSED = 1e-9  # m: a contact that was not looked at may end so deep
+# Parts of the smallest tolerance of an arm's contacts, by default 1e-8 m, which is given in the arm's own units
+CLOSING = 1e3  # contacts whose gap would be less at the end of the step are looked at
+MISSED = 0.1  # a contact that was not looked at may end so deep
+OVERLAP = 10.0  # a step at whose end a plate is so much deeper than it should be is solved again
 ROUNDS = 4  # of adding contacts that were missed
-OVERLAP = 1e-7  # m: a step at whose end a plate is so much deeper than it should be is solved again
 CORRECTIONS = 4  # attempts at a step, each with the gaps' curvature over the one before
 RK_PARTS = 8  # parts that RK23 takes a step in: its real stability limit is 2.5, h B / M reaches 11 at 1 ms
 
@@ -206,7 +207,7 @@ class ArmIntegrator:
             posture = model.posture(end)
             with torch.no_grad():  # of a step that stands, nothing is differentiated that depends on these gaps
                 gap = _gaps(model, posture, time + self.dt)
-            if reach is None or not bool(self._overlaps(reach.gap, gap).any()):
+            if reach is None or not bool(self._overlaps(model, reach.gap, gap).any()):
                 break
             ended = _gaps(model, posture, time + self.dt) if torch.is_grad_enabled() else gap
             gap_correction = ended - self._gaps_at_end(model, dynamics.posture, reach, (end - q) / self.dt)
@@ -221,9 +222,9 @@ class ArmIntegrator:
         report_failures(info.status, control, state.time, throw)
         return state.merged(after, made), info
 
-    def _overlaps(self, before: Tensor, gap: Tensor) -> Tensor:
+    def _overlaps(self, model: PneumaticArm, before: Tensor, gap: Tensor) -> Tensor:
         """Return which gaps (B, C) ended deeper than the laws of contact let them."""
-        return gap < (1 - self.stabilisation) * before.clamp(max=0.0) - OVERLAP
+        return gap < (1 - self.stabilisation) * before.clamp(max=0.0) - OVERLAP * _tolerance(model)
 
     def _check_arm(self, model: PneumaticArm) -> None:
         """Refuse arms that this scheme cannot step."""
@@ -292,7 +293,8 @@ class ArmIntegrator:
         if gap_correction is not None:
             contacts = dataclasses.replace(contacts, gap_correction=gap_correction)
         with torch.no_grad():
-            near = self._gaps_at_end(model, posture, contacts, free) < CLOSING
+            tolerance = _tolerance(model)
+            near = self._gaps_at_end(model, posture, contacts, free) < CLOSING * tolerance
             near = near | (state.impulses[..., 0] > 0)
         found = untouched
         for _ in range(ROUNDS):
@@ -302,7 +304,7 @@ class ArmIntegrator:
             order = near.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
             found = self._solved(model, posture, contacts, factor, free, order, near.gather(1, order), state.impulses)
             with torch.no_grad():
-                missed = ~near & (self._gaps_at_end(model, posture, contacts, found.velocity) < -MISSED)
+                missed = ~near & (self._gaps_at_end(model, posture, contacts, found.velocity) < -MISSED * tolerance)
             if not bool(missed.any()):
                 return found
             near = near | missed
@@ -341,8 +343,7 @@ class ArmIntegrator:
         each = impulse.detach().unflatten(1, (-1, 3))
         world = (frames.detach().mT @ each[..., None])[..., 0] / self.dt
         none = torch.zeros_like(contacts.gap, dtype=torch.bool)
-        tolerance = torch.stack([obstacle.law.response.tolerance.min() for obstacle in model.obstacles]).min()
-        close = solution.residual * self.dt <= tolerance
+        close = solution.residual * self.dt <= _tolerance(model)
         return _Impulses(
             velocity=free + step,
             impulse=torch.zeros_like(before).scatter(1, index, each),
@@ -441,6 +442,11 @@ def _method(model: PneumaticArm) -> str:
             f"got {', '.join(sorted(methods))}"
         )
     return methods.pop()
+
+
+def _tolerance(model: PneumaticArm) -> Tensor:
+    """Return the smallest tolerance () of the obstacles' responses [m]."""
+    return torch.stack([obstacle.law.response.tolerance.detach().min() for obstacle in model.obstacles]).min()
 
 
 def _gaps(model: PneumaticArm, posture: Posture, time: Tensor) -> Tensor:
