@@ -7,14 +7,17 @@ import torch
 
 from tests.rods import rod_through
 from torchdismech import (
+    BDF2,
     Circle,
     ImplicitEuler,
     ImplicitMidpoint,
     InputError,
     Material,
     Newmark,
+    RobotBuilder,
     Static,
     forces,
+    meshes,
     straight,
     unroll,
 )
@@ -135,3 +138,94 @@ def test_negative_relaxation_time_is_refused():
     """Name the constant."""
     with pytest.raises(InputError, match="relaxation_time"):
         cantilever(-1.0)
+
+
+def damped_rod(relaxation_time=0.02, held=True):
+    """Return a soft, damped rod of 20 cm with a rate of its own for twist, clamped at one end or free."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 9), Circle(4e-3), Material(2e6, 1100.0, 0.4, relaxation_time))
+    builder.add_dissipation("bend_twist", LinearElastic({"EI1": 2e-5, "EI2": 1e-5, "GJ": 1e-6}))
+    if held:
+        builder.clamp(nodes=[0], direction="rest")
+    return builder.finalize(compile=False)
+
+
+def damped_sheet():
+    """Return a soft, damped strip that is clamped along a side."""
+    mesh, builder = meshes.rectangle(0.1, 0.04, 0.02), RobotBuilder()
+    builder.add_shell(mesh.nodes, mesh.triangles, 1e-3, Material(1e6, 1000.0, 0.3, relaxation_time=0.002))
+    builder.clamp(nodes=mesh.nodes[:, 0] < 1e-9)
+    return builder.finalize(compile=False)
+
+
+def swaying(model):
+    """Return a velocity (1, n) that bends, stretches and twists a robot from its clamp on."""
+    velocity, x = torch.zeros(1, model.n_dofs, dtype=torch.float64), model.nodes[:, 0] / 0.2
+    count = 3 * len(x)
+    velocity[0, 0:count:3], velocity[0, 2:count:3] = 0.02 * x, 0.5 * x**2
+    if len(model.rod_edges):
+        velocity[0, count : count + len(model.rod_edges)] = torch.linspace(0, 3, len(model.rod_edges))
+    return model.unknowns.with_held(velocity, 0.0)
+
+
+def begun_by_tiny_steps(model, state):
+    """Return the acceleration (B, n) of steps so short that next to nothing has moved, extrapolated to none."""
+    found = []
+    for dt in (5e-8, 1e-7):
+        after, _ = ImplicitEuler(dt, force_tolerance=1e-12, relative_tolerance=0.0).step(model, state, throw=True)
+        found.append(model.unknowns.where_algebraic(0.0, (after.velocity - state.velocity) / dt))
+    return 2 * found[0] - found[1]
+
+
+@pytest.mark.parametrize("start", ["rod", "sheet", "bent", "thrown", "released"])
+def test_states_in_motion_begin_with_what_dissipates(start):
+    """Accelerate as over a tiny step: strains that change are damped from the first moment on."""
+    model = damped_sheet() if start == "sheet" else damped_rod()
+    if start == "bent":
+        moved = model.initial_state(velocity=swaying(model))
+        state = model.initial_state(q=moved.q + 0.1 * moved.velocity, velocity=moved.velocity)
+    elif start == "thrown":
+        state = model.thrown(model.initial_state(), angular_velocity=(0, -3.0, 0), center=(0, 0, 0))
+    elif start == "released":
+        held, model = model, damped_rod(held=False)
+        state = model.released(held.initial_state(velocity=swaying(held)), held)
+    else:
+        state = model.initial_state(velocity=swaying(model))
+    expected = begun_by_tiny_steps(model, state)
+    largest = expected.abs().max().item()
+    assert largest > 1.0
+    # what is damped fastest, at some 1e5 / s, changes by a hundredth within a step, of which 1e-4 is not extrapolated
+    torch.testing.assert_close(state.acceleration, expected, rtol=0, atol=5e-4 * largest)
+
+
+@pytest.mark.parametrize("damped", [damped_rod, damped_sheet])
+@pytest.mark.parametrize("integrator", [Newmark, BDF2])
+def test_damped_motion_from_a_velocity_is_of_second_order(integrator, damped):
+    """Quarter the error with half the step, also where a robot begins in motion."""
+    model, tips = damped(), []
+    for dt in (2e-3, 1e-3, 5e-4):
+        state, rule = model.initial_state(velocity=swaying(model)), integrator(dt)
+        state, _ = rule.steps(model, state, round(0.02 / dt))
+        tips.append(state.positions[0, -1])
+    coarse, fine = ((a - b).abs().max() for a, b in zip(tips, tips[1:], strict=False))
+    assert 3.4 < coarse / fine < 4.6
+
+
+@pytest.mark.parametrize("damped", [damped_rod, damped_sheet])
+def test_first_accelerations_of_damped_robots_have_gradients(damped):
+    """Differentiate the acceleration of a state by its shape and velocity, as differences do."""
+    model = damped()
+    shape = (model.initial_state().q + 0.1 * swaying(model)).requires_grad_()
+    velocity = swaying(model).requires_grad_()
+    ways = [torch.sin(torch.arange(shape.numel()) + k).double() * size for k, size in enumerate((1e-3, 0.1))]
+    weight = torch.cos(7 * shape.detach())
+
+    def seen(shape, velocity):
+        return (weight * model.initial_state(q=shape, velocity=velocity).acceleration).sum()
+
+    slopes = torch.autograd.grad(seen(shape, velocity), (shape, velocity))
+    with torch.no_grad():
+        ends = [seen(shape + s * 1e-4 * ways[0], velocity + s * 1e-4 * ways[1]) for s in (1, -1)]
+    expected = sum((slope * way).sum() for slope, way in zip(slopes, ways, strict=True))
+    # strains are some 1e-2, so differences over 1e-7 m are good to 1e-6
+    assert expected.item() == pytest.approx((ends[0] - ends[1]).item() / 2e-4, rel=1e-6)

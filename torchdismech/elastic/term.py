@@ -20,7 +20,7 @@ from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
 from torchdismech.sparse import Pattern, sorted_distinct
 
-__all__ = ["ElasticTerm", "StrainRate", "TermConstants", "number_equal"]
+__all__ = ["ElasticTerm", "PresentRate", "StrainRate", "TermConstants", "number_equal"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,19 @@ class StrainRate:
     time: float | Tensor
     weights: tuple[float, ...]
     points: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class PresentRate:
+    """How fast a strain changes at a state itself: strain' velocity.
+
+    Attributes
+    ----------
+    time : for how long [s] it counts as having changed so. Forces are the same for any; their derivatives by position
+        have the damping over this time in them.
+    """
+
+    time: float = 1.0
 
 
 @dataclass
@@ -206,13 +219,13 @@ class ElasticTerm(nn.Module):
         elapsed: float | Tensor | None = None,
         equilibrium: bool = False,
         strains: Strains | None = None,
-        rate: StrainRate | None = None,
+        rate: StrainRate | PresentRate | None = None,
     ) -> TermConstants:
         """Return what stays fixed in a step that starts at `state`.
 
         Parameters
         ----------
-        elapsed : time [s] to where forces are evaluated; without it nothing dissipates.
+        elapsed : time [s] to where forces are evaluated; without it nothing dissipates but at a `PresentRate`.
         equilibrium : whether an equilibrium is looked for: what relaxes has done so.
         strains : what evaluates the term's `elastic_strains`, as compiled code may; by default these.
         rate : by which strains dissipate; None: by their difference from those at `state`, over `elapsed`.
@@ -230,7 +243,11 @@ class ElasticTerm(nn.Module):
         strains = self.elastic_strains if strains is None else strains
         if self.inelastic:
             constants.before = strains(state.q.t().contiguous(), constants)
-        if self.dissipation is not None and elapsed is not None:
+        if isinstance(rate, PresentRate):
+            if self.dissipation is not None:
+                constants.rate_from = self._strains_before(state, constants, rate.time)
+                constants.rate_time = state.q.new_tensor(rate.time)
+        elif self.dissipation is not None and elapsed is not None:
             rate = StrainRate(elapsed, (1.0,), (state.q,)) if rate is None else rate
             found = [strains(q.t().contiguous(), constants) for q in rate.points]
             constants.rate_from, constants.rate_time = _weighted(rate.weights, found), rate.time
@@ -239,6 +256,15 @@ class ElasticTerm(nn.Module):
             seen = FOREVER if equilibrium else 0.0 if elapsed is None else elapsed
             constants.elapsed = seen if isinstance(seen, Tensor) else state.q.new_full((), seen)
         return constants
+
+    def _strains_before(self, state: State, constants: TermConstants, time: float) -> tuple[Tensor, ...]:
+        """Return the elastic strains, each (S, B), a time [s] before a state, had they changed as they do there."""
+        strains, first, _ = self._derivatives(state.q.t().contiguous(), constants)
+        moving, found = self.stencil.local(state.velocity.t().contiguous()), []
+        for strain, slopes in zip(self.scaled(strains, constants), first, strict=True):
+            rate = sum((slope * part for slope, part in zip(slopes, moving, strict=True)), torch.zeros_like(strain))
+            found.append(strain - time * (rate if constants.scale is None else rate / constants.scale))
+        return tuple(found)
 
     def internal(self, state: State) -> tuple[tuple[Tensor, ...], ...]:
         """Return the internal variables of each inelastic law at a state, each (S, B)."""

@@ -81,6 +81,11 @@ class MatrixLayout(nn.Module):
                 f"_algebraic_{name}", torch.as_tensor(massless[index], device="cpu")[:, None], persistent=False
             )
 
+    @property
+    def between_algebraic(self) -> Tensor:
+        """Which entries (nnz, 1) of the matrix are between two unknowns without inertia."""
+        return self._algebraic_rows & self._algebraic_cols
+
     def add_mass(self, values: Tensor, gain: float | Tensor) -> None:
         """Add the mass matrix times a gain to the values (nnz, B), in place."""
         mass = gain * self.inertia.mass[..., self._unknowns[0].index]

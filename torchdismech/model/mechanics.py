@@ -17,7 +17,7 @@ from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.assembly import dofs_of
-from torchdismech.elastic.term import StrainRate, TermConstants
+from torchdismech.elastic.term import PresentRate, StrainRate, TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.model.layout import MatrixLayout
@@ -118,13 +118,14 @@ class Mechanics:
         pairs: StepPairs | None,
         load_factor: float | Tensor = 1.0,
         equilibrium: bool = False,
-        rate: StrainRate | None = None,
+        rate: StrainRate | PresentRate | None = None,
     ) -> StepStart:
         """Return what the evaluations of a step from `state` share.
 
         Parameters
         ----------
-        elapsed : time [s] from the state to where forces are evaluated; without it nothing dissipates.
+        elapsed : time [s] from the state to where forces are evaluated; without it nothing dissipates but at a
+            `PresentRate`.
         pairs : what may touch on the way.
         load_factor : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
         equilibrium : whether an equilibrium is looked for.
@@ -140,7 +141,7 @@ class Mechanics:
         elapsed: float | Tensor | None,
         load_factor: float | Tensor = 1.0,
         equilibrium: bool = False,
-        rate: StrainRate | None = None,
+        rate: StrainRate | PresentRate | None = None,
     ) -> list[TermConstants]:
         """Return what stays fixed in a step of the terms, then of the loads that are sums over stencils."""
         strains = [partial(self.layout.elastic.elastic_strains, k) for k in range(len(self.terms))]

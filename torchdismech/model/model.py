@@ -20,7 +20,7 @@ from torchdismech.contact.report import Report
 from torchdismech.elastic import BendTwistStencil, ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
-from torchdismech.elastic.term import number_equal
+from torchdismech.elastic.term import PresentRate, number_equal
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind
 from torchdismech.forces import Force
@@ -43,6 +43,7 @@ from torchdismech.model.initial import (
 from torchdismech.model.layout import MatrixLayout
 from torchdismech.model.mechanics import Mechanics, StepStart
 from torchdismech.model.planar import CURVATURES, PlanarRobot
+from torchdismech.model.rates import with_balanced_rates
 from torchdismech.model.recorded_energies import RecordedEnergies
 from torchdismech.model.released import released
 from torchdismech.model.saving import SavedModel
@@ -423,16 +424,21 @@ class Model(SavedModel):
         return self.accelerated(released(state, before.body, before.terms, self.body, self.terms), control)
 
     def accelerated(self, state: State, control: Control | None = None) -> State:
-        """Return the state with the acceleration that the forces give its free dofs there."""
+        """Return the state with the acceleration that the forces give its free dofs there.
+
+        Angles without inertia, as those of normals between triangles, get the rates at which what dissipates as they
+        turn balances the torques on them, in place of those that the state has.
+        """
         control = control_of(control)
         if self.has_user_hooks:  # which autograd differentiates within them
             refuse_transforms(self, state, control)
         with self.lock, self.compilation.paused(), self._checked_values(state, control).in_place():
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(self.contact, state)
-            force = self._by_parts(self._force_at, state, control)["force"]
-            acceleration = self.mechanics.inertia.solved(force, self.unknowns)
-        return state.replace(acceleration=acceleration.contiguous())  # as after a step: compiled code is for one layout
+            found = self._by_parts(self._force_at, state, control)
+            acceleration = self.mechanics.inertia.solved(found["force"], self.unknowns)
+        # contiguous as after a step: compiled code is for one layout
+        return state.replace(velocity=found["velocity"].contiguous(), acceleration=acceleration.contiguous())
 
     @property
     def rest_poses(self) -> Tensor:
@@ -470,8 +476,10 @@ class Model(SavedModel):
         return self.values_of(control)
 
     def _force_at(self, state: State, control: Control) -> dict[str, Tensor]:
-        start = self.start_step(state, control)
-        return {"force": self.mechanics.force(start, state.q, state.velocity, state.time)}
+        velocity = with_balanced_rates(self.mechanics, self.unknowns, self.solvers, state, control)
+        moving, pairs = state.replace(velocity=velocity), self.contact.touching(state.q)
+        start = self.mechanics.start(moving, control, None, pairs, rate=PresentRate())
+        return {"force": self.mechanics.force(start, state.q, velocity, state.time), "velocity": velocity}
 
     # ---- reports -----------------------------------------------------------------------------------------------
 

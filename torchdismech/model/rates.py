@@ -1,0 +1,89 @@
+"""Rates of angles without inertia: those at which what dissipates balances the torques on these angles.
+
+Frames of joints and normals of edges between triangles have no mass, so their rates follow from those of the nodes,
+where something dissipates as they turn: with C the derivative of the damping by the rates, C times the change of the
+rates is the torque that is left.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from torchdismech.elastic.term import PresentRate
+from torchdismech.model.mechanics import Gains, Mechanics
+from torchdismech.model.solvers import Solvers
+from torchdismech.robot.state import Control, State
+from torchdismech.robot.unknowns import Unknowns
+from torchdismech.solve.linear import Factor, Solver
+
+__all__ = ["with_balanced_rates"]
+
+ROUNDS = 3  # of Newton's method: one is enough of laws that are linear
+RESTS = 64  # units in the last place of the matrices: damping that is no more is rounding of what it is told from
+
+
+def with_balanced_rates(
+    mechanics: Mechanics, unknowns: Unknowns, solvers: Solvers, state: State, control: Control
+) -> Tensor:
+    """Return the velocity (B, n) of a state, with the rates of angles without inertia that balance the torques on them.
+
+    Rates that nothing damps are left as they are. Autograd follows.
+    """
+    if not unknowns.some_algebraic or all(term.dissipation is None for term in mechanics.terms):
+        return state.velocity
+    solver, velocity = solvers.of(state.batch), state.velocity
+    with torch.no_grad():
+        for _ in range(ROUNDS):
+            moving = state.replace(velocity=velocity)
+            factor, damped = _damping(mechanics, solver, moving, control)
+            change = factor.solve(torch.where(damped, unknowns.picked(_force(mechanics, moving, control)), 0.0))
+            velocity = velocity + unknowns.expand(change, torch.zeros_like(velocity))
+    if not torch.is_grad_enabled():
+        return velocity
+    found = unknowns.where_algebraic(velocity, state.velocity)
+    left = torch.where(damped, unknowns.picked(_force(mechanics, state.replace(velocity=found), control)), 0.0)
+    if not left.requires_grad:
+        return found
+    return found + unknowns.expand(_Solved.apply(factor, left), torch.zeros_like(found))
+
+
+def _force(mechanics: Mechanics, state: State, control: Control) -> Tensor:
+    """Return the force (B, n) at a state, without that of parts on each other, which turns no such angle."""
+    start = mechanics.start(state, control, None, None, rate=PresentRate())
+    return mechanics.force(start, state.q, state.velocity, state.time)
+
+
+def _matrix(mechanics: Mechanics, state: State, control: Control, time: float) -> Tensor:
+    """Return minus the derivative of the force at a state by position over a time [s], (nnz, B), see `PresentRate`."""
+    start = mechanics.start(state, control, None, None, rate=PresentRate(time))
+    gains = Gains(velocity=1 / time)
+    return mechanics.force_and_stiffness(start, state.q, state.velocity, state.time, gains)[1]
+
+
+def _damping(mechanics: Mechanics, solver: Solver, state: State, control: Control) -> tuple[Factor, Tensor]:
+    """Return the factor of the damping between angles without inertia, and which unknowns (B, n_free) it damps."""
+    # over 1 s a matrix has all of the damping in it, over 2 s half of it; the rest is the same in both
+    whole, half = (_matrix(mechanics, state, control, time) for time in (1.0, 2.0))
+    damping, diagonal = 2 * (whole - half), solver.diagonal(whole.device)
+    rounding = RESTS * torch.finfo(damping.dtype).eps * whole[diagonal].abs()
+    between = mechanics.layout.between_algebraic
+    damped = between[diagonal] & (damping[diagonal] > rounding)
+    damping = torch.where(between, damping, 0.0)
+    damping[diagonal] = torch.where(damped, damping[diagonal], 1.0)
+    return solver.factor(damping), damped.t()
+
+
+class _Solved(torch.autograd.Function):
+    """x = C^-1 b of a factored C, whose own derivative is left out: it meets a torque of zero."""
+
+    @staticmethod
+    def forward(ctx, factor: Factor, b: Tensor):
+        ctx.factor = factor
+        return factor.solve(b)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):
+        return None, ctx.factor.solve(gradient, transpose=True)
