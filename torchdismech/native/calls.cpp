@@ -99,8 +99,8 @@ struct Steps {
   int64_t varying;
   const Varying* varied;
 };
-// The order is that of the flags of `sorted_out`; those of `tried_steps` say something else in place of LEFT.
-enum Flag { BAD, MORE, LEFT, FAR, LOST };
+// The order is that of the flags of `tried_steps`, and of `sorted_out`, which say LEFT in place of UNCONVERGED.
+enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST, LEFT = UNCONVERGED };
 
 // Why a loop ended: the order is that of `StopReason` in step_loop.py.
 enum StopReason { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED, LOST_ROWS };
@@ -117,7 +117,7 @@ StopReason searched(const Steps& steps, End* end) {
       flags = steps.sorted_flags;
       if (flags[BAD] || flags[LEFT]) return SEARCH;
     }
-    more = flags[MORE] || flags[BAD];
+    more = flags[MORE] || (!with_matrix && (flags[BAD] || flags[UNCONVERGED]));
     lost = flags[LOST];
     with_matrix = flags[FAR] || !with_matrix;  // a round that was to be the last and was not is taken once more
   }

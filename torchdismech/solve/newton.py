@@ -299,7 +299,8 @@ class _LineSearch(DividingSearch):
         trial, (bad, more, self.ends_next) = self._trial(whole, self.ends_next)
         there = Iterate(trial.x, trial.residual, self.at.values if trial.values is None else trial.values, trial.norm)
         newtons = self.solved if whole is None else whole & self.solved
-        self.length = torch.where(newtons, trial.length, torch.inf)
+        refused = active & ~self.solved  # they have not moved
+        self.length = torch.where(newtons, trial.length, torch.where(refused, self.length, torch.inf))
         good, noise = trial.good, _noise_after(trial, self.tolerance, self.options)
         if potential is not None and self.options.line_search:
             good = active & self.solved & self._descended(there, good, potential)

@@ -97,15 +97,16 @@ class RecordedRounds:
         shortened = stopped and not sorts
         while more:
             if not (sorts or shortened):
-                bad, more, _unconverged, far, lost = (self.round if with_matrix else self.last_round).replay().tolist()
-                sorts, more = bad and with_matrix, more or bad
+                recording = self.round if with_matrix else self.last_round
+                bad, more, unconverged, far, lost = recording.replay().tolist()
+                # a round that was expected to be the last and was not is taken once more
+                sorts, more = bad and with_matrix, more or bad or (unconverged and not with_matrix)
             if sorts or shortened:
                 recording = self._sorting_out() if sorts else self._shortened
                 shortened, more, left, far, lost = recording.replay().tolist()
                 if left:
                     return Rounds.LEFT
                 sorts = False
-            # a round that was expected to be the last and was not is taken once more
             with_matrix = far or not with_matrix
         return Rounds.LOST if lost else Rounds.ROOTS
 
