@@ -20,7 +20,9 @@ from torchdismech.solve.linear import Factor, Solver
 
 __all__ = ["with_balanced_rates"]
 
-ROUNDS = 3  # of Newton's method: one is enough of laws that are linear
+ROUNDS = 30  # of Newton's method: one is enough of laws that are linear
+HALVINGS = 6  # of a step that leaves more than half of the torque that it is to take off
+FALLS = 0.99  # as long as a round leaves less than this part of the torque of some robot, there is another one
 RESTS = 64  # units in the last place of the matrices: damping that is no more is rounding of what it is told from
 
 
@@ -33,20 +35,34 @@ def with_balanced_rates(
     """
     if not unknowns.some_algebraic or all(term.dissipation is None for term in mechanics.terms):
         return state.velocity
+
+    def torque(velocity: Tensor) -> Tensor:
+        return unknowns.picked(_force(mechanics, state.replace(velocity=velocity), control))
+
+    def turned(velocity: Tensor, change: Tensor) -> Tensor:
+        return velocity + unknowns.expand(change, torch.zeros_like(velocity))
+
     solver, velocity = solvers.of(state.batch), state.velocity
     with torch.no_grad():
         for _ in range(ROUNDS):
-            moving = state.replace(velocity=velocity)
-            factor, damped = _damping(mechanics, solver, moving, control)
-            change = factor.solve(torch.where(damped, unknowns.picked(_force(mechanics, moving, control)), 0.0))
-            velocity = velocity + unknowns.expand(change, torch.zeros_like(velocity))
-    if not torch.is_grad_enabled():
-        return velocity
+            factor, damped = _damping(mechanics, solver, state.replace(velocity=velocity), control)
+            left = torch.where(damped, torque(velocity), 0.0)
+            change = factor.solve(left)
+            before, fraction = left.norm(dim=1), torch.ones_like(left[:, :1])
+            for _ in range(HALVINGS):
+                after = torch.where(damped, torque(turned(velocity, fraction * change)), 0.0).norm(dim=1)
+                far = after[:, None] > (1 - 0.5 * fraction) * before[:, None]
+                if not bool(far.any()):
+                    break
+                fraction = torch.where(far, 0.5 * fraction, fraction)
+            velocity = turned(velocity, fraction * change)
+            if not bool((after < FALLS * before).any()):
+                break
     found = unknowns.where_algebraic(velocity, state.velocity)
-    left = torch.where(damped, unknowns.picked(_force(mechanics, state.replace(velocity=found), control)), 0.0)
-    if not left.requires_grad:
+    if not torch.is_grad_enabled():
         return found
-    return found + unknowns.expand(_Solved.apply(factor, left), torch.zeros_like(found))
+    left = torch.where(damped, torque(found), 0.0)
+    return turned(found, _Solved.apply(factor, left)) if left.requires_grad else found
 
 
 def _force(mechanics: Mechanics, state: State, control: Control) -> Tensor:
