@@ -19,6 +19,7 @@ from torchdismech import (
     forces,
     helix,
     meshes,
+    straight,
 )
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.rounds import RecordedRounds
@@ -27,7 +28,7 @@ from torchdismech.integrate.recorded.step import RecordedStep
 STEPS = 60
 NEVER = 10**6  # steps before a recording
 SEARCHES = (
-    (RecordedRounds, "_sorting_out"),
+    (RecordedRounds, "_sort_out"),
     (RecordedRounds, "_take_shortened"),
     (RecordedRounds, "_begin_here"),
     (RecordedStep, "searched_on"),
@@ -82,7 +83,7 @@ def run(integrator, at_once, steps=STEPS, make=coils, robots=8):
 def test_hard_searches_stay_recorded(integrator, at_once, monkeypatch):
     """Give the bits of searches without recordings, and never leave the recording."""
     found, counts = run(integrator, at_once)
-    assert counts["_sorting_out"] and counts["_begin_here"] and not counts["searched_on"]
+    assert counts["_sort_out"] and counts["_begin_here"] and not counts["searched_on"]
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
     expected, without = run(integrator, at_once)
     assert not without
@@ -108,3 +109,24 @@ def test_a_robot_that_no_recording_solves(monkeypatch):
     assert counts["searched_on"]
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
     assert all(map(torch.equal, found, of_two()[0]))
+
+
+def test_robots_that_spend_their_iterations(monkeypatch):
+    """Leave the others alone, also where that happens in a round that was expected to be the last."""
+
+    def led():
+        stiffness = torch.tensor([1e5, 1e6, 1e7, 3e7, 1e8], dtype=torch.float64)[:, None]
+        points, load = straight((0, 0, 0), (0.3, 0, 0.02), 11), forces.Gravity((0, 0, -9.81))
+        model = rod_through(points, Circle(2e-3), Material(stiffness, 1000.0), [load]).finalize(compile=False)
+        state, found, failed = model.initial_state(), [], False
+        for _ in range(20):
+            state, info = ImplicitEuler(2e-2, max_iterations=3).step(model, state)
+            found += [*state.fields(), info.status, info.iterations]
+            failed |= bool((info.status == Status.MAX_ITERATIONS).any())
+        return found, failed
+
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
+    found, failed = led()
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
+    expected, _ = led()
+    assert failed and all(map(torch.equal, found, expected))

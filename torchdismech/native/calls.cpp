@@ -103,7 +103,7 @@ struct Steps {
 enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST, LEFT = UNCONVERGED };
 
 // Why a loop ended: the order is that of `StopReason` in step_loop.py.
-enum StopReason { ALL_TAKEN, SEARCH, CHECK, UNEXPECTED, LOST_ROWS };
+enum StopReason { ALL_TAKEN, UNSORTED, CHECK, UNEXPECTED, LOST_ROWS, SHORTENED };
 
 // Take rounds until no row is to be moved.
 StopReason searched(const Steps& steps, End* end) {
@@ -112,10 +112,10 @@ StopReason searched(const Steps& steps, End* end) {
     if (!all_made(with_matrix ? steps.round : steps.last_round, end)) return UNEXPECTED;
     const bool* flags = with_matrix ? steps.flags : steps.last_flags;
     if (flags[BAD] && with_matrix) {
-      if (!steps.sort_out.count) return SEARCH;
+      if (!steps.sort_out.count) return UNSORTED;
       if (!all_made(steps.sort_out, end)) return UNEXPECTED;
       flags = steps.sorted_flags;
-      if (flags[BAD] || flags[LEFT]) return SEARCH;
+      if (flags[BAD] || flags[LEFT]) return SHORTENED;
     }
     more = flags[MORE] || (!with_matrix && (flags[BAD] || flags[UNCONVERGED]));
     lost = flags[LOST];

@@ -32,10 +32,11 @@ class StopReason(IntEnum):
     """Why a loop ended, in the order of calls.cpp."""
 
     ALL_TAKEN = 0
-    SEARCH = 1  # some row needs another step than the whole Newton step
+    UNSORTED = 1  # some row may need another step than the whole Newton step
     CHECK = 2  # something that is zero after a step that went well was not
     UNEXPECTED = 3  # a call did not return what is expected: the step is to be taken from its set-up on
     LOST_ROWS = 4  # the search has come to its end, and not all rows to a root
+    SHORTENED = 5  # the last round was sorted out, and some row tries a part of its step next
 
 
 @dataclass(frozen=True)

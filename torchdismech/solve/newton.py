@@ -18,6 +18,8 @@ from torchdismech.solve.trial import Measure, Move, Trial, tried
 __all__ = [
     "ENOUGH",
     "HIDDEN",
+    "RoundFlags",
+    "SortedFlags",
     "TriedSteps",
     "newton",
     "plain_round",
@@ -65,13 +67,47 @@ def resumed(system: System, at: Progress, options: NewtonOptions, fraction: Tens
     return search.root()
 
 
+class RoundFlags(NamedTuple):
+    """What is said of the rows of a round of whole steps: the flags of `tried` (see `Trial.flags`), and one more.
+
+    Attributes
+    ----------
+    bad, more, unconverged, far : whether some row that runs is not good; has more to do; has not converged; has more to
+        do and is not expected to converge in the next round.
+    lost : whether some row has come to its end without having converged.
+    """
+
+    bad: bool
+    more: bool
+    unconverged: bool
+    far: bool
+    lost: bool
+
+
+class SortedFlags(NamedTuple):
+    """What is said of the rows of a round that was sorted out.
+
+    Attributes
+    ----------
+    parts : whether some row tries a part of its step next.
+    left : whether some row needs another factor; then all of the round is of no use.
+    more, far, lost : as of `RoundFlags`; each row that has more to do counts as far.
+    """
+
+    parts: bool
+    more: bool
+    left: bool
+    far: bool
+    lost: bool
+
+
 class TriedSteps(NamedTuple):
     """The Newton step of each row, or a part of it, and how it went.
 
     Attributes
     ----------
     after : the search, if all rows keep where the steps lead.
-    flags : (5,) the four of `tried`, and whether some row ended without having converged.
+    flags : (5,) as of `RoundFlags`.
     good : (B,) rows whose step is to be taken; see `Trial`.
     length : (B,) of the whole steps.
     factor, indefinite : of the matrices that gave the steps, and which of these are known to be indefinite (B,).
@@ -109,12 +145,12 @@ def tried_steps(
     """
     active = at.status == RUNNING
     factor, indefinite = options.solver.factor_any_sign(at.values, rows=active)
-    step, short, begun = factor.solve(-at.residual), at.short, active
+    step, short, begins = factor.solve(-at.residual), at.short, active
     length = lengths(step, options.weight)
     if fraction is not None:
-        begun, step = active & (fraction == 1), fraction[:, None] * step
+        begins, step = active & (fraction == 1), fraction[:, None] * step
         short = torch.where(fraction == 1, short, rounding_of_parts(short))
-    iterations = at.iterations + begun
+    iterations = at.iterations + begins
     spent = iterations >= options.max_iterations
     of_rows = (at.status, spent, options.tolerance, at.length, at.noise, short)
     move = Move(at.x, at.norm, step, active & factor.ok, *of_rows)
@@ -155,8 +191,7 @@ def sorted_out(
     Returns
     -------
     progress, fraction
-    flags : (5,) whether some row tries a part of its step next; has more to do; needs another factor, so that all of
-        this is of no use; has more to do; ended without having converged.
+    flags : (5,) as of `SortedFlags`.
     """
     after, active = steps.after, at.status == RUNNING
     going = active & steps.factor.ok

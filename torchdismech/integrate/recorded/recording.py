@@ -45,6 +45,7 @@ from torchdismech.integrate.recorded.recordable import (
     why_evaluations_unrecorded,
     why_steps_unrecorded,
 )
+from torchdismech.integrate.recorded.static_problem import warn_of_memory
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.model import Model
 from torchdismech.native import function_of
@@ -56,7 +57,6 @@ __all__ = [
     "recording_of",
     "records_eager_steps",
     "records_whole_steps",
-    "warn_of_memory",
 ]
 
 KINDS_KEPT = 8  # of a model's steps, each with the memory of one: sizes of batches, kinds of controls, integrators
@@ -112,16 +112,6 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
     recording: RecordedStep | RecordedEvaluations = kind.recording
     recording.start(kind.inputs(problem), problem.dt)
     return recording
-
-
-def warn_of_memory(what: str) -> None:
-    """Warn that something goes on without a recording, as a GPU has no memory for it, and give unused memory back."""
-    torch.cuda.empty_cache()
-    warn(
-        f"{what} on this GPU go on without recordings, slower, as its memory does not hold one beside what is there: "
-        "take fewer robots at a time (Integrator(chunk=...))",
-        RuntimeWarning,
-    )
 
 
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:

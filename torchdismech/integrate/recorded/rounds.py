@@ -25,15 +25,15 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.recorded.static_problem import StaticProblem, recorded_beside
+from torchdismech.integrate.recorded.static_problem import StaticProblem, recorded_beside, warn_of_memory
 from torchdismech.integrate.search.attempts import Start
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.native.graphs import Recording, recorded
-from torchdismech.solve.newton import TriedSteps, sorted_out, tried_steps
+from torchdismech.solve.newton import RoundFlags, SortedFlags, TriedSteps, sorted_out, tried_steps
 from torchdismech.solve.progress import Progress, begun
 from torchdismech.solve.search import NewtonOptions
 
-__all__ = ["RecordedRounds", "Rounds", "SetUp"]
+__all__ = ["Next", "RecordedRounds", "Rounds", "SetUp"]
 
 
 class Rounds(Enum):
@@ -42,6 +42,14 @@ class Rounds(Enum):
     ROOTS = "all rows that run have come to their roots"
     LOST = "all rows have come to an end, some of them to no root"
     LEFT = "some rows run on, and the next step is none that recordings take"
+
+
+class Next(Enum):
+    """What comes next in a search."""
+
+    WHOLE = "whole Newton steps of all rows"
+    SORT = "the steps of the last round are sorted out"
+    SHORTENED = "some rows try a part of their step"
 
 
 class SetUp(NamedTuple):
@@ -76,38 +84,48 @@ class RecordedRounds:
     Attributes
     ----------
     round, last_round : the recordings; `round` finds the next matrix, `last_round` does not.
-    sorting : what sorts out the steps of `round`; None before it was first needed.
+    sort_out : sorts out the steps of `round`; None before it was first needed.
     """
 
     def __init__(self, made: SetUp, static: StaticProblem):
         self._made, self._static, self._device = made, static, made.running.device
         self.round = recorded(self._round_with_matrix, self._device, static.pool)
         self.last_round = recorded(self._round_without_matrix, self._device, static.pool)
-        self.sorting: Recording[Tensor] | None = None
+        self.sort_out: Recording[Tensor] | None = None
 
-    def taken(self, stopped: bool = False) -> Rounds:
+    def taken(self, first: Next = Next.WHOLE) -> Rounds:
         """Replay rounds until no row is to be moved; return how they ended.
 
         Parameters
         ----------
-        stopped : whether a loop of compiled code has stopped at a round, which is to be sorted out, or was already.
+        first : what comes first.
         """
-        more, lost, with_matrix = True, False, True
-        sorts = stopped and self.sorting is None
-        shortened = stopped and not sorts
+        try:
+            return self._replayed(first)
+        except torch.OutOfMemoryError:  # for a recording that was needed for the first time
+            if self._device.type == "cpu":
+                raise
+            warn_of_memory("searches")
+            return Rounds.LEFT
+
+    def _replayed(self, following: Next) -> Rounds:
+        with_matrix, more, lost = True, True, False
         while more:
-            if not (sorts or shortened):
-                recording = self.round if with_matrix else self.last_round
-                bad, more, unconverged, far, lost = recording.replay().tolist()
-                # a round that was expected to be the last and was not is taken once more
-                sorts, more = bad and with_matrix, more or bad or (unconverged and not with_matrix)
-            if sorts or shortened:
-                recording = self._sorting_out() if sorts else self._shortened
-                shortened, more, left, far, lost = recording.replay().tolist()
-                if left:
-                    return Rounds.LEFT
-                sorts = False
-            with_matrix = far or not with_matrix
+            if following is Next.WHOLE:
+                flags = RoundFlags(*(self.round if with_matrix else self.last_round).replay().tolist())
+                more, lost = flags.more, flags.lost
+                if flags.bad and with_matrix:
+                    following, more = Next.SORT, True
+                elif not with_matrix and (flags.bad or flags.unconverged):
+                    more = True  # it was expected to be the last and was not: once more, with the matrix
+                with_matrix = flags.far or not with_matrix
+                continue
+            recording = self._sort_out_recorded() if following is Next.SORT else self._shortened
+            of_rows = SortedFlags(*recording.replay().tolist())
+            if of_rows.left:
+                return Rounds.LEFT
+            more, lost, with_matrix = of_rows.more, of_rows.lost, True
+            following = Next.SHORTENED if of_rows.parts else Next.WHOLE
         return Rounds.LOST if lost else Rounds.ROOTS
 
     @cached_property
@@ -141,10 +159,10 @@ class RecordedRounds:
             self._steps = steps  # they are sorted out where each round writes them anew
         return steps.flags
 
-    def _sorting_out(self) -> Recording[Tensor]:
-        if self.sorting is None:
-            self.sorting = self._recorded_beside(self._sort_out, [*self._made.progress, self._made.fraction])
-        return self.sorting
+    def _sort_out_recorded(self) -> Recording[Tensor]:
+        if self.sort_out is None:
+            self.sort_out = self._recorded_beside(self._sort_out, [*self._made.progress, self._made.fraction])
+        return self.sort_out
 
     def _sort_out(self) -> Tensor:
         """Sort out the steps of the last round of whole steps, which raised the norm of some row; return the flags."""

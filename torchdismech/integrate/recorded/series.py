@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.recorded.rounds import Rounds
+from torchdismech.integrate.recorded.rounds import Next, Rounds
 from torchdismech.integrate.recorded.static_problem import lasting, recorded_beside
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.graphs import Recording
@@ -103,6 +103,8 @@ class RecordedSeries:
                 keeper.keep(number, after, info)
             self._hand_on(after, info)
             number += 1
+            if stopped is StopReason.UNSORTED:  # the next loop sorts out such rounds itself
+                loop = self._loop(controls, keeper)
         return after, replaced(totals, count=len(controls))
 
     # ---- steps by compiled code ------------------------------------------------------------------------------------
@@ -118,9 +120,9 @@ class RecordedSeries:
         if len(tables) < len(recordings):
             return None
         set_up, with_matrix, without, end, hand_on = tables
-        sorting = rounds.sorting if isinstance(rounds.sorting, Tape) else None
-        flags = [own.outputs for own in (rounds.round, rounds.last_round, sorting or rounds.round)]
+        sorting = rounds.sort_out if isinstance(rounds.sort_out, Tape) else None
         sort_out = NO_CALLS if sorting is None else sorting.table
+        flags = [own.outputs for own in (rounds.round, rounds.last_round, sorting or rounds.round)]
         calls = StepCalls(set_up, with_matrix, without, sort_out, end, hand_on, flags)
         ended = step.ending.outputs
         checks = [ended.status] if ended.suspect is None else [ended.suspect, ended.status]
@@ -148,8 +150,10 @@ class RecordedSeries:
                 step.static.give_control(controls[number])
             step.set_up.replay()
             return step.solved(divisible)
-        if stopped is StopReason.SEARCH:
-            return step.ended(step.rounds.taken(stopped=True), divisible)
+        if stopped is StopReason.UNSORTED:
+            return step.ended(step.rounds.taken(Next.SORT), divisible)
+        if stopped is StopReason.SHORTENED:
+            return step.ended(step.rounds.taken(Next.SHORTENED), divisible)
         if stopped is StopReason.LOST_ROWS:
             return step.ended(Rounds.LOST, divisible)
         if stopped is StopReason.CHECK and step.ending.outputs.suspects():

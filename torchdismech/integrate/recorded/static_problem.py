@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from torchdismech.errors import warn
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.model.mechanics import Mechanics
@@ -19,7 +20,7 @@ from torchdismech.values import Values
 
 T = TypeVar("T")
 
-__all__ = ["StaticProblem", "lasting", "recorded_beside"]
+__all__ = ["StaticProblem", "lasting", "recorded_beside", "warn_of_memory"]
 
 
 @contextmanager
@@ -35,10 +36,21 @@ def recorded_beside(
 ) -> Recording[T]:
     """Return the recording of a function that is made in the middle of a step: what it writes then is put back."""
     before = [tensor.clone() for tensor in written]
-    recording = recorded(function, device, pool)
-    for own, tensor in zip(written, before, strict=True):
-        own.copy_(tensor)
-    return recording
+    try:
+        return recorded(function, device, pool)
+    finally:
+        for own, tensor in zip(written, before, strict=True):
+            own.copy_(tensor)
+
+
+def warn_of_memory(what: str) -> None:
+    """Warn that something goes on without a recording, as a GPU has no memory for it, and give unused memory back."""
+    torch.cuda.empty_cache()
+    warn(
+        f"{what} on this GPU go on without recordings, slower, as its memory does not hold one beside what is there: "
+        "take fewer robots at a time (Integrator(chunk=...))",
+        RuntimeWarning,
+    )
 
 
 class StaticProblem:
