@@ -82,7 +82,7 @@ def by_rounds(system):
 def test_rounds_are_those_of_the_search(dtype):
     """Come to the same iterates, status and iterations to the bit, with steps that are shortened and given up."""
     shortened = 0
-    for seed in range(60):
+    for seed in range(200):
         system = Waves(seed, dtype)
         expected = newton(system, system.first, system.options)
         found, count = by_rounds(system)
