@@ -72,8 +72,9 @@ class TritonBand:
     def __init__(self, tables: TritonTables, values: Tensor, rows: Tensor | None, symmetric: bool, growth: float = 0.0):
         self._tables, values, batch = tables, values.contiguous(), values.shape[1]
         self._pitch = -(-batch // LANES) * LANES
-        made = torch.empty if symmetric else torch.zeros  # kernels say of symmetric matrices alone which are definite
-        self.ok, self.definite = made(2, batch, dtype=torch.bool, device=values.device)
+        self.ok = torch.empty(batch, dtype=torch.bool, device=values.device)
+        # the kernel for symmetric matrices says which are definite
+        self.definite = torch.empty_like(self.ok) if symmetric else torch.zeros_like(self.ok)
         rows = torch.ones_like(self.ok) if rows is None else rows.contiguous()
         self._lower = self._upper = values.new_empty(tables.lines * (tables.below + 1) * self._pitch)
         if symmetric:
