@@ -18,7 +18,7 @@ from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.search.primal_dual import next_iterates
-from torchdismech.solve.newton import plain_round
+from torchdismech.solve.rounds import plain_round
 
 STEPS, SEEN = 8, 2
 EASED = Attempt(Start.HERE, Search.EASED)

@@ -6,8 +6,9 @@ import torch
 
 from tests.solve.test_newton import Equations
 from torchdismech.solve import linear
-from torchdismech.solve.newton import RoundFlags, SortedFlags, newton, resumed, sorted_out, tried_steps
+from torchdismech.solve.newton import newton, resumed
 from torchdismech.solve.progress import begun
+from torchdismech.solve.rounds import RoundFlags, SortedFlags, sorted_out, tried_steps
 from torchdismech.solve.search import NewtonOptions, Root
 from torchdismech.sparse import Pattern
 

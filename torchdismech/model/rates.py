@@ -7,16 +7,17 @@ rates is the torque that is left.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from torchdismech.elastic.term import PresentRate
 from torchdismech.model.mechanics import Gains, Mechanics
 from torchdismech.model.solvers import Solvers
 from torchdismech.robot.state import Control, State
 from torchdismech.robot.unknowns import Unknowns
-from torchdismech.solve.linear import Factor, Solver
+from torchdismech.solve.linear import Factor, Solver, solved_at_root
 
 __all__ = ["with_balanced_rates"]
 
@@ -62,7 +63,11 @@ def with_balanced_rates(
     if not torch.is_grad_enabled():
         return found
     left = torch.where(damped, torque(found), 0.0)
-    return turned(found, _Solved.apply(factor, left)) if left.requires_grad else found
+    return (
+        turned(found, solved_at_root(factor.solve, partial(factor.solve, transpose=True), left))
+        if left.requires_grad
+        else found
+    )
 
 
 def _force(mechanics: Mechanics, state: State, control: Control) -> Tensor:
@@ -89,17 +94,3 @@ def _damping(mechanics: Mechanics, solver: Solver, state: State, control: Contro
     damping = torch.where(between, damping, 0.0)
     damping[diagonal] = torch.where(damped, damping[diagonal], 1.0)
     return solver.factor(damping), damped.t()
-
-
-class _Solved(torch.autograd.Function):
-    """x = C^-1 b of a factored C, whose own derivative is left out: it meets a torque of zero."""
-
-    @staticmethod
-    def forward(ctx, factor: Factor, b: Tensor):
-        ctx.factor = factor
-        return factor.solve(b)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor):
-        return None, ctx.factor.solve(gradient, transpose=True)

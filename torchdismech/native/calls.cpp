@@ -89,7 +89,7 @@ bool holds(const Zeros& zeros) {
 
 // The parts of a step, as `StepLoop` in step_loop.py lays them out: what is done before it, its set-up, its rounds (none
 // where `round` is empty), its end, what is done after it, and how it hands on to the next. A round writes the flags that
-// `solve.newton.tried_steps` returns; `sort_out`, what is done after a round with steps that raise the norm of some row,
+// `solve.rounds.tried_steps` returns; `sort_out`, what is done after a round with steps that raise the norm of some row,
 // writes those of `sorted_out`, and may be empty.
 struct Steps {
   Calls before, set_up, round, last_round, sort_out, end, after, hand_on;

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from torchdismech.rigid.compiled import CompiledFactor, serves
 from torchdismech.rigid.planar import Planar, PlanarFactor, PlanarPosture
 from torchdismech.rigid.spatial import Spatial, SpatialFactor, SpatialPosture
+from torchdismech.solve.linear import solved_at_root
 
 __all__ = ["Dynamics", "Factor", "Posture", "accelerations"]
 
@@ -63,18 +63,4 @@ def accelerations(dynamics: Dynamics, q: Tensor, velocity: Tensor, force: Tensor
     if not torch.is_grad_enabled():
         return found
     residual = dynamics.residual(dynamics.chain.at(q), q, velocity, found, force)
-    return found - _Solved.apply(factor, residual) if residual.requires_grad else found
-
-
-class _Solved(torch.autograd.Function):
-    """x = H^-1 b of a factored, symmetric H, whose own derivative is left out: it meets a residual of zero."""
-
-    @staticmethod
-    def forward(ctx, factor: Factor, b: Tensor):
-        ctx.factor = factor
-        return factor.solve(b)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor):
-        return None, ctx.factor.solve(gradient)
+    return found - solved_at_root(factor.solve, factor.solve, residual) if residual.requires_grad else found

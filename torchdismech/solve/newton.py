@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
-from torchdismech.solve.linear import Factor, shifted_factor
+from torchdismech.solve.linear import shifted_factor
 from torchdismech.solve.noise import lengths, negligible
 from torchdismech.solve.progress import Progress, begun
+from torchdismech.solve.rounds import (
+    corrected_less,
+    noise_after,
+    parts_next,
+    plain_round,
+    rounding_of_parts,
+    status_of_given_up,
+    within_noise,
+)
 from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, System, judged
 from torchdismech.solve.trial import Measure, Move, Trial, tried
 
-__all__ = [
-    "ENOUGH",
-    "HIDDEN",
-    "RoundFlags",
-    "SortedFlags",
-    "TriedSteps",
-    "newton",
-    "plain_round",
-    "resumed",
-    "sorted_out",
-    "tried_steps",
-]
+__all__ = ["ENOUGH", "HIDDEN", "newton", "resumed"]
 
-SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
 # Part of a step below which a line search gives up that a potential judges: nearly singular matrices give steps that
 # are too long by far.
 SHORTEST_DESCENT = 2.0**-20
@@ -65,176 +59,6 @@ def resumed(system: System, at: Progress, options: NewtonOptions, fraction: Tens
     search = _LineSearch(system, at, options)
     search.fraction = fraction
     return search.root()
-
-
-class RoundFlags(NamedTuple):
-    """What is said of the rows of a round of whole steps: the flags of `tried` (see `Trial.flags`), and one more.
-
-    Attributes
-    ----------
-    bad, more, unconverged, far : whether some row that runs is not good; has more to do; has not converged; has more to
-        do and is not expected to converge in the next round.
-    lost : whether some row has come to its end without having converged.
-    """
-
-    bad: bool
-    more: bool
-    unconverged: bool
-    far: bool
-    lost: bool
-
-
-class SortedFlags(NamedTuple):
-    """What is said of the rows of a round that was sorted out.
-
-    Attributes
-    ----------
-    parts : whether some row tries a part of its step next.
-    left : whether some row needs another factor; then all of the round is of no use.
-    more, far, lost : as of `RoundFlags`; each row that has more to do counts as far.
-    """
-
-    parts: bool
-    more: bool
-    left: bool
-    far: bool
-    lost: bool
-
-
-class TriedSteps(NamedTuple):
-    """The Newton step of each row, or a part of it, and how it went.
-
-    Attributes
-    ----------
-    after : the search, if all rows keep where the steps lead.
-    flags : (5,) as of `RoundFlags`.
-    good : (B,) rows whose step is to be taken; see `Trial`.
-    length : (B,) of the whole steps.
-    factor, indefinite : of the matrices that gave the steps, and which of these are known to be indefinite (B,).
-    """
-
-    after: Progress
-    flags: Tensor
-    good: Tensor
-    length: Tensor
-    factor: Factor
-    indefinite: Tensor
-
-
-def plain_round(
-    system: System, at: Progress, options: NewtonOptions, with_matrix: bool = True
-) -> tuple[Progress, Tensor]:
-    """Return a search after the whole Newton step of each row, and flags that say whether that was the step to take.
-
-    If the first flag holds what is returned is of no use: go on by `resumed` from before this round.
-    """
-    steps = tried_steps(system, at, options, with_matrix=with_matrix)
-    return steps.after, steps.flags
-
-
-def tried_steps(
-    system: System, at: Progress, options: NewtonOptions, fraction: Tensor | None = None, with_matrix: bool = True
-) -> TriedSteps:
-    """Return what Newton steps lead to: of all rows the whole ones, or a `fraction` (B,) of each.
-
-    It reads no number on the host, so a CUDA graph can hold it.
-
-    Parameters
-    ----------
-    with_matrix : without, the values stay those of the iterate before.
-    """
-    active = at.status == RUNNING
-    factor, indefinite = options.solver.factor_any_sign(at.values, rows=active)
-    step, short, begins = factor.solve(-at.residual), at.short, active
-    length = lengths(step, options.weight)
-    if fraction is not None:
-        begins, step = active & (fraction == 1), fraction[:, None] * step
-        short = torch.where(fraction == 1, short, rounding_of_parts(short))
-    iterations = at.iterations + begins
-    spent = iterations >= options.max_iterations
-    of_rows = (at.status, spent, options.tolerance, at.length, at.noise, short)
-    move = Move(at.x, at.norm, step, active & factor.ok, *of_rows)
-    found_by = system.compiled(tried)
-    with_noise = with_matrix and (options.unbounded or found_by is not tried)
-    trial = found_by(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
-    lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
-    values = at.values if trial.values is None else trial.values
-    there = Iterate(trial.x, trial.residual, values, trial.norm)
-    noise = _noise_after(trial, at.noise, options)
-    of_newtons = trial.length if fraction is None else torch.where(fraction == 1, trial.length, torch.inf)
-    after = Progress.of(there, trial.status, iterations, of_newtons, noise, at.short)
-    return TriedSteps(after, torch.cat([trial.flags, lost[None]]), trial.good, length, factor, indefinite)
-
-
-def rounding_of_parts(short: Tensor) -> Tensor:
-    """Return the length (B,) up to which other steps than whole Newton steps are short.
-
-    They tell how near the root is only once they are rounding themselves.
-    """
-    return math.sqrt(torch.finfo(short.dtype).eps) * short
-
-
-def sorted_out(
-    steps: TriedSteps, at: Progress, fraction: Tensor, options: NewtonOptions
-) -> tuple[Progress, Tensor, Tensor]:
-    """Return a search after steps of which some are no good ones, what part of its step each row tries next, and flags.
-
-    A row keeps where its step leads if that is good by the norm, or by the correction that would come next; else it
-    tries a quarter of the step, or comes to its end. It is what `newton` does without recordings.
-
-    Parameters
-    ----------
-    steps : with the next matrix.
-    at : where they began.
-    fraction : (B,) of the whole steps.
-
-    Returns
-    -------
-    progress, fraction
-    flags : (5,) as of `SortedFlags`.
-    """
-    after, active = steps.after, at.status == RUNNING
-    going = active & steps.factor.ok
-    may_be_rounding = negligible(steps.length, at.short)
-    excused = torch.zeros_like(going)
-    if options.unbounded:
-        excused = going & (after.norm <= torch.minimum(at.noise, after.noise)) & may_be_rounding
-    asked = going & ~(steps.good | excused | steps.indefinite)
-    nearer = corrected_less(steps.factor, after.residual, after.norm, steps.length, fraction, options.weight)
-    failed = going & ~(steps.good | excused | (asked & nearer))
-    shorter = SHORTENED * fraction
-    out = failed & (shorter < options.shortest)
-    hidden = (at.norm <= at.noise) & (after.iterations > 1) & may_be_rounding
-    ended = torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
-    stays = at._replace(status=torch.where(out, ended, at.status), iterations=after.iterations, length=after.length)
-    converged = excused & ~steps.good
-    after = after._replace(status=torch.where(converged, int(Status.CONVERGED), after.status)).merged(stays, failed)
-    fraction = torch.where(failed & ~out, shorter, 1.0)
-    running = after.status == RUNNING
-    more, lost = running.any(), (~running & (after.status != int(Status.CONVERGED))).any()
-    flags = [(fraction < 1).any(), more, (active & ~steps.factor.ok).any(), more, lost]
-    return after, fraction, torch.stack(flags)
-
-
-def corrected_less(
-    factor: Factor, residual: Tensor, norm: Tensor, length: Tensor, fraction: Tensor | float, weight: Tensor
-) -> Tensor:
-    """Return the rows (B,) from where the next step by the same factor is shorter than the one that led there.
-
-    Parameters
-    ----------
-    residual, norm : there.
-    length : (B,) of the whole Newton step, of which a `fraction` was taken.
-    """
-    correction = lengths(factor.solve(-residual), weight)
-    return (correction < (1 - 0.5 * fraction) * length) & factor.ok & torch.isfinite(norm)
-
-
-def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
-    """Return the noise (B,) of `Progress` after a trial; `noise` is that before it."""
-    if not options.unbounded or trial.noise is None:
-        return noise
-    return torch.maximum(options.tolerance, trial.noise)
 
 
 class _LineSearch(DividingSearch):
@@ -336,7 +160,7 @@ class _LineSearch(DividingSearch):
         newtons = self.solved if whole is None else whole & self.solved
         refused = active & ~self.solved  # they have not moved
         self.length = torch.where(newtons, trial.length, torch.where(refused, self.length, torch.inf))
-        good, noise = trial.good, _noise_after(trial, self.tolerance, self.options)
+        good, noise = trial.good, noise_after(trial, self.tolerance, self.options)
         if potential is not None and self.options.line_search:
             good = active & self.solved & self._descended(there, good, potential)
             bad = bool((active & ~good).any())
@@ -434,7 +258,10 @@ class _LineSearch(DividingSearch):
         fraction = torch.ones_like(there.norm) if self.fraction is None else self.fraction
         indefinite = torch.zeros_like(good) if self.indefinite is None else self.indefinite
         going = active & self.solved
-        excused = self._within_noise(there, noise, going & ~good) if self.options.unbounded else torch.zeros_like(good)
+        may_be_rounding = negligible(lengths(self.direction, self.options.weight), self.short)
+        excused = torch.zeros_like(good)
+        if self.options.unbounded:
+            excused = going & ~good & within_noise(there.norm, self.tolerance, noise, may_be_rounding)
         solved = excused | (good & (ended == int(Status.CONVERGED)))
         good = good | excused
         if by_norm:
@@ -443,11 +270,10 @@ class _LineSearch(DividingSearch):
         status = torch.where(good, judged(self.status, self.at.norm, self.options.tolerance), self.status)
         status = torch.where(solved, int(Status.CONVERGED), status)
         refused, failed = active & ~self.solved, going & ~good
-        self.fraction = torch.where(good, 1.0, torch.where(failed, SHORTENED * fraction, fraction))
-        out = failed & (self.fraction < (self.options.shortest if by_norm else SHORTEST_DESCENT))
-        # only rows that moved: noise excuses an iterate that Newton's method improved
-        hidden = (self.at.norm <= self.tolerance) & (self.iterations > 1) & self._may_be_rounding()
-        status = torch.where(out, torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED)), status)
+        shorter, out = parts_next(fraction, failed, self.options.shortest if by_norm else SHORTEST_DESCENT)
+        self.fraction = torch.where(good, 1.0, shorter)
+        ended_there = status_of_given_up(self.at.norm, self.tolerance, self.iterations, may_be_rounding)
+        status = torch.where(out, ended_there, status)
         status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
         spent = good & (status == RUNNING) & (self.iterations >= self.options.max_iterations)
         self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
@@ -458,19 +284,6 @@ class _LineSearch(DividingSearch):
             [running.any(), (running & (good | refused)).any(), lost.any()]
         ).tolist()
         return more
-
-    def _within_noise(self, trial: Iterate, noise: Tensor, rows: Tensor) -> Tensor:
-        """Return which of some rows (B,) a short step has left within the noise at both of its ends.
-
-        Parameters
-        ----------
-        noise : (B,) after the step.
-        """
-        return rows & (trial.norm <= torch.minimum(self.tolerance, noise)) & self._may_be_rounding()
-
-    def _may_be_rounding(self) -> Tensor:
-        """Return the rows (B,) whose Newton step is so short that it may be rounding, and need not be taken."""
-        return negligible(lengths(self.direction, self.options.weight), self.short)
 
     def _descended(self, trial: Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
         """Return the rows (B,) whose potential fell; `reduced` are those whose residual norm did."""

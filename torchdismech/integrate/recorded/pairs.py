@@ -24,8 +24,8 @@ from torchdismech.integrate.recorded.pair_rounds import PairRounds
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.search.primal_dual import after_step, expected_friction, next_iterates, nodal_motion
 from torchdismech.native.taping import taping
-from torchdismech.solve.newton import plain_round
 from torchdismech.solve.progress import Progress, first_measures
+from torchdismech.solve.rounds import plain_round
 from torchdismech.solve.search import NewtonOptions
 
 __all__ = ["PairEvaluations"]

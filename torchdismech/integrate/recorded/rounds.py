@@ -29,8 +29,8 @@ from torchdismech.integrate.recorded.static_problem import StaticProblem, record
 from torchdismech.integrate.search.attempts import Start
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.native.graphs import Recording, recorded
-from torchdismech.solve.newton import RoundFlags, SortedFlags, TriedSteps, sorted_out, tried_steps
 from torchdismech.solve.progress import Progress, begun
+from torchdismech.solve.rounds import RoundFlags, SortedFlags, TriedSteps, sorted_out, tried_steps
 from torchdismech.solve.search import NewtonOptions
 
 __all__ = ["Next", "RecordedRounds", "Rounds", "SetUp"]

@@ -4,6 +4,7 @@
 that the solution. See `docs/architecture.md` for the interface.
 """
 
+from torchdismech.solve.linear.at_root import solved_at_root
 from torchdismech.solve.linear.base import Factor, JoinedFactor, Solver
 from torchdismech.solve.linear.choice import choose
 from torchdismech.solve.linear.definite import RESISTS, factored, resisting, softest_motion
@@ -24,5 +25,6 @@ __all__ = [
     "named",
     "resisting",
     "shifted_factor",
+    "solved_at_root",
     "softest_motion",
 ]
