@@ -68,3 +68,11 @@ def test_displacement_goes_from_place_to_place():
     assert path.velocity(time).tolist() == [[0, 0, 0], [0, -1, -0.5]]
     assert path.displacement(time.flip(0) + 2).tolist() == [[1, 1, 0], [0, 2, 1]]
     assert path.velocity(time.flip(0) + 2).tolist() == [[0, 0, 0], [0, 2, 0]]
+
+
+def test_times_that_are_loaded():
+    """Move at the times of a path that another one's were loaded from."""
+    early, late = (Path([start, start + 1.0], [[0.0, 0, 0], [1.0, 0, 0]]) for start in (0.0, 5.0))
+    early.load_state_dict(late.state_dict())
+    time = torch.tensor([0.0, 0.5, 5.5], dtype=torch.float64)
+    assert early.velocity(time)[:, 0].tolist() == late.velocity(time)[:, 0].tolist() == [0.0, 0.0, 1.0]

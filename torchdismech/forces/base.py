@@ -241,7 +241,7 @@ class Timed:
         return acting(time, self.start, self.stop)
 
 
-def acting(time: Tensor, start: float, stop: float) -> Tensor:
+def acting(time: Tensor, start: float | Tensor, stop: float | Tensor) -> Tensor:
     """Return where (B,) the times are in start < t <= stop, or start <= t <= stop where start is 0.
 
     Open at the start, so that an implicit Euler step, which sees a force at its end, feels it for exactly
@@ -255,9 +255,17 @@ def acting(time: Tensor, start: float, stop: float) -> Tensor:
     """
     span = stop - start
     past = time - time_rounding(time, span)
-    if start == 0:  # runs may come from times before, whose sums end beside 0
-        return (time >= -ROUNDING[time.dtype] * min(span, 1.0)) & (past <= stop)
-    return (past > start) & (past <= stop)
+    if isinstance(start, Tensor):
+        begun = torch.where(start == 0, _from_zero_on(time, span), past > start)
+    else:
+        begun = _from_zero_on(time, span) if start == 0 else past > start
+    return begun & (past <= stop)
+
+
+def _from_zero_on(time: Tensor, span: float | Tensor) -> Tensor:
+    """Return which times (B,) are 0 or later; runs may come from times before, whose sums end beside 0."""
+    unit = span.clamp_max(1.0) if isinstance(span, Tensor) else min(span, 1.0)
+    return time >= -ROUNDING[time.dtype] * unit
 
 
 def time_rounding(time: Tensor, between: float | Tensor) -> Tensor:

@@ -44,7 +44,6 @@ class Path(nn.Module):
             )
         self.register_buffer("times", times)
         self.register_buffer("displacements", displacements)
-        self.start, self.stop = float(times[0]), float(times[-1])
 
     @classmethod
     def uniform(cls, velocity: Given, duration: float = 2.0**40) -> Path:
@@ -71,7 +70,7 @@ class Path(nn.Module):
             met = time - begin <= time_rounding(time, self.times[end] - begin)
             end = (end - met.long()).clamp_min(1)
         _, length, _, way = self._piece(end)
-        moving = acting(time, self.start, self.stop)
+        moving = acting(time, self.times[0], self.times[-1])
         return torch.where(moving[:, None], way / length[:, None], 0.0)
 
     def _end_of_piece(self, time: Tensor) -> Tensor:
