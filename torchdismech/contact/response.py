@@ -35,6 +35,7 @@ RELEASE = 10.0  # slip velocities, where friction has fallen from its static siz
 class Response(nn.Module):
     """What keeps surfaces apart: a `Potential`, or the constraint `Complementarity`."""
 
+    records = False
     per_robot: tuple[str, ...] = ("tolerance",)
     not_negative: tuple[str, ...] = ("tolerance",)  # names of those that a step refuses below zero
     positive: tuple[str, ...] = ("tolerance",)  # and at zero
@@ -90,6 +91,9 @@ class Potential(Response):
     ----------
     stiffness, tolerance : as given; `trainable` and `Control.values` may change them. The methods are given them in a
         shape that goes with the gaps. Further numbers of a subclass are the same for all robots.
+    records : whether recordings of steps may hold a law of one's own, where an obstacle has it: its methods read
+        nothing that changes but their arguments, and no number of a tensor; see `forces.Force`. Between parts of a
+        robot such laws are evaluated outside of recordings.
     feasible_only : whether gaps have to stay above zero in every iteration, as a barrier's: a class says True if phi is
         infinite from zero down. Steps then need a line search, and initial states a gap.
 

@@ -46,9 +46,18 @@ class Stencil(nn.Module):
     variables : the local variables; each is a list of (dofs, weights), arrays (S,), and is the sum of weight * dof. The
         middle of an edge against a node has the weights 0.5, 0.5 and -1.
     strains : names of the strains.
+
+    Attributes
+    ----------
+    closed_form : whether `derivatives` are in closed form, so that torch.compile can compile them.
+    records : whether recordings of steps on a CPU may hold a stencil of one's own: its methods read nothing that
+        changes but their arguments, parameters and registered tensors, and no number of a tensor; see `forces.Force`.
+    set_once : attributes that stay as they were made, which recordings need not look at.
     """
 
     closed_form = False
+    records = False
+    set_once = ("variables", "_common")
     per_robot: tuple[str, ...] = ()  # names of buffers that may have a leading robot dimension
 
     def __init__(self, variables: Sequence[Variable], strains: Sequence[str]):

@@ -16,7 +16,7 @@ from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status
 from torchdismech.integrate import SteppingMethod
 from torchdismech.integrate.chunks import chunk_size
-from torchdismech.integrate.recorded.recordable import has_own_terms, why_steps_unrecorded
+from torchdismech.integrate.recorded.recordable import has_own_terms, why_code_unrecorded, why_steps_unrecorded
 from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.io.scene import Scene
 from torchdismech.io.schema.contact import Bounded, ObstacleTable, SelfContact, obstacle_name
@@ -142,13 +142,15 @@ def _kernels(scene: Scene, model: Model, integrator: SteppingMethod, state: Stat
     rows = chunk_size(model, state.batch, integrator)
     if records_eager_steps(model, integrator, state.q[:rows]):
         return "eager, after some steps recorded, which is faster than compiled"
+    slow = why_code_unrecorded(model)
+    eager = "eager" if slow is None else f"eager, and not recorded because of {slow}"
     reason = model.compilation.refusal or model.mechanics.why_eager()
     if reason is not None:
-        return f"eager: {reason}"
+        return f"{eager}: {reason}" if slow is None else f"{eager}; not compiled: {reason}"
     least = math.ceil(THRESHOLD / integrator.step_work(model, scene.batch))
     if scene.steps >= least:
         return f"compiled before the first step, as from {least:,} steps on"
-    return f"eager; compiled from about {least:,} steps on"
+    return f"{eager}; compiled from about {least:,} steps on"
 
 
 def _terms(model: Model) -> str:

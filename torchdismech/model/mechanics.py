@@ -373,7 +373,8 @@ class Mechanics:
     def why_eager(self) -> str | None:
         """Return why compile="auto" does not compile this robot; None where it may."""
         if names := self.uncompiled_terms():
-            return f"derivatives of {', '.join(names)} come from autograd, write them in closed form"
+            which = f"derivatives of {', '.join(names)} come from autograd"
+            return f"{which}: write them in closed form, or say `records`, which is faster"
         if self.body.nodes.device.type == "cpu":
             try:
                 compiler()

@@ -28,8 +28,15 @@ __all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Shape", "Sphere", "polar"
 
 
 class Shape(nn.Module):
-    """A region of space that bodies cannot enter, by its signed distance."""
+    """A region of space that bodies cannot enter, by its signed distance.
 
+    Attributes
+    ----------
+    records : whether recordings of steps may hold a shape of one's own: its methods read nothing that changes but their
+        arguments, parameters and registered tensors, and no number of a tensor; see `forces.Force`.
+    """
+
+    records = False
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of those that a step refuses below zero
     positive: tuple[str, ...] = ()  # and at zero

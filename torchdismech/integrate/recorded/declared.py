@@ -1,8 +1,8 @@
 """What users write and say `records` of: what recordings may hold of it, and what of it is looked at in each step.
 
-A recording replays operations; the Python of a user's force or elastic law does not run again. So a force that changes
-within a step, or an elastic law, is recorded only if its class promises that nothing can change without the following
-check noticing:
+A recording replays operations; the Python of a user's force, stencil, elastic law, shape or contact law does not run
+again. So these are recorded only if their class promises that nothing can change without the following check noticing
+(a force that is the same throughout a step may run outside of recordings):
 
 - the values of its parameters: these are inputs of a recording, as an optimiser may change them at any time;
 - the addresses of its buffers;
@@ -23,8 +23,11 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from torchdismech.contact import Shape
+from torchdismech.contact.response import Response
 from torchdismech.elastic.energy import Energy
 from torchdismech.elastic.inelastic import Inelastic
+from torchdismech.elastic.stencil import Stencil
 from torchdismech.forces.base import Force
 from torchdismech.fused.function import CONTAINERS
 from torchdismech.snapshot import HOOKS
@@ -34,12 +37,13 @@ __all__ = ["PLAIN", "declares_records", "hooked", "is_foreign", "settings", "uns
 PLAIN = (bool, int, float, str, type(None))  # a recording compares such attributes by their values
 # These it compares by identity, and so tuples of plain ones: they do not change in themselves.
 CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
+KINDS = (Force, Stencil, Energy, Inelastic, Shape, Response)  # what a user may derive from and say `records` of
 INTERNALS = frozenset(vars(nn.Module()))
 
 
 def declares_records(owner: nn.Module) -> bool:
-    """Return whether the class of a force or an elastic law says that recordings may hold it; a subclass for itself."""
-    if not isinstance(owner, (Force, Energy, Inelastic)):
+    """Return whether the class of what users may write says that recordings may hold it; a subclass for itself."""
+    if not isinstance(owner, KINDS):
         return False
     return bool(vars(parametrize.type_before_parametrizations(owner)).get("records", False))
 
@@ -51,11 +55,11 @@ def is_foreign(module: nn.Module) -> bool:
 
 
 def unseen(modules: Iterable[nn.Module]) -> str | None:
-    """Return what in a force or an elastic term a recording would not see change; None where nothing is.
+    """Return what in a force, a contact or an elastic term a recording would not see change; None where nothing is.
 
     Parameters
     ----------
-    modules : the force or the term, and those in it.
+    modules : the force, the contact or the term, and those in it.
     """
     foreign = [module for module in modules if is_foreign(module)]
     said = {id(module) for owner in foreign if declares_records(owner) for module in owner.modules()}
@@ -66,7 +70,9 @@ def unseen(modules: Iterable[nn.Module]) -> str | None:
         if hooked(module):
             return f"hooks on {_name(module)}"
         for name, value in () if _of_torch(module) else vars(module).items():
-            if name not in INTERNALS and not isinstance(value, PLAIN) and not _is_setting(value):
+            if name in INTERNALS or name in getattr(module, "set_once", ()):
+                continue
+            if not isinstance(value, PLAIN) and not _is_setting(value):
                 what = f"{_name(module)}.{name} ({type(value).__name__})"
                 return f"{what}, which could change unseen: make it a number, a tuple, a registered tensor or a module"
     return None

@@ -20,7 +20,6 @@ from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.values import every_module
 
 __all__ = [
-    "all_own",
     "changing_forces",
     "child_modules",
     "declared",
@@ -29,6 +28,7 @@ __all__ = [
     "is_recordable_force",
     "is_recordable_method",
     "modules_below",
+    "why_code_unrecorded",
     "why_evaluations_unrecorded",
     "why_steps_unrecorded",
 ]
@@ -84,11 +84,13 @@ def is_recordable_force(force: Force) -> bool:
     return all(is_own(module) and not _calls_others(module) for module in force.modules())
 
 
-def all_own(model: Model) -> bool:
-    """Return whether all that varies within a step is the library's own code, or says that recordings may hold it."""
+def why_code_unrecorded(model: Model) -> str | None:
+    """Return which code that varies within a step is neither the library's own nor says `records`; None where none."""
     owners = (*model.terms, *changing_forces(model))
-    own = all(is_own(module) for owner in owners for module in owner.modules() if not is_foreign(module))
-    return own and all(unseen(modules_below([owner])) is None for owner in owners)
+    if why := next(filter(None, (unseen(modules_below([owner])) for owner in owners)), None):
+        return why
+    made = (type(m).__name__ for owner in owners for m in owner.modules() if not (is_foreign(m) or is_own(m)))
+    return next((f"what makes tensors of {name} anew" for name in made), None)
 
 
 def has_own_terms(model: Model) -> bool:
@@ -102,15 +104,13 @@ def changing_forces(model: Model) -> list[Force]:
 
 
 def declared(model: Model) -> list[nn.Module]:
-    """Return the users' forces, and on a CPU their elastic laws, which say `records`.
+    """Return what users wrote and say `records` of: forces, shapes and laws of contact, on a CPU also elastic terms.
 
     On a GPU forces that do not change within a step are not recorded, and elastic terms of users' are as torch.compile
     makes them.
     """
-    on_cpu = model.device.type == "cpu"
-    terms = (module for term in model.terms for module in term.modules())
-    owners = [*model.forces, *terms] if on_cpu else changing_forces(model)
-    return [owner for owner in owners if declares_records(owner)]
+    owners = [*model.forces, *model.terms] if model.device.type == "cpu" else changing_forces(model)
+    return [module for owner in owners for module in owner.modules() if declares_records(module)]
 
 
 def holds_hooks(model: Model) -> bool:

@@ -38,10 +38,10 @@ from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recordable import (
-    all_own,
     declared,
     has_own_terms,
     is_recordable_method,
+    why_code_unrecorded,
     why_evaluations_unrecorded,
     why_steps_unrecorded,
 )
@@ -152,7 +152,7 @@ def records_whole_steps(model: Model, method: Method) -> bool:
     if model.device.type != "cpu" or model.compilation.runs_compiled(1, model.nodes):
         return False
     with torch.no_grad(), evaluated(every_module(model)).in_place():
-        return all_own(model) and _recordable(model, method) and why_steps_unrecorded(model) is None
+        return why_code_unrecorded(model) is None and _recordable(model, method) and why_steps_unrecorded(model) is None
 
 
 def _steps_before(problem: StepProblem) -> int | None:
@@ -186,4 +186,4 @@ def _eager_on_a_gpu(model: Model, q: Tensor) -> bool:
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
     """Return whether steps of robots with q (B, n) are eager on a CPU, of code that is recorded, and not too large."""
     eager = q.device.type == "cpu" and q.numel() <= MAX_NUMBERS and not model.compilation.runs_compiled(q.shape[0], q)
-    return eager and all_own(model)
+    return eager and why_code_unrecorded(model) is None
