@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.system.plain import in_plain_torch
 from torchdismech.system.telling import tell
 
 __all__ = ["THRESHOLD", "Compilation", "Cost", "Setting"]
@@ -162,7 +163,12 @@ class Compilation:
         why_not : finds why nothing can be compiled, or None.
         unless : says whether such work is done in another way, which is faster.
         """
-        if self.setting != "auto" or self.refusal is not None or self.work(rows, like) + ahead < THRESHOLD:
+        if (
+            self.setting != "auto"
+            or in_plain_torch()
+            or self.refusal is not None
+            or self.work(rows, like) + ahead < THRESHOLD
+        ):
             return
         if self.runs_compiled(rows, like) or unless():
             return

@@ -17,6 +17,7 @@ from torchdismech.fused import compiled_code_takes, is_own, watched
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.snapshot import Snapshot
+from torchdismech.system.plain import in_plain_torch
 
 __all__ = ["Replays"]
 
@@ -77,7 +78,7 @@ class Replays:
         differentiated = torch.is_grad_enabled() and any(snapshot.requires_gradients for snapshot in self._snapshots)
         return (
             self._own
-            and not differentiated
+            and not (differentiated or in_plain_torch())
             and not any(snapshot.parametrized or snapshot.hooked for snapshot in self._snapshots)
             and given[0].is_cpu
             and given[0].numel() <= MAX_NUMBERS

@@ -7,8 +7,9 @@ from functools import update_wrapper
 from typing import Generic, TypeVar
 
 from torchdismech.errors import InputError
+from torchdismech.system.plain import PLAIN, in_plain_torch
 
-__all__ = ["LookedForOnce", "Unavailable"]
+__all__ = ["LookedForOnce", "Unavailable", "refuse_if_plain"]
 
 T = TypeVar("T")
 
@@ -44,3 +45,9 @@ class LookedForOnce(Generic[T]):
         if isinstance(self.outcome, Unavailable):
             raise Unavailable(str(self.outcome))
         return self.outcome
+
+
+def refuse_if_plain() -> None:
+    """Say that compiled code and kernels cannot be had where the environment asks for plain torch."""
+    if in_plain_torch():
+        raise Unavailable(f"{PLAIN} asks for plain torch")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, warn
-from torchdismech.native.availability import LookedForOnce, Unavailable
+from torchdismech.native.availability import LookedForOnce, Unavailable, refuse_if_plain
 from torchdismech.native.build import built
 from torchdismech.native.signatures import declare
 from torchdismech.native.taping import taped
@@ -59,8 +59,9 @@ def library() -> Library:
 
     Raises
     ------
-    Unavailable : if there is no compiler, it fails, or what it makes can be written nowhere.
+    Unavailable : if there is no compiler, it fails, what it makes can be written nowhere, or plain torch is asked for.
     """
+    refuse_if_plain()
     try:
         if not SOURCES:
             raise Unavailable("its C++ files are not beside it, as where the package is in a zip; install it as files")
@@ -94,6 +95,7 @@ def compiled_source(text: str) -> ctypes.CDLL:
     ------
     Unavailable : as for `library`.
     """
+    refuse_if_plain()
     return built([text.encode()], "generated code", LOOP_FLAGS).code
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from torchdismech.native.availability import LookedForOnce, Unavailable
+from torchdismech.native.availability import LookedForOnce, Unavailable, refuse_if_plain
 
 __all__ = ["LANES", "Kernels", "kernels"]
 
@@ -63,8 +63,9 @@ def kernels() -> Kernels:
 
     Raises
     ------
-    Unavailable : if Triton is missing or too old.
+    Unavailable : if Triton is missing or too old, or plain torch is asked for.
     """
+    refuse_if_plain()
     try:
         triton = importlib.import_module("triton")
     except ImportError as error:

@@ -50,6 +50,7 @@ from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.model import Model
 from torchdismech.native import function_of
 from torchdismech.native.graphs import Unrecordable
+from torchdismech.system.plain import in_plain_torch
 from torchdismech.values import evaluated, every_module
 
 __all__ = [
@@ -168,6 +169,8 @@ def _steps_before(problem: StepProblem) -> int | None:
 
 
 def _recordable(model: Model, method: Method) -> bool:
+    if in_plain_torch():
+        return False
     whole_steps_alone = model.device.type != "cpu"
     why_not = why_steps_unrecorded(model) if whole_steps_alone else why_evaluations_unrecorded(model)
     return method.scheme.inertial and is_recordable_method(method) and why_not is None
