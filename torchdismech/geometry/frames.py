@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["REST_BRANCH", "first_director", "rotated", "signed_angle", "transported", "unit"]
+__all__ = ["REST_BRANCH", "first_director", "rotated", "signed_angle", "transported", "unit", "unit_or_zero"]
 
 # rad: twists at rest are those nearest to this. Frames half a turn apart are common where sides of triangles meet, and
 # rounding must not decide between half a turn to the left and to the right.
@@ -18,6 +18,13 @@ REST_BRANCH = 0.04
 def unit(vector: Tensor) -> Tensor:
     """Return the vectors (..., 3) scaled to length one."""
     return vector / torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+
+
+def unit_or_zero(vector: Tensor) -> Tensor:
+    """Return the vectors (..., k) scaled to length one, and zero, with derivatives of zero, where they are zero."""
+    length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
+    points = length != 0  # also where it is NaN, which stays
+    return torch.where(points, vector / torch.where(points, length, 1.0), 0.0)
 
 
 def transported(vector: Tensor, start: Tensor, end: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import REDUNDANT
+from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.active_set import stiffened
 from torchdismech.integrate.search.delassus import Delassus
@@ -74,7 +75,7 @@ class KKTConditions:
         assert constraints is not None
         gap, slide = constraints.at(q, constraints.time).gap[self.chosen], constraints.slide(q)[self.chosen]
         mu = constraints.friction[self.chosen]
-        friction = self._load[:, 1:] + (mu * self._load[:, 0]).unsqueeze(1) * _direction(slide)
+        friction = self._load[:, 1:] + (mu * self._load[:, 0]).unsqueeze(1) * unit_or_zero(slide)
         return torch.cat([gap.unsqueeze(1), torch.where(self._slides, self._scale * friction, slide)], dim=1)
 
     def multipliers(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,7 +132,7 @@ class KKTConditions:
         plane = torch.eye(2, dtype=by_motion.dtype, device=by_motion.device)
         mu, scale, slides = self._friction(), self._scale.unsqueeze(2), self._slides.unsqueeze(2)
         length = torch.linalg.vector_norm(self._slide, dim=1)[:, None, None]
-        way = _direction(self._slide)
+        way = unit_or_zero(self._slide)
         across = plane - way.unsqueeze(2) * way.unsqueeze(1)
         turning = (mu * self._load[:, 0])[:, None, None] * scale * across / torch.where(length > 0, length, 1.0)
         by_motion[:, 0, 0] = 1
@@ -139,10 +140,3 @@ class KKTConditions:
         by_load[:, 1:, :1] = torch.where(slides, scale * (mu.unsqueeze(1) * way).unsqueeze(2), 0.0)
         by_load[:, 1:, 1:] = torch.where(slides, scale * plane, 0.0)
         return by_motion, by_load
-
-
-def _direction(slide: Tensor) -> Tensor:
-    """Return unit vectors (A, 2) that autograd can follow, zero where there is no slide, too."""
-    square = (slide * slide).sum(1, keepdim=True)
-    moves = square > 0
-    return torch.where(moves, slide / torch.where(moves, square, 1.0).sqrt(), 0.0)

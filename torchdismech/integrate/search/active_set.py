@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, Contacts
+from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.linear import Factor, JoinedFactor, largest_entry, shifted_factor
 from torchdismech.solve.linear.shifted import LEAST_SHIFT
@@ -150,17 +151,11 @@ def on_cone(load: Tensor, friction: Tensor) -> Tensor:
     return (most > 0) & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= (1 - ON_CONE) * most)
 
 
-def directions(slide: Tensor) -> Tensor:
-    """Return unit vectors (S, 2), zero where there is no slide."""
-    length = torch.linalg.vector_norm(slide, dim=1, keepdim=True)
-    return slide / torch.where(length > 0, length, 1.0)
-
-
 def misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
     """Return the part (S,) of slides (S, 2) [m] that loads (S, 3) on their cones do not point against."""
     most = (friction * load[:, 0]).clamp_min(torch.finfo(load.dtype).tiny).unsqueeze(1)
     return torch.linalg.vector_norm(slide, dim=1) * torch.linalg.vector_norm(
-        load[:, 1:] / most + directions(slide), dim=1
+        load[:, 1:] / most + unit_or_zero(slide), dim=1
     )
 
 
@@ -250,8 +245,8 @@ class _ActiveSet:
         """Return loads (S, 3) with friction on its cone, against the slide (S, 2), or within it where that is fixed."""
         most = (self.constraints.friction * load[:, 0]).clamp_min(0).unsqueeze(1)
         size = torch.linalg.vector_norm(load[:, 1:], dim=1, keepdim=True)
-        within = torch.where(size > most, most * directions(load[:, 1:]), load[:, 1:])
-        friction = torch.where(fixed[:, 1:], within, -most * directions(slide))
+        within = torch.where(size > most, most * unit_or_zero(load[:, 1:]), load[:, 1:])
+        friction = torch.where(fixed[:, 1:], within, -most * unit_or_zero(slide))
         return torch.cat([load[:, :1], torch.where(self.rubs.unsqueeze(1), friction, 0.0)], dim=1)
 
     def _solution(
@@ -291,7 +286,7 @@ class _ActiveSet:
         """
         most = (self.constraints.friction * load[:, 0]).clamp_min(0)
         pushed = load[:, 1:] - self.slide_stiffness * slide
-        size, along = torch.linalg.vector_norm(pushed, dim=1), directions(pushed)
+        size, along = torch.linalg.vector_norm(pushed, dim=1), unit_or_zero(pushed)
         slips = closed & self.rubs & (size > most)
         share = (most / torch.where(slips, size, 1.0)).clamp(max=ALMOST_ONE)
         spring = torch.where(slips, share / (1 - share), 0.0).unsqueeze(1) * self.slide_stiffness

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, Status
+from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.solve.complementarity.contact import ContactSolution
 
 __all__ = ["differentiable_impulses"]
@@ -65,23 +66,16 @@ def _equations(delassus: Tensor, free: Tensor, mu: Tensor, impulses: Tensor, sli
     """Return the equations (B, 3C) of the active set, zero at the solution."""
     p = impulses.unflatten(1, (-1, 3))
     v = ((delassus @ impulses[..., None])[..., 0] + free).unflatten(1, (-1, 3))
-    heading = _heading(v, sliding)
+    heading = unit_or_zero(torch.where(sliding[..., None], v[..., 1:], 0.0))
     friction = p[..., 1:] + (mu * p[..., 0])[..., None] * heading
     return torch.cat([v[..., :1], torch.where(sliding[..., None], friction, v[..., 1:])], 2).flatten(1)
-
-
-def _heading(v: Tensor, sliding: Tensor) -> Tensor:
-    """Return the unit vectors (B, C, 2) of the sliding velocities, zero where a contact does not slide."""
-    along = torch.where(sliding[..., None], v[..., 1:], 1.0)
-    length = torch.linalg.vector_norm(along, dim=2, keepdim=True).clamp(min=torch.finfo(v.dtype).tiny)
-    return torch.where(sliding[..., None], along / length, 0.0)
 
 
 def _newton_operator(delassus, free, mu, impulses, closed, sliding) -> Tensor:
     """Return the inverse (B, 3C, 3C) of the derivative of the equations by the impulses, or its pseudo-inverse."""
     contacts = mu.shape[1]
     v = ((delassus @ impulses[..., None])[..., 0] + free).unflatten(1, (-1, 3))
-    heading = _heading(v, sliding)
+    heading = unit_or_zero(torch.where(sliding[..., None], v[..., 1:], 0.0))
     rows = delassus.unflatten(1, (contacts, 3)).clone()  # (B, C, 3, 3C)
     along = rows[:, :, 1:]
     turned = along - heading[..., None] * (heading[..., None, :] @ along)
