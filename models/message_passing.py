@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from models.edge_features import COUNT, edge_features
-from models.messages import edge_outputs, message_passing
-from models.mlp import mlp
+from models.messages import MessagePassing
 from models.options import Positive, Rounds, Width
 from torchdismech import Control, State
 from torchdismech.forces import LocalForce
@@ -16,12 +14,11 @@ from torchdismech.robot.body import Body
 __all__ = ["MessagePassingForce"]
 
 
-class MessagePassingForce(LocalForce):
+class MessagePassingForce(LocalForce, MessagePassing):
     """A residual force from a graph network on the nodes and edges of the robot.
 
-    Each node starts from its vertical speed and speed squared (and where it is along the robot); in each round it hears
-    from its edges, which see both their nodes and their own features. At the end each edge pushes its two nodes in its
-    own frame, equal and opposite (internal), and each node is pushed up and against its velocity (external).
+    Edges push their two nodes, equal and opposite (internal), and each node is pushed up and against its velocity
+    (external), by what `MessagePassing` makes of speeds, edges and where a node is along the robot.
 
     Claims: moves with translation and rotation about gravity (z); does not depend on the numbering of nodes and edges,
     nor on the direction in which edges are stored; untrained it is exactly zero.
@@ -50,11 +47,7 @@ class MessagePassingForce(LocalForce):
     ):
         super().__init__(reach=rounds, explicit=explicit)
         self.force, self.speed, self.place = float(force), float(speed), bool(place)
-        self.encode = mlp(2 + self.place, width, (width,), zero=False)
-        self.messages = nn.ModuleList(mlp(2 * width + COUNT, width, (width,), zero=False) for _ in range(rounds - 1))
-        self.updates = nn.ModuleList(mlp(2 * width, width, (width,), zero=False) for _ in range(rounds - 1))
-        self.push_edge = mlp(2 * width + COUNT, 3, (width,))
-        self.push_node = mlp(width, 2, (width,))
+        self.add_networks(seen=int(self.place), given=2, rounds=rounds - 1, width=width)
 
     def bind(self, body: Body) -> None:
         """Take note of the robot, and of where its nodes are along it."""
@@ -64,20 +57,11 @@ class MessagePassingForce(LocalForce):
     def nodal_force(self, state: State, control: Control) -> Tensor:
         """Return the force (B, N, 3) [N]."""
         x, u, edges = state.positions, state.node_velocities, self._edges
-        forward = edge_features(x, u, edges, self.body.edge_length, self.speed)
-        back = edge_features(x, u, edges.flip(1), self.body.edge_length, self.speed)
-        v = u / self.speed
-        seen = [v[..., 2:], (v * v).sum(-1, keepdim=True)]
-        if self.place:
-            seen.append(self._place[:, None].expand(len(x), -1, 1))
-        h = self.encode(torch.cat(seen, dim=-1))
-        i, j = edges[:, 0], edges[:, 1]
-        h = message_passing(zip(self.messages, self.updates, strict=True), h, edges, forward, back)
-        on_j, on_i = edge_outputs(self.push_edge, h, edges, forward, back)
-        between = forward.vectors(on_j) - back.vectors(on_i)
-        up, drag = self.push_node(h).split(1, dim=-1)
-        alone = drag * v + torch.cat([torch.zeros_like(v[..., :2]), up], dim=-1)
-        return self.force * (alone.index_add(1, j, between).index_add(1, i, -between))
+        place = [self._place[:, None].expand(len(x), -1, 1)] if self.place else []
+        between, alone = self.pushes(x, u, edges, self.body.edge_length, place)
+        up, drag = alone.split(1, dim=-1)
+        external = drag * (u / self.speed) + torch.cat([torch.zeros_like(u[..., :2]), up], dim=-1)
+        return self.force * external.index_add(1, edges[:, 1], between).index_add(1, edges[:, 0], -between)
 
 
 def _place(body: Body) -> Tensor:
