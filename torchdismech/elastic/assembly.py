@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from torchdismech.compilation import Compilation
 from torchdismech.elastic.fused import Asked, FusedTerm
-from torchdismech.elastic.term import ElasticTerm, TermConstants
+from torchdismech.elastic.scatters import PlacedHessians, force_scatter, stencils_at_clamped_dofs, stiffness_scatter
+from torchdismech.elastic.term import ElasticTerm
+from torchdismech.elastic.term_constants import TermConstants
 from torchdismech.fused import programs_take, values_of, watched
-from torchdismech.sparse import Pattern, Scatter, sorted_distinct
+from torchdismech.sparse import Pattern
 
-__all__ = ["Assembly", "dofs_of", "force_scatter"]
+__all__ = ["Assembly", "dofs_of"]
 
 
 def _written_out(q: Tensor) -> Tensor:
@@ -73,14 +75,16 @@ class Assembly(nn.Module):
         self.order = sorted(range(len(terms)), key=lambda k: not terms[k].closed_form)
         self.count_closed = sum(term.closed_form for term in terms)
         ordered = [terms[k] for k in self.order]
-        self.scatter_force = force_scatter(ordered, n, dtype)
-        placed = [_placed_pairs(term, unknown, pattern) for term in ordered]
+        stencils = [term.stencil for term in ordered]
+        self.scatter_force = force_scatter(stencils, n, dtype)
+        placed = [PlacedHessians.of(stencil, unknown, pattern) for stencil in stencils]
         # pairs that reach clamped dofs alone are left out: in a planar robot these are most
-        self._wanted = {k: wanted for k, (wanted, *_) in zip(self.order, placed, strict=True)}
+        self._wanted = {k: own.wanted for k, own in zip(self.order, placed, strict=True)}
         self._fused = {k: FusedTerm(wanted) for k, wanted in self._wanted.items()}
-        self._at_clamped = {k: _at_clamped_dofs(term, unknown) for k, term in zip(self.order, ordered, strict=True)}
+        reach = (stencils_at_clamped_dofs(stencil, unknown) for stencil in stencils)
+        self._at_clamped = dict(zip(self.order, reach, strict=True))
         self._unknowns_fixed = False
-        self.scatter_stiffness = _stiffness_scatter(ordered, placed, pattern, dtype)
+        self.scatter_stiffness = stiffness_scatter(placed, pattern, dtype)
 
     @property
     def terms(self) -> list[ElasticTerm]:
@@ -227,60 +231,7 @@ def _strains(term: ElasticTerm, q: Tensor, constants: TermConstants) -> tuple[Te
     return term.strains(q, constants)
 
 
-def _at_clamped_dofs(term: ElasticTerm, unknown: np.ndarray) -> Tensor:
-    """Return the stencils (K,) of a term that reach a clamped dof."""
-    reach = np.zeros(term.stencil.count, dtype=bool)
-    for variable in term.stencil.variables:
-        for dofs, _ in variable:
-            reach |= unknown[dofs] < 0
-    return torch.from_numpy(np.flatnonzero(reach))
-
-
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     return torch.cat(parts) if parts else like.new_zeros(0, like.shape[1])
-
-
-def force_scatter(terms: Sequence[ElasticTerm], n: int, dtype: torch.dtype) -> Scatter:
-    """Return the sum of the terms' gradients by their local variables into forces (n, B)."""
-    targets, sources, weights = _nothing(), _nothing(), _nothing()
-    start = 0
-    for term in terms:
-        for variable in term.stencil.variables:
-            for dof, weight in variable:
-                targets.append(dof)
-                sources.append(start + np.arange(term.stencil.count))
-                weights.append(-weight)  # force is minus the gradient
-            start += term.stencil.count
-    return Scatter((n, start), np.concatenate(targets), np.concatenate(sources), np.concatenate(weights), dtype)
-
-
-Placed = tuple[list[int], np.ndarray, np.ndarray, np.ndarray]
-
-
-def _placed_pairs(term: ElasticTerm, unknown: np.ndarray, pattern: Pattern) -> Placed:
-    """Return the stencil's pairs that reach the matrix; places there, sources in their Hessians, and coefficients."""
-    places, sources, coefficients = term.entries(unknown, pattern)
-    pair, spring = np.divmod(sources, max(term.stencil.count, 1))
-    wanted = sorted_distinct(pair)
-    return wanted.tolist(), places, np.searchsorted(wanted, pair) * term.stencil.count + spring, coefficients
-
-
-def _stiffness_scatter(
-    terms: Sequence[ElasticTerm], placed: Sequence[Placed], pattern: Pattern, dtype: torch.dtype
-) -> Scatter:
-    """Return the sum of the terms' Hessians, of the pairs that reach the matrix, into its values (nnz, B)."""
-    targets, sources, coefficients = _nothing(), _nothing(), _nothing()
-    start = 0
-    for term, (wanted, places, source, coefficient) in zip(terms, placed, strict=True):
-        targets.append(places)
-        sources.append(start + source)
-        coefficients.append(coefficient)
-        start += len(wanted) * term.stencil.count
-    shape = (pattern.nnz, start)
-    return Scatter(shape, np.concatenate(targets), np.concatenate(sources), np.concatenate(coefficients), dtype)
-
-
-def _nothing() -> list[np.ndarray]:
-    return [np.zeros(0, dtype=np.int32)]  # arrays to concatenate, also where a robot has no springs

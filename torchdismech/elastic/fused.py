@@ -17,7 +17,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.term import ElasticTerm, TermConstants
+from torchdismech.elastic.term import ElasticTerm
+from torchdismech.elastic.term_constants import TermConstants
 from torchdismech.fused import Leaf, Program, ProgramCall, Unfusable, is_own, program_of, programs_take, warn_if_broken
 from torchdismech.native import Unavailable
 from torchdismech.robot.plane import Plane

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,72 +13,11 @@ from torchdismech.elastic.corners import Corners, Entries
 from torchdismech.elastic.energy import OWN, Energy, LinearElastic, Strain, batch_last, known_sum
 from torchdismech.elastic.inelastic import FOREVER, Inelastic, Past
 from torchdismech.elastic.stencil import Derivatives, Natural, Stencil
+from torchdismech.elastic.term_constants import PresentRate, StrainRate, TermConstants
 from torchdismech.errors import InputError
-from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
-from torchdismech.sparse import Pattern, sorted_distinct
 
-__all__ = ["ElasticTerm", "PresentRate", "StrainRate", "TermConstants", "number_equal"]
-
-
-@dataclass(frozen=True)
-class StrainRate:
-    """How fast a strain changes where forces are evaluated: what it is there less what it was, over a time.
-
-    What it was is a sum of strains at some q, the same in all of a step, with weights that add up to 1. So the viscous
-    stress has a potential in a step, and its matrix is symmetric.
-
-    Attributes
-    ----------
-    time : a number or () [s].
-    weights, points : of the sum; each q is (B, n).
-    """
-
-    time: float | Tensor
-    weights: tuple[float, ...]
-    points: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class PresentRate:
-    """How fast a strain changes at a state itself: strain' velocity.
-
-    Attributes
-    ----------
-    time : for how long [s] it counts as having changed so. Forces are the same for any; their derivatives by position
-        have the damping over this time in them.
-    """
-
-    time: float = 1.0
-
-
-@dataclass
-class TermConstants:
-    """What stays fixed in a step, batch last.
-
-    Attributes
-    ----------
-    natural, measure, scale : as those of `ElasticTerm`, each broadcasting against (S, B); the natural strains may be
-        those that a control sets.
-    stencil : what `Stencil.constants` gives.
-    before : the elastic strains at the start of the step, each (S, B); None where nothing remembers.
-    rate_from, rate_time : the rates of the elastic strains are these less `rate_from`, each (S, B), over `rate_time`
-        [s], a number or (); None where nothing dissipates.
-    internal : the internal variables of each inelastic law at the start of the step, each (S, B).
-    elapsed : () the time since the start of the step as these laws see it [s], see `Past`; None without such laws.
-    plane : how the robots lie in their plane; None where that is not known, or they lie in none.
-    """
-
-    natural: tuple[Tensor | None, ...]
-    measure: Tensor
-    scale: Tensor | None
-    stencil: tuple[Tensor, ...]
-    before: tuple[Tensor, ...] | None = None
-    rate_from: tuple[Tensor, ...] | None = None
-    rate_time: float | Tensor | None = None
-    internal: tuple[tuple[Tensor, ...], ...] = ()
-    elapsed: Tensor | None = None
-    plane: Plane | None = None
+__all__ = ["ElasticTerm", "number_equal"]
 
 
 Strains = Callable[[Tensor, TermConstants], tuple[Tensor, ...]]  # of q (n, B)
@@ -174,41 +111,6 @@ class ElasticTerm(nn.Module):
     def laws(self) -> list[Inelastic]:
         """The laws of materials that remember."""
         return cast(list[Inelastic], list(self.inelastic.values()))
-
-    # ---- layout ------------------------------------------------------------------------------------------------
-
-    def couplings(self, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (rows, columns) of the stiffness among the unknowns: those of the lower triangle, each once.
-
-        `unknown` (n,) numbers the free dofs and is -1 elsewhere.
-        """
-        n, keys = int(unknown.max()) + 1, [np.zeros(0, dtype=np.int64)]
-        dofs = [unknown[d] for d in {d.tobytes(): d for v in self.stencil.variables for d, _ in v}.values()]
-        for k, first in enumerate(dofs):
-            for second in dofs[: k + 1]:
-                row, col = np.maximum(first, second), np.minimum(first, second)
-                keys.append((row * n + col)[col >= 0])
-        distinct = sorted_distinct(np.concatenate(keys))
-        return distinct // n, distinct % n
-
-    def entries(self, unknown: np.ndarray, pattern: Pattern) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (places, sources, coefficients) of the stiffness in the values of a pattern.
-
-        A source is an entry of the flattened packed Hessians. There are hundreds for each stencil: so they are small
-        numbers, and made pair by pair.
-        """
-        count, places, sources, coefficients = self.stencil.count, [], [], []
-        for packed, (i, j) in enumerate(self.stencil.pairs):
-            for a, b in {(i, j), (j, i)}:
-                for dof_a, weight_a in self.stencil.variables[a]:
-                    for dof_b, weight_b in self.stencil.variables[b]:
-                        row, col = unknown[dof_a], unknown[dof_b]
-                        keep = (row >= 0) & (col >= 0) & ((row >= col) | (not pattern.symmetric))
-                        places.append(pattern.position(row[keep], col[keep]).astype(np.int32))
-                        sources.append((packed * count + np.flatnonzero(keep)).astype(np.int32))
-                        coefficients.append(_compact((weight_a * weight_b)[keep]))
-        p, s, k = (np.concatenate(x) for x in (places, sources, coefficients))
-        return p, s, k
 
     # ---- evaluation --------------------------------------------------------------------------------------------
 
@@ -358,6 +260,32 @@ class ElasticTerm(nn.Module):
         """Return what energies and laws see of elastic strains or their rates, each (S, B)."""
         return strain if self.corners is None else self.corners.strains(strain)
 
+    def _stresses(self, strain: Strain, constants: TermConstants) -> list[Tensor]:
+        """Return the derivatives of `densities` by the elastic strains, each (S, B)."""
+        seen = self._seen(strain)
+        stresses = self._slopes(self.energy.slopes(seen))
+        if constants.rate_time is not None:
+            rate = self._seen(_rate(strain, constants))
+            viscous = self._slopes(self.dissipation.slopes(rate))  # type: ignore[union-attr]
+            stresses = _added(stresses, viscous)
+        for law, past in zip(self.laws, self._pasts(constants), strict=True):
+            stresses = _added(stresses, self._slopes(law.slopes(seen, past)))
+        return stresses
+
+    def _stresses_and_stiffness(self, strain: Strain, constants: TermConstants) -> tuple[list[Tensor], Entries]:
+        """Return the first and second derivatives of `densities` by the elastic strains, each (S, B)."""
+        seen, time = self._seen(strain), constants.rate_time
+        stresses, stiffness = self._by_strains(*self.energy.derivatives(seen))
+        if time is not None:
+            rate = self._seen(_rate(strain, constants))
+            viscous, by_rate = self._by_strains(*self.dissipation.derivatives(rate))  # type: ignore[union-attr]
+            stresses = _added(stresses, viscous)
+            stiffness = _sums(stiffness, [[None if r is None else r / time for r in row] for row in by_rate])
+        for law, past in zip(self.laws, self._pasts(constants), strict=True):
+            own_stresses, own_stiffness = self._by_strains(*law.derivatives(seen, past))
+            stresses, stiffness = _added(stresses, own_stresses), _sums(stiffness, own_stiffness)
+        return stresses, stiffness
+
     def _slopes(self, slopes: list[Tensor]) -> list[Tensor]:
         """Return the slopes by the elastic strains, each (S, B), for those by what laws see of them."""
         return slopes if self.corners is None else self.corners.slopes(slopes)
@@ -375,17 +303,9 @@ class ElasticTerm(nn.Module):
     def gradient(self, q: Tensor, constants: TermConstants) -> list[Tensor]:
         """Return the gradient by the local variables at q (n, B): k tensors (S, B)."""
         strains, first, _ = self._derivatives(q, constants)
-        strain = self.scaled(strains, constants)
-        seen = self._seen(strain)
-        slopes = self._slopes(self.energy.slopes(seen))
-        if constants.rate_time is not None:
-            rate = self._seen(_rate(strain, constants))
-            viscous = self._slopes(self.dissipation.slopes(rate))  # type: ignore[union-attr]
-            slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
-        for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            slopes = [a + b for a, b in zip(slopes, self._slopes(law.slopes(seen, past)), strict=True)]
+        stresses = self._stresses(self.scaled(strains, constants), constants)
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
-        return _combined(first, [factor * s for s in slopes])
+        return _combined(first, [factor * stress for stress in stresses])
 
     def gradient_and_hessian(
         self, q: Tensor, constants: TermConstants, wanted: Sequence[int] | None = None
@@ -399,29 +319,16 @@ class ElasticTerm(nn.Module):
         wanted : which of the pairs; None for all.
         """
         strains, first, second = self._derivatives(q, constants)
-        strain = self.scaled(strains, constants)
-        seen = self._seen(strain)
-        slopes, curvatures = self._by_strains(*self.energy.derivatives(seen))
-        time = constants.rate_time
-        if time is not None:
-            rate = self._seen(_rate(strain, constants))
-            viscous, by_rate = self._by_strains(*self.dissipation.derivatives(rate))  # type: ignore[union-attr]
-            slopes = [a + b for a, b in zip(slopes, viscous, strict=True)]
-            damped = [[None if r is None else r / time for r in row] for row in by_rate]
-            curvatures = _sums(curvatures, damped)
-        for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            stresses, stiffnesses = self._by_strains(*law.derivatives(seen, past))
-            slopes = [a + b for a, b in zip(slopes, stresses, strict=True)]
-            curvatures = _sums(curvatures, stiffnesses)
+        stresses, stiffness = self._stresses_and_stiffness(self.scaled(strains, constants), constants)
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
-        slopes = [factor * s for s in slopes]
+        slopes = [factor * stress for stress in stresses]
         gradient = _combined(first, slopes)
         with torch.no_grad():
             factor = factor if constants.scale is None else factor / constants.scale
             # rows[i][a] = sum_j psi_ij d strain_j / d variable_a, for the strains that psi is not linear in
             rows = [
                 (f, _combined(first, [None if c is None else factor * c for c in row]))
-                for f, row in zip(first, curvatures, strict=True)
+                for f, row in zip(first, stiffness, strict=True)
                 if any(c is not None for c in row)
             ]
             bent, pairs, hessian = second(*slopes), self.stencil.pairs, []
@@ -440,11 +347,6 @@ def number_equal(terms: Iterable[Any]) -> None:
             term.name = f"{term.name}{counts[term.name]}"
 
 
-def _compact(coefficients: np.ndarray) -> np.ndarray:
-    """Return them as small numbers where all are signs."""
-    return coefficients.astype(np.int8) if (np.abs(coefficients) == 1).all() else coefficients
-
-
 def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
     """Return the rates of the strains where forces are evaluated."""
     assert constants.rate_from is not None and constants.rate_time is not None
@@ -456,6 +358,10 @@ def _weighted(weights: Sequence[float], strains: Sequence[tuple[Tensor, ...]]) -
     if len(strains) == 1:
         return strains[0]
     return tuple(sum(w * s for w, s in zip(weights, of_one, strict=True)) for of_one in zip(*strains, strict=True))
+
+
+def _added(one: list[Tensor], other: list[Tensor]) -> list[Tensor]:
+    return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def _sums(one: Entries, other: Entries) -> Entries:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.elastic.term import StrainRate
+from torchdismech.elastic.term_constants import StrainRate
 from torchdismech.robot.state import State
 
 __all__ = ["Scheme"]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic import ElasticTerm, Energy
-from torchdismech.elastic.assembly import force_scatter
 from torchdismech.elastic.energy import batch_last
+from torchdismech.elastic.scatters import force_scatter
 from torchdismech.elastic.stencil import Stencil
-from torchdismech.elastic.term import TermConstants
+from torchdismech.elastic.term_constants import TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
@@ -96,7 +96,7 @@ class Magnetised(Force):
         self.field.warn_of_near(corners.mean(1)[magnets], size[magnets], what.removesuffix("s"))
         self.register_buffer("_turns", frames, persistent=False)
         self.term = ElasticTerm(stencil.strains[0], stencil, _Density(), measure=None)
-        self._sums = force_scatter([self.term], body.n_dofs, body.nodes.dtype)
+        self._sums = force_scatter([self.term.stencil], body.n_dofs, body.nodes.dtype)
 
     # ---- with the elastic terms --------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.elastic import ElasticTerm, Energy, Sum
-from torchdismech.elastic.term import TermConstants
+from torchdismech.elastic.term_constants import TermConstants
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import products
 from torchdismech.robot.state import Control, State

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchdismech.compilation import Compilation
 from torchdismech.elastic import Assembly, ElasticTerm
+from torchdismech.elastic.scatters import couplings
 from torchdismech.forces import Force
 from torchdismech.robot.body import Body
 from torchdismech.robot.inertia import Inertia
@@ -58,7 +59,8 @@ class MatrixLayout(nn.Module):
         loads = [force for force in forces if force.varies and force.by_stencils]
         placed = [_placed_blocks(force, unknown) for force in forces]
         summed: list[ElasticTerm] = [*terms, *(load.term for load in loads)]  # type: ignore[list-item]
-        entries = [term.couplings(unknown) for term in summed]  # one triangle: the other is added below, or not stored
+        # one triangle: the other is added below, or not stored
+        entries = [couplings(term.stencil, unknown) for term in summed]
         for r, c in (block for blocks in placed for block in blocks):
             keep = (r >= 0) & (c >= 0)
             entries.append((r[keep], c[keep]))

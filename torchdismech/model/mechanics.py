@@ -17,7 +17,7 @@ from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.assembly import dofs_of
-from torchdismech.elastic.term import PresentRate, StrainRate, TermConstants
+from torchdismech.elastic.term_constants import PresentRate, StrainRate, TermConstants
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.model.layout import MatrixLayout

@@ -20,7 +20,8 @@ from torchdismech.contact.report import Report
 from torchdismech.elastic import BendTwistStencil, ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, number_internal
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
-from torchdismech.elastic.term import PresentRate, number_equal
+from torchdismech.elastic.term import number_equal
+from torchdismech.elastic.term_constants import PresentRate
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind
 from torchdismech.forces import Force

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchdismech.elastic.term import PresentRate
+from torchdismech.elastic.term_constants import PresentRate
 from torchdismech.model.mechanics import Gains, Mechanics
 from torchdismech.model.solvers import Solvers
 from torchdismech.robot.state import Control, State

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdismech.compilation import Compilation, Cost
 from torchdismech.elastic import Assembly, ElasticTerm, Energy, LinearElastic, Stencil
+from torchdismech.elastic.scatters import couplings
 from torchdismech.errors import InputError, refuse_other_kind, whole_number
 from torchdismech.robot.state import Control, State, control_of
 from torchdismech.sparse import Pattern
@@ -216,7 +217,7 @@ def _along_moves(stencil: Stencil, state: State, control: Control) -> Iterator[C
     energy = LinearElastic({name: torch.ones((), dtype=dtype, device="cpu") for name in stencil.strains})
     term = ElasticTerm("checked", stencil, energy, torch.ones((), dtype=dtype, device="cpu"), natural=natural.unbind())
     unknown = np.arange(n)
-    pattern = Pattern.union(n, *term.couplings(unknown), symmetric=True)
+    pattern = Pattern.union(n, *couplings(stencil, unknown), symmetric=True)
     assembly = Assembly([term], [], n, unknown, pattern, dtype, Compilation(False, Cost(0.0, 0.0)))
     q, constants = state.q.t().contiguous(), term.constants(state, control)
     force, values = assembly.force_and_stiffness(q, [constants])
