@@ -1,0 +1,59 @@
+"""The numbers of a model as data: where its tensors stand, which others stand in for them, and what they may be."""
+
+from torchdismech.values.bounds import (
+    problem_of_bounds,
+    refuse_no_robots,
+    refuse_out_of_bounds,
+    refuse_table,
+    refuse_unfitting,
+)
+from torchdismech.values.exchange import originals_in_place, others_stand_in
+from torchdismech.values.given import Given, numbers, real, tensor_of
+from torchdismech.values.places import (
+    Place,
+    batch_sizes,
+    every_module,
+    places_by_batch_size,
+    row_of,
+    tensor_at,
+    tensors_of,
+)
+from torchdismech.values.values import (
+    Values,
+    evaluated,
+    leading,
+    per_robot,
+    requiring_gradients,
+    split,
+    where_rows,
+    with_rows,
+)
+
+__all__ = [
+    "Given",
+    "Place",
+    "Values",
+    "batch_sizes",
+    "evaluated",
+    "every_module",
+    "leading",
+    "numbers",
+    "originals_in_place",
+    "others_stand_in",
+    "per_robot",
+    "places_by_batch_size",
+    "problem_of_bounds",
+    "real",
+    "refuse_no_robots",
+    "refuse_out_of_bounds",
+    "refuse_table",
+    "refuse_unfitting",
+    "requiring_gradients",
+    "row_of",
+    "split",
+    "tensor_at",
+    "tensor_of",
+    "tensors_of",
+    "where_rows",
+    "with_rows",
+]

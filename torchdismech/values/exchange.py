@@ -1,0 +1,135 @@
+"""Tensors that stand in places of modules meanwhile: what puts them there, and what finds the modules' own again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from torchdismech.values.places import Place, every_module
+
+__all__ = ["ExchangedParametrizations", "ExchangedTensor", "exchanges", "originals_in_place", "others_stand_in"]
+
+
+class ExchangedTensor:
+    """A tensor that takes the place of a parameter or buffer.
+
+    Like `ExchangedParametrizations`, it can be put in place and taken back at any time, whether it is there or not.
+    """
+
+    __slots__ = ("_before", "_held", "module", "name", "other")
+
+    def __init__(self, module: nn.Module, name: str, tensor: Tensor):
+        self.module, self.name, self.other = module, name, tensor
+        self._held: dict[str, Any] = module._parameters if name in module._parameters else module._buffers
+        self._before = self._held[name]
+
+    def stands(self) -> bool:
+        """Return whether it is in place now."""
+        return self.other is not self._before and self._held[self.name] is self.other
+
+    def put(self) -> None:
+        """Put it in place."""
+        self._held[self.name] = self.other
+
+    def take_back(self) -> None:
+        """Let the module have its own again."""
+        self._held[self.name] = self._before
+
+
+class ExchangedParametrizations:
+    """The parametrized tensors of a module as buffers: those that are given, and the present values of others."""
+
+    def __init__(self, module: nn.Module, tensors: Mapping[Place, Tensor]):
+        names = [*module.parametrizations]  # type: ignore[misc]
+        present = {n: tensors[module, n] if (module, n) in tensors else getattr(module, n) for n in names}
+        held = {name: module.__dict__[name] for name in ("_modules", "_buffers")}
+        children = {n: child for n, child in held["_modules"].items() if n != "parametrizations"}
+        self.module, self._kind, self._held = module, type(module), held
+        self._other_kind = parametrize.type_before_parametrizations(module)
+        self._other = {"_modules": children, "_buffers": {**held["_buffers"], **present}}
+
+    def stands(self) -> bool:
+        """Return whether it is in place now."""
+        return self.module.__dict__["_modules"] is self._other["_modules"]
+
+    def put(self) -> None:
+        """Put it in place."""
+        self.module.__dict__.update(self._other)
+        _set_kind(self.module, self._other_kind)
+
+    def take_back(self) -> None:
+        """Let the module have its own again."""
+        self.module.__dict__.update(self._held)
+        _set_kind(self.module, self._kind)
+
+
+def _set_kind(module: nn.Module, kind: type) -> None:
+    object.__setattr__(module, "__class__", kind)  # a module's own way first asks whether this is one of its tensors
+
+
+_Exchanged = ExchangedTensor | ExchangedParametrizations
+
+
+class _Standing(threading.local):
+    """What this thread has put in places of models, one list for each `in_place()` that it is within."""
+
+    def __init__(self) -> None:
+        self.lists: dict[int, list[_Exchanged]] = {}
+
+
+_standing = _Standing()
+
+
+@contextmanager
+def exchanges() -> Iterator[Callable[[_Exchanged], None]]:
+    """Yield what puts something in its place; all of it is taken back in the end.
+
+    A signal handler may run between any two calls here, and read a model by `originals_in_place`: what stands in a
+    place is on the list.
+    """
+    listed: list[_Exchanged] = []
+    _standing.lists[id(listed)] = listed
+
+    def exchange(exchanged: _Exchanged) -> None:
+        listed.append(exchanged)
+        exchanged.put()
+
+    try:
+        yield exchange
+    finally:
+        for exchanged in reversed(listed):
+            exchanged.take_back()
+        del _standing.lists[id(listed)]
+
+
+@contextmanager
+def originals_in_place() -> Iterator[None]:
+    """Let modules hold their own tensors in a block, though this thread has put others in their places.
+
+    That is how a signal handler finds them, or a hook; other threads have to wait for their turn (`Model.lock`).
+    """
+    taken = []
+    try:
+        for exchanged in _newest_first():
+            if exchanged.stands():  # a handler may come when some have been taken back already
+                taken.append(exchanged)
+                exchanged.take_back()
+        yield
+    finally:
+        for exchanged in reversed(taken):
+            exchanged.put()
+
+
+def others_stand_in(module: nn.Module) -> bool:
+    """Return whether this thread has put tensors that are not their own into a module and those in it."""
+    parts = {id(part) for part in every_module(module)}
+    return any(exchanged.stands() and id(exchanged.module) in parts for exchanged in _newest_first())
+
+
+def _newest_first() -> list[_Exchanged]:
+    return [exchanged for listed in reversed(list(_standing.lists.values())) for exchanged in reversed(listed)]
