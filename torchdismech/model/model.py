@@ -19,19 +19,19 @@ from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.report import Report
 from torchdismech.elastic import BendTwistStencil, ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, number_internal
-from torchdismech.elastic.natural import continuum_triangles, natural_strains
+from torchdismech.elastic.natural import natural_strains
 from torchdismech.elastic.term import number_equal
 from torchdismech.elastic.term_constants import PresentRate
 from torchdismech.elastic.twist_warning import warn_of_twist
-from torchdismech.errors import InputError, refuse_other_dtype, refuse_other_kind
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Indices
 from torchdismech.model import constants
 from torchdismech.model.appearance import Appearance
-from torchdismech.model.checks import check_state, refuse_other_parts, refuse_other_values, refuse_transforms
+from torchdismech.model.checked import CheckedModel
+from torchdismech.model.checks import refuse_transforms
 from torchdismech.model.clamps import rest_poses
 from torchdismech.model.faults import is_of_user
-from torchdismech.model.hooks import refuse_misnamed
 from torchdismech.model.initial import (
     as_tensor,
     number_of_robots,
@@ -43,13 +43,11 @@ from torchdismech.model.initial import (
 )
 from torchdismech.model.layout import MatrixLayout
 from torchdismech.model.mechanics import Mechanics, StepStart
-from torchdismech.model.planar import CURVATURES, PlanarRobot
+from torchdismech.model.planar import PlanarRobot
 from torchdismech.model.rates import with_balanced_rates
 from torchdismech.model.recorded_energies import RecordedEnergies
 from torchdismech.model.released import released
-from torchdismech.model.saving import SavedModel
 from torchdismech.model.solvers import Solvers
-from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.slides import Slides
@@ -62,10 +60,8 @@ from torchdismech.values import Place, Values, per_robot, places_by_batch_size
 
 __all__ = ["Model"]
 
-TRIED = "hooks were tried"  # among what fits a model
 
-
-class Model(SavedModel):
+class Model(CheckedModel):
     """A robot, for any number of copies at once. Holds no state of motion: see `State`.
 
     It owns the modules: the body, elastic terms, forces and self-contact, whose tensors are its parameters (material
@@ -101,9 +97,6 @@ class Model(SavedModel):
     called = "rods and shells"
     stepped_by = "ImplicitEuler, ImplicitMidpoint, BDF2, Newmark or Static"
     self_contacts: SelfContacts
-    terms: Sequence[ElasticTerm]
-    forces: Sequence[Force]
-    in_plane: PlanarRobot | None
 
     def __init__(
         self,
@@ -125,9 +118,10 @@ class Model(SavedModel):
             force.bind(body)
             force.learn_free(free)
         self.self_contacts = SelfContacts(self_contacts, body)
-        summed = [*terms, *(force.term for force in forces if force.varies and force.by_stencils)]
+        loads = [force.term for force in forces if force.varies and force.by_stencils]
+        summed = [*terms, *loads]
         number_internal(terms)
-        number_equal(force.term for force in forces if force.varies and force.by_stencils)
+        number_equal(loads)
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
         self._try_hooks()
@@ -254,29 +248,6 @@ class Model(SavedModel):
                 "for as many, or one number for all"
             )
         return max(found, default=None)
-
-    def _try_hooks(self) -> None:
-        """Refuse users' forces and energies that break their own claims, with modules in their present modes."""
-        refuse_misnamed(self)  # before it is asked how many robots its tensors are for
-        try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], self.batch)
-        self._tried_in = self._modes()
-
-    def try_hooks_in_other_modes(self, snapshot: Snapshot) -> None:
-        """Try users' forces and energies again if modules are in other modes of training than when they were tried.
-
-        Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `snapshot` is what the model
-        holds.
-        """
-        if TRIED not in snapshot.fitting:
-            now = self._modes()
-            if any(now.get(name, mode) != mode for name, mode in self._tried_in.items()):
-                self._try_hooks()
-            snapshot.fitting.add(TRIED)
-
-    def _modes(self) -> dict[str, bool]:
-        """Return which modules of forces and terms are trained, not evaluated, by their names."""
-        owners = {"forces": self.forces, "terms": self.terms}
-        return {name: m.training for of, owner in owners.items() for name, m in owner.named_modules(prefix=of)}  # type: ignore[attr-defined]
 
     def snapshot(self) -> Snapshot:
         """Return what the model holds: the same object as before unless something has changed since."""
@@ -537,67 +508,3 @@ class Model(SavedModel):
         see there (docs/rods.md, "Corners and branches").
         """
         return internal_variables(self.terms, state)
-
-    # ---- refusals ----------------------------------------------------------------------------------------------
-
-    def check_batch(self, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
-        """Refuse states and controls that do not belong to this model; `snapshot` is what it holds, if known."""
-        if not isinstance(control, Control):
-            raise InputError(f"control: expected a Control, got {type(control).__name__}")
-        fitting = set() if snapshot is None else snapshot.fitting
-        kind = state.kind
-        if kind not in fitting:
-            self._check_state(state)
-            fitting.add(kind)
-        self.check_control(control, state.batch, snapshot)
-        if self.in_plane is not None:
-            self.in_plane.refuse_motion(control, state.q)
-
-    @torch.no_grad()
-    def _check_state(self, state: State) -> None:
-        """Refuse a state of another model, number of robots, dtype or device, and a model changed beyond use."""
-        refuse_other_parts(self.terms, self.forces, self._laid_out)
-        refuse_other_dtype("Model: dtype", self.dtype)
-        check_state(state, self.body, self.terms, self.batch)
-        if self.in_plane is not None and len(self.body.springs.nodes):
-            bend_twist = self.term("bend_twist")
-            own = {k: getattr(bend_twist, f"natural_{k}") for k in CURVATURES}
-            self.in_plane.refuse_curvatures("Model: ", own)
-
-    def check_control(self, control: Control, batch: int, snapshot: Snapshot | None = None) -> None:
-        """Refuse a control that does not fit `batch` robots; `snapshot` is what the model holds, if that is known."""
-        self._refuse_twist_in_plane(control, batch)  # before its shape is looked at
-        kind, fitting = (batch, *control.kind), set() if snapshot is None else snapshot.fitting
-        if kind not in fitting:
-            shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
-            control.check(shapes, self.dtype, self.device)
-            fitting.add(kind)
-        self._check_lengths_and_loads(control)
-        refuse_other_values(control, self.places, batch)
-        if control.values and self.in_plane is not None:
-            self._refuse_values_out_of_plane(control, self.in_plane)
-
-    def check_numbers(self, control: Control, state: State) -> None:
-        """Refuse a control with numbers that robots cannot follow from a state."""
-        self._refuse_twist_in_plane(control, state.batch)
-        self._check_lengths_and_loads(control)
-        if self.in_plane is not None:
-            self.in_plane.refuse_motion(control, state.q)
-
-    def _check_lengths_and_loads(self, control: Control) -> None:
-        control.check_numbers()
-        if self.in_plane is not None:
-            self.in_plane.refuse_loads(control)
-
-    def _refuse_twist_in_plane(self, control: Control, batch: int) -> None:
-        if control.natural_twist is not None and self.in_plane is not None:
-            own = self.natural_strains(batch).natural_twist
-            self.in_plane.refuse_twist("Control.natural_twist", control.natural_twist, own)
-
-    def _refuse_values_out_of_plane(self, control: Control, in_plane: PlanarRobot) -> None:
-        """Refuse natural strains among the values of a control that a planar robot does not feel."""
-        named = {name: control.values.get(f"bend_twist.natural_{name}") for name in (*CURVATURES, "tau")}
-        if (twist := named.pop("tau")) is not None:
-            own = getattr(*self.places["bend_twist.natural_tau"])
-            in_plane.refuse_twist("Control.values['bend_twist.natural_tau']", twist, own.expand_as(twist))
-        in_plane.refuse_curvatures("Control.values: ", named)
