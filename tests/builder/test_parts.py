@@ -1,4 +1,4 @@
-"""Warnings of parts that go through each other and are not joined; nodes that are near."""
+"""Warnings of parts that go through each other and are not joined."""
 
 import re
 import warnings
@@ -9,7 +9,6 @@ import torch
 from typer.testing import CliRunner
 
 from torchdismech import Circle, Material, RobotBuilder, meshes
-from torchdismech.builder import parts
 from torchdismech.cli import app
 
 RADII = torch.tensor([[2e-3], [1e-3]], dtype=torch.float64)  # m, of two robots
@@ -83,16 +82,3 @@ def test_check_lists_the_parts(tmp_path):
     line = re.search(r"^bodies +(.*)$", printed, flags=re.MULTILINE)[1]
     assert line.startswith("8 that no edge joins: part0 ('rope', 2 nodes from 0 on), part1 ('rope', 2 nodes from 2 on)")
     assert line.endswith(", and 2 more")
-
-
-def test_nearest_nodes(monkeypatch):
-    """Find the same nodes by all distances and by a tree."""
-    rng = np.random.default_rng(0)
-    nodes = rng.normal(size=(120, 3))
-    points = np.concatenate([nodes[:60] + 1e-9 * rng.normal(size=(60, 3)), rng.normal(size=(100, 3))])
-    distance, index = parts.nearest(points, nodes)
-    monkeypatch.setattr(parts, "FEW_DISTANCES", 0)
-    by_tree, index_by_tree = parts.nearest(points, nodes)
-    assert index.tolist() == index_by_tree.tolist()
-    assert np.allclose(distance, by_tree, rtol=1e-14, atol=1e-16)
-    assert np.isinf(parts.nearest(points, nodes[:0])[0]).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,13 +23,28 @@ from torchdismech.builder.masses import link_share, lumped_mass
 from torchdismech.builder.rods import Rods, any_directors, joint_edges, rod_directors
 from torchdismech.builder.shells import Shells, natural_hinge_angles, normal_directors
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_rods
-from torchdismech.geometry.topology import Rod, Springs, find_joint_springs, find_rods, find_springs
+from torchdismech.geometry.topology import Held, Rod, Springs, find_joint_springs, find_rods, find_springs
 from torchdismech.robot.body import Body, PartNames
 
-__all__ = ["robot_body"]
+__all__ = ["BuiltBody", "built_body"]
 
 
-def robot_body(
+@dataclass(frozen=True)
+class BuiltBody:
+    """The body of a robot, and what of it its elastic terms are made of.
+
+    Attributes
+    ----------
+    joint_weights : (J, E) how joint edges average the constants of the rods.
+    directors : (A, 3) of the framed edges at rest, in float64.
+    """
+
+    body: Body
+    joint_weights: Tensor
+    directors: Tensor
+
+
+def built_body(
     points: np.ndarray,
     rods: Rods,
     shells: Shells,
@@ -38,8 +54,8 @@ def robot_body(
     consistent: bool,
     planar: bool,
     dtype: torch.dtype,
-) -> tuple[Body, np.ndarray, Tensor]:
-    """Return the body, how its joint edges average the constants of the rods (J, E), and directors, all in float64.
+) -> BuiltBody:
+    """Return the body in float64.
 
     Parameters
     ----------
@@ -50,32 +66,28 @@ def robot_body(
     planar : the robot keeps to the x-z plane.
     dtype : of the model, which has to hold the masses.
     """
-    check_rods(points, rods.edges, where="robot")
-    surface = shells.surface
-    every = np.concatenate([rods.edges.reshape(-1), surface.triangles.reshape(-1)])
-    check_every_node_used(len(points), every, where="robot")
+    nodes, surface = torch.as_tensor(points, device="cpu"), shells.surface
+    _refuse_loose_nodes(points, rods, shells)
     chains = find_rods(len(points), rods.edges)
     joints, weights, springs = _joined(len(points), rods, shells, chains, stiff)
     check_folds(points, springs.nodes, where="robot")
-    nodes = torch.as_tensor(points, device="cpu")
     carried = surface.edges[shells.normal_edges()]
-    held, framed = held_by(clamps, rods.edges), np.concatenate([rods.edges, joints, carried])
-    along_rods, at_joints = rod_directors(rods.groups, chains, nodes), any_directors(nodes, joints)
+    framed = np.concatenate([rods.edges, joints, carried])
+    held = held_by(clamps, rods.edges)
+    along_rods = rod_directors(rods.groups, chains, nodes)
     held_tangents, at_clamps = held_frames(held, clamps, rods.edges, along_rods, nodes)
-    bends = rods.naturally_straight(held.edges[:, None]) | held_at_rest(held, clamps)
-    warn_of_directions_at_rest(held, bends, held_tangents, rods.edges, springs, nodes)
-    springs = with_held_springs(springs, held, rods.edges, len(framed))
-    directors = torch.cat([along_rods, at_joints, normal_directors(shells, nodes), at_clamps])
-    count = len(nodes)
+    _warn_of_idle_directions(rods, held, clamps, held_tangents, springs, nodes)
+    directors = torch.cat([along_rods, any_directors(nodes, joints), normal_directors(shells, nodes), at_clamps])
     radius, known = rods.radii_in_flow(along_rods, planar)
-    mass = lumped_mass(rods, shells, masses, count, len(joints) + len(carried) + 4 * len(held.nodes), dtype)
+    massless = len(joints) + len(carried) + 4 * len(held.nodes)
+    mass = lumped_mass(rods, shells, masses, len(points), massless, dtype)
     body = Body(
         nodes=nodes,
         rod_edges=rods.edges,
         joint_edges=joints,
         normal_edges=carried,
         rods=chains,
-        springs=springs,
+        springs=with_held_springs(springs, held, rods.edges, len(framed)),
         surface=surface,
         held=held,
         clamps=clamped_parts(clamps, framed, held),
@@ -89,7 +101,22 @@ def robot_body(
         edge_radius=radius,
         **_sizes(rods, shells, nodes),
     )
-    return body, weights, directors
+    return BuiltBody(body, torch.as_tensor(weights, device="cpu"), directors)
+
+
+def _refuse_loose_nodes(points: np.ndarray, rods: Rods, shells: Shells) -> None:
+    """Refuse rods that are none at all nodes (N, 3), and nodes that nothing uses."""
+    check_rods(points, rods.edges, where="robot")
+    every = np.concatenate([rods.edges.reshape(-1), shells.surface.triangles.reshape(-1)])
+    check_every_node_used(len(points), every, where="robot")
+
+
+def _warn_of_idle_directions(
+    rods: Rods, held: Held, clamps: Sequence[ClampedNodes], held_tangents: Tensor, springs: Springs, nodes: Tensor
+) -> None:
+    """Warn of directions of clamps that bend nothing, as they are part of the rest shape."""
+    bends = rods.naturally_straight(held.edges[:, None]) | held_at_rest(held, clamps)
+    warn_of_directions_at_rest(held, bends, held_tangents, rods.edges, springs, nodes)
 
 
 def _sizes(rods: Rods, shells: Shells, nodes: Tensor) -> dict[str, Tensor]:

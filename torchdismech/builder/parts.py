@@ -1,14 +1,10 @@
-"""What of a robot is near: nodes that points join, and parts that go through each other although no edge joins them.
-
-The latter is most often a joint that was forgotten.
-"""
+"""Parts that go through each other although no edge joins them, most often as a joint was forgotten; thin obstacles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,15 +16,10 @@ from torchdismech.errors import warn
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.robot.body import Body
 
-__all__ = ["in_one_place", "nearest", "warn_of_passing", "warn_of_thin_obstacles"]
+__all__ = ["warn_of_passing", "warn_of_thin_obstacles"]
 
 DIP = 0.1  # of the contact radius, that an obstacle may get in between two points by the spacing that is advised
 DIVISIONS = 8  # of what is thin, by the spacing that a warning names
-ONE_PLACE = 1e-9  # of the size of what is built: nodes nearer to each other differ by rounding
-# direction in which points are sorted to find near ones: a little less than 1 long, so that none nearer than a reach
-# is missed, and across no plane that anyone builds in
-SWEEP = np.array([0.5367, 0.6381, 0.5493])
-FEW_DISTANCES = 20_000  # between points and nodes up to which all are found, in a millisecond
 
 
 @torch.no_grad()
@@ -111,37 +102,3 @@ def _boxes(corners: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
 def _least(radius: Tensor) -> Tensor:
     """Return the least that radii (.., M) are in any robot, (M,)."""
     return radius if radius.dim() == 1 else radius.amin(0)
-
-
-def nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far (P,) points are from the nearest of some nodes, and which that is; infinity without nodes."""
-    if not len(nodes):
-        return np.full(len(points), np.inf), np.zeros(len(points), dtype=np.int64)
-    if len(points) * len(nodes) <= FEW_DISTANCES:
-        distances = np.linalg.norm(points[:, None] - nodes, axis=2)
-        index = distances.argmin(1)
-        return distances[np.arange(len(points)), index], index
-    from scipy.spatial import cKDTree  # takes a tenth of a second to import
-
-    return cKDTree(nodes).query(points)
-
-
-def in_one_place(points: np.ndarray) -> tuple[int, int] | None:
-    """Return two of some points (P, 3) that are in one place, or None.
-
-    Such points are near each other along the direction `SWEEP`, in which hardly any others come as near.
-    """
-    if len(points) < 2:
-        return None
-    reach = ONE_PLACE * np.ptp(points, axis=0).max()
-    along = (points - points[0]) @ SWEEP
-    order = np.argsort(along)
-    for steps in range(1, len(points)):
-        pairs = np.sort(np.stack([order[:-steps], order[steps:]], axis=1), axis=1)
-        pairs = pairs[np.abs(along[pairs[:, 1]] - along[pairs[:, 0]]) <= reach]
-        if not len(pairs):
-            return None
-        near = pairs[np.linalg.norm(points[pairs[:, 1]] - points[pairs[:, 0]], axis=1) <= reach]
-        if len(near):
-            return int(near[0, 0]), int(near[0, 1])
-    return None

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.builder.body import robot_body
+from torchdismech.builder.body import BuiltBody, built_body
 from torchdismech.builder.clamps import ClampedNodes, fixed_directions, free_dofs
 from torchdismech.builder.given import (
     check_choice,
@@ -23,7 +23,8 @@ from torchdismech.builder.given import (
     warn_of_units,
 )
 from torchdismech.builder.laws import Laws
-from torchdismech.builder.parts import in_one_place, nearest, warn_of_passing, warn_of_thin_obstacles
+from torchdismech.builder.nodes import joined_nodes
+from torchdismech.builder.parts import warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
     refuse_fields_out_of_plane,
     refuse_moments_out_of_plane,
@@ -53,7 +54,6 @@ from torchdismech.geometry.checks import Elements, Indices, array_of, check_node
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.model import Model
 from torchdismech.ownership import own, refuse_shared
-from torchdismech.robot.body import Body
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.solve import linear
 from torchdismech.values import Given
@@ -423,7 +423,7 @@ class RobotBuilder:
         refuse_shared("finalize", given)
         nodes = torch.as_tensor(self._nodes, device="cpu")
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
-        body, joint_weights, directors = robot_body(
+        built = built_body(
             self._nodes,
             rods,
             shells,
@@ -434,13 +434,12 @@ class RobotBuilder:
             planar=self.planar,
             dtype=dtype,
         )
-        given_springs = self._spring_stiffnesses
-        corners = rod_corners(body, rods, directors, joint_weights, given_springs, self.curvature == "averaged")
-        body = body.to(dtype)
+        corners = rod_corners(built, rods, self._spring_stiffnesses, self.curvature == "averaged")
+        body = built.body.to(dtype)  # in place
         if self.planar:
-            refuse_moments_out_of_plane(self._forces, body, directors)
+            refuse_moments_out_of_plane(self._forces, body, built.directors)
         warn_of_passing(body, self.join_distance)
-        terms = self._elastic_terms(body, rods, shells, directors, joint_weights, corners, dtype)
+        terms = self._elastic_terms(built, rods, shells, corners, dtype)
         free, slides = free_dofs(body, self._clamps, self.planar)
         terms = [t.to(dtype) for t in terms]
         forces = [f.to(dtype) for f in self._forces]
@@ -465,38 +464,33 @@ class RobotBuilder:
         warn_of_two_weights(self._forces)
 
     def _elastic_terms(
-        self,
-        body: Body,
-        rods: Rods,
-        shells: Shells,
-        directors: Tensor,
-        joint_weights: np.ndarray,
-        corners: Tensor | None,
-        dtype: torch.dtype,
+        self, built: BuiltBody, rods: Rods, shells: Shells, corners: Tensor | None, dtype: torch.dtype
     ) -> list[ElasticTerm]:
         """Return the terms of rods and shells, then those of the user's own, with all energies and laws in them.
 
         Parameters
         ----------
-        directors : (A, 3) of the framed edges at rest, in float64.
-        joint_weights : (J, E) how joint edges average the constants of the rods.
         corners : what they do to springs, see `rod_corners`.
         dtype : of the model, which has to hold the stiffnesses.
         """
+        body = built.body
         bend_twist = bend_twist_terms(
-            body,
+            built,
             rods,
-            directors,
-            joint_weights,
             self._spring_stiffnesses,
             corners,
             averaged=self.curvature == "averaged",
             gregory=self.clamp_rule == "gregory",
         )
-        built = [*stretch_terms(body, rods), *bend_twist, *membrane_terms(body, shells), *bending_terms(body, shells)]
-        for term in built:
+        of_parts = [
+            *stretch_terms(body, rods),
+            *bend_twist,
+            *membrane_terms(body, shells),
+            *bending_terms(body, shells),
+        ]
+        for term in of_parts:
             refuse_lost_stiffness(term, dtype)
-        terms = [*built, *self._laws.terms]
+        terms = [*of_parts, *self._laws.terms]
         self._laws.put_into({t.name: t for t in terms})
         return terms
 
@@ -517,26 +511,7 @@ class RobotBuilder:
             )
 
     def _join(self, points: np.ndarray, where: str) -> np.ndarray:
-        """Add the points that are new and return the index of each.
-
-        Two new ones in one place are refused; of shells, which may be slit there, warned of.
-        """
-        distance, index = nearest(points, self._nodes)
-        fresh = distance > self.join_distance
-        twice = in_one_place(points[fresh])
-        if twice is not None:
-            a, b = np.flatnonzero(fresh)[list(twice)].tolist()
-            told = (
-                f"{where}: nodes {a} and {b} are in one place, {points[a].tolist()}, and nodes of one call are not "
-                "joined; give the node once, with its index in each of its"
-            )
-            if where != "shell":
-                raise InputError(f"{told} edges (add_rods), or move one of them")
-            warn(
-                f"{told} triangles, or, if the shell is slit there, warnings.filterwarnings('ignore', 'shell: nodes .* "
-                "in one place')"
-            )
-        numbers = len(self._nodes) + np.cumsum(fresh) - 1
-        self._nodes = np.concatenate([self._nodes, points[fresh]])
+        """Add the points that are new and return the index of each."""
+        self._nodes, index = joined_nodes(self._nodes, points, self.join_distance, where)
         self._warn_of_model_made(where)
-        return np.where(fresh, numbers, index)
+        return index

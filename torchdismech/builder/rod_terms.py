@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.builder.body import BuiltBody
 from torchdismech.builder.corners import corner_matrices
 from torchdismech.builder.elements import per_element, viscous
 from torchdismech.builder.rods import Rods
@@ -33,10 +34,8 @@ def stretch_terms(body: Body, rods: Rods) -> list[ElasticTerm]:
 
 
 def bend_twist_terms(
-    body: Body,
+    built: BuiltBody,
     rods: Rods,
-    directors: Tensor,
-    joint_weights: np.ndarray,
     given: Sequence[SpringStiffness],
     corners: Tensor | None,
     averaged: bool,
@@ -49,13 +48,12 @@ def bend_twist_terms(
 
     Parameters
     ----------
-    directors : (A, 3) of the framed edges at rest, in float64.
-    joint_weights : (J, E) how joint edges average the constants of the rods.
     given : springs whose stiffnesses do not follow from their edges.
     corners : what they do to springs, see `rod_corners`.
     averaged : how curvature is measured, see `BendTwistStencil`.
     gregory : whether energy is added up at clamps by Gregory's rule, see `RobotBuilder`.
     """
+    body, weights = built.body, built.joint_weights
     springs = body.springs
     replaced = [(own.numbers(springs), own.values) for own in given]  # refuses what is no spring, also where none is
     if not len(springs.nodes):
@@ -63,9 +61,8 @@ def bend_twist_terms(
     edge_length = _edge_lengths(body)
     cells = _cells(springs, edge_length)
     voronoi = cells[1].mean(-1)
-    stencil = _bend_twist_stencil(body, voronoi, directors, averaged)
-    rest = _springs_as_built(body, stencil, directors)
-    weights = torch.as_tensor(joint_weights, device="cpu")
+    stencil = _bend_twist_stencil(body, voronoi, built.directors, averaged)
+    rest = _springs_as_built(body, stencil, built.directors)
     stiffness = _stiffnesses(rods, weights, *cells)
     for index, values in replaced:
         for name, value in values.items():
@@ -93,10 +90,8 @@ def bend_twist_terms(
 
 
 def rod_corners(
-    body: Body,
+    built: BuiltBody,
     rods: Rods,
-    directors: Tensor,
-    joint_weights: np.ndarray,
     given: Sequence[SpringStiffness],
     averaged: bool,
 ) -> Tensor | None:
@@ -104,19 +99,19 @@ def rod_corners(
 
     Parameters
     ----------
-    body : in float64: rounded to single precision, each straight rod would have corners.
-    directors, joint_weights, given, averaged : as for `bend_twist_terms`.
+    built : in float64: rounded to single precision, each straight rod would have corners.
+    given, averaged : as for `bend_twist_terms`.
     """
+    body, weights = built.body, built.joint_weights
     springs = body.springs
     if averaged or not len(springs.nodes):  # the papers have none of it
         return None
     edges, lengths = _cells(springs, _edge_lengths(body))
-    stencil = _bend_twist_stencil(body, lengths.mean(-1), directors, averaged)
-    weights = torch.as_tensor(joint_weights, device="cpu")
+    stencil = _bend_twist_stencil(body, lengths.mean(-1), built.directors, averaged)
     plain = torch.as_tensor(rods.naturally_straight(edges) & springs.along_rod, device="cpu")
     plain[[k for own in given for k in own.numbers(springs)]] = True
     return corner_matrices(
-        _springs_as_built(body, stencil, directors),
+        _springs_as_built(body, stencil, built.directors),
         stencil.alignment,
         springs,
         lengths,
