@@ -9,23 +9,23 @@ of these is rigid: n + 1 elements, n springs. The first joint carries no spring:
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, any_of, truth, warn, whole_number
+from torchdismech.errors import InputError, truth, warn
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.reduced import ReducedModel, numbers_of
+from torchdismech.rigid.cylinder import Cylinder
 from torchdismech.rigid.dynamics import Dynamics, accelerations
+from torchdismech.rigid.given import values_of, vector_of
 from torchdismech.rigid.planar import Planar
 from torchdismech.rigid.spatial import ACTIVE, PASSIVE, Spatial
 from torchdismech.rigid.state import ChainState
 from torchdismech.robot.body import Sections
-from torchdismech.robot.materials import Number, positive
+from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control, control_of
 from torchdismech.values import Given, batch_sizes
 
@@ -91,16 +91,16 @@ class RigidChain(ReducedModel):
         self.space = truth(space, "space")
         self.axes = "xyz" if space else "z"
         self.n_bodies = int(count)
-        self._keep("length", _values(lengths, "lengths", count, above_zero=True))
-        self._keep("mass", _values(masses, "masses", count, above_zero=True))
-        self._keep("centre", _values(centres, "centres", count))
+        self._keep("length", values_of(lengths, "lengths", count, above_zero=True))
+        self._keep("mass", values_of(masses, "masses", count, above_zero=True))
+        self._keep("centre", values_of(centres, "centres", count))
         for axis, value in self._by_axis(inertias, "inertias"):
-            self._keep(f"inertia_{axis}", _values(value, f"inertias about {axis}", count, above_zero=True))
+            self._keep(f"inertia_{axis}", values_of(value, f"inertias about {axis}", count, above_zero=True))
         for name, given in (("stiffness", stiffness), ("damping", damping)):
             for axis, value in self._by_axis(given, name):
-                self._keep(f"{name}_{axis}", _values(value, f"{name} about {axis}", count - 1, from_zero=True))
-        self._keep("base", _vector(base, "base"))
-        self._keep("gravity", _vector(gravity, "gravity"))
+                self._keep(f"{name}_{axis}", values_of(value, f"{name} about {axis}", count - 1, from_zero=True))
+        self._keep("base", vector_of(base, "base"))
+        self._keep("gravity", vector_of(gravity, "gravity"))
         for name in () if space else ("base", "gravity"):
             if bool((getattr(self, name)[..., 1] != 0).any()):
                 raise InputError(f"{name}: a chain in the plane (x-z) takes none along y; set space=True")
@@ -146,40 +146,9 @@ class RigidChain(ReducedModel):
         that bends about an axis between y and z is stiffer than about y or z: by .5 % of the energy at .2 rad, 3.3 % at
         .5 rad and 15.7 % at 1 rad, half-way between them (shear = youngs / 3). Take segments enough.
         """
-        segments, space = whole_number(segments, "segments"), truth(space, "space")
-        given = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
-        _refuse_parameters(given | {"viscosity": viscosity, "shear": shear})
-        if space and shear is None:
-            raise InputError("shear: a chain in space needs the shear modulus [Pa], by which its springs twist")
-        if not space and shear is not None:
-            raise InputError("shear: a chain in the plane does not twist; leave it out, or set space=True")
-        count = segments + 1
-        whole = numbers_of(length, "length")
-        positive(whole.detach(), "length")
-        step = whole / segments
-        if step.dim() and step.shape[-1] != 1:
-            raise InputError(f"length: expected that of the whole, a number or (B, 1), got shape {tuple(step.shape)}")
-        d, rho = (_values(x, name, count, True) for x, name in ((diameter, "diameter"), (density, "density")))
-        moduli = {"youngs": _values(youngs, "youngs", count, True)}
-        if space:
-            moduli["shear"] = _values(shear, "shear", count, True)  # type: ignore[arg-type]
-        eta = _values(viscosity, "viscosity", count, from_zero=True)
-        _refuse_unlike_batches(step, d, rho, eta, *moduli.values())
-        share = torch.ones(count, dtype=d.dtype, device="cpu")
-        share[0] = share[-1] = 0.5
-        lengths = step * share
-        mass = rho * (math.pi / 4) * d.square() * lengths
-        bend = mass * (3 * d.square() + 4 * lengths.square()) / 48
-        second = (math.pi / 64) * d**4
-        k = {name: _in_series(modulus * second, step) for name, modulus in moduli.items()}
-        damper = _in_series(eta * second, step)
-        by_axis: tuple[Any, Any, Any] = (bend, k["youngs"], damper)
-        if space:
-            inertia = (mass * d.square() / 8, bend, bend)
-            by_axis = (inertia, (2 * k["shear"], k["youngs"], k["youngs"]), (2 * damper, damper, damper))
-        chain = cls(lengths, mass, lengths / 2, *by_axis, space=space, base=base, gravity=gravity)
-        seen = d.detach().cpu().double().expand(*d.shape[:-1], count).clone().numpy()
-        chain.sections = Sections(seen, seen, np.ones(count, dtype=bool))
+        body = Cylinder.divided(segments, length, diameter, density, youngs, viscosity, shear, space)
+        chain = cls(*body.constants(), space=space, base=base, gravity=gravity)
+        chain.sections = body.sections()
         return chain
 
     # ---- what it is ------------------------------------------------------------------------------------------------
@@ -388,59 +357,3 @@ def _batch_last(value: Tensor, count: int) -> Tensor:
     if value.dim() < 2:
         return value.expand(count)[:, None, None]
     return value.expand(-1, count).t().contiguous()[:, None]
-
-
-def _values(value: Given, name: str, count: int, above_zero: bool = False, from_zero: bool = False) -> Tensor:
-    """Return the value as a tensor that broadcasts against (B, count); refuse what does not, or has another sign."""
-    tensor = numbers_of(value, name)
-    shape = tuple(tensor.shape)
-    if not (shape in ((), (count,)) or (len(shape) == 2 and shape[1] in (1, count))):
-        expected = any_of("a number", f"({count},)", "(B, 1)", f"(B, {count})")
-        raise InputError(f"{name}: expected {expected}, got shape {shape}")
-    if above_zero:
-        positive(tensor.detach(), name)
-    elif not bool(torch.isfinite(tensor).all()) or (from_zero and bool((tensor < 0).any())):
-        kind = "finite numbers from 0 up" if from_zero else "finite numbers"
-        raise InputError(f"{name}: expected {kind}, got {value}")
-    return tensor
-
-
-def _vector(value: Given, name: str) -> Tensor:
-    """Return a vector, (3,) or (B, 3); a number would count along all three axes."""
-    shape = tuple(numbers_of(value, name).shape)
-    if shape[-1:] != (3,) or len(shape) > 2:
-        raise InputError(f"{name}: expected a vector, (3,) or (B, 3), got shape {shape}")
-    return _values(value, name, 3)
-
-
-def _refuse_unlike_batches(*values: Tensor) -> None:
-    """Refuse numbers of a cylinder that are given for different numbers of robots."""
-    robots = {x.shape[0] for x in values if x.dim() == 2} - {1}
-    if len(robots) > 1:
-        raise InputError(
-            "length, diameter, density, youngs, viscosity, shear: given for different numbers of robots: "
-            f"{sorted(robots)}"
-        )
-
-
-def _refuse_parameters(given: Mapping[str, Any]) -> None:
-    """Refuse parameters among the numbers of a cylinder, of which constants are made once."""
-    for name, value in given.items():
-        if isinstance(value, nn.Parameter):
-            raise InputError(
-                f"RigidChain.cylinder: {name}: got an nn.Parameter; the chain's constants are made of it once, so an "
-                "optimiser would change it without changing the chain. Give it detached, and train what the chain "
-                'holds: trainable.scaled(chain, ["stiffness_z"]) or shifted(...); see docs/rigid_elements.md'
-            )
-
-
-def _in_series(rigidity: Tensor, step: Tensor) -> Tensor:
-    """Return the stiffness of the springs (.., elements - 1) that stand for half a segment of either neighbour.
-
-    Angles add up: 1/k = (step/2)/(E I) of one + (step/2)/(E I) of the other.
-    """
-    if rigidity.dim() == 0 or rigidity.shape[-1] == 1:
-        return rigidity / step
-    left, right = rigidity[..., :-1], rigidity[..., 1:]
-    total = left + right
-    return torch.where(total > 0, 2 * left * right / torch.where(total > 0, total, 1.0), 0.0) / step

@@ -1,0 +1,146 @@
+"""A round, slender body in equal segments: the elements and springs of the chain that stands for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.errors import InputError, truth, whole_number
+from torchdismech.model.reduced import numbers_of
+from torchdismech.rigid.given import values_of
+from torchdismech.robot.body import Sections
+from torchdismech.robot.materials import Number, positive
+from torchdismech.values import Given
+
+__all__ = ["Cylinder"]
+
+ByAxis = Tensor | tuple[Tensor, Tensor, Tensor]  # about z in the plane; in space about x, y and z
+
+
+@dataclass(frozen=True)
+class Cylinder:
+    """What `RigidChain` takes, of a cylinder; each (..) or (.., elements), of springs one fewer.
+
+    Attributes
+    ----------
+    diameter : of the elements [m].
+    count : number of elements.
+    """
+
+    diameter: Tensor
+    count: int
+    lengths: Tensor
+    masses: Tensor
+    inertias: ByAxis
+    stiffness: ByAxis
+    damping: ByAxis
+
+    @classmethod
+    def divided(
+        cls,
+        segments: int,
+        length: Number,
+        diameter: Given,
+        density: Given,
+        youngs: Given,
+        viscosity: Given,
+        shear: Given | None,
+        space: bool,
+    ) -> Cylinder:
+        """Return a cylinder in so many segments; parameters as of `RigidChain.cylinder`."""
+        segments, space = whole_number(segments, "segments"), truth(space, "space")
+        given = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
+        _refuse_parameters(given | {"viscosity": viscosity, "shear": shear})
+        _refuse_other_shear(shear, space)
+        count, step = segments + 1, _whole_length(length) / segments
+        d, rho = (values_of(x, name, count, True) for x, name in ((diameter, "diameter"), (density, "density")))
+        moduli = {"youngs": values_of(youngs, "youngs", count, True)}
+        if space:
+            moduli["shear"] = values_of(shear, "shear", count, True)  # type: ignore[arg-type]
+        eta = values_of(viscosity, "viscosity", count, from_zero=True)
+        _refuse_unlike_batches(step, d, rho, eta, *moduli.values())
+        share = torch.ones(count, dtype=d.dtype, device="cpu")
+        share[0] = share[-1] = 0.5
+        lengths = step * share
+        mass = rho * (math.pi / 4) * d.square() * lengths
+        bend = mass * (3 * d.square() + 4 * lengths.square()) / 48
+        second = (math.pi / 64) * d**4
+        k = {name: _in_series(modulus * second, step) for name, modulus in moduli.items()}
+        damper = _in_series(eta * second, step)
+        if not space:
+            return cls(d, count, lengths, mass, bend, k["youngs"], damper)
+        return cls(
+            d,
+            count,
+            lengths,
+            mass,
+            inertias=(mass * d.square() / 8, bend, bend),
+            stiffness=(2 * k["shear"], k["youngs"], k["youngs"]),
+            damping=(2 * damper, damper, damper),
+        )
+
+    def constants(self) -> tuple[Any, ...]:
+        """Return the first arguments of `RigidChain`: lengths, masses, centres, inertias, stiffness, damping."""
+        return self.lengths, self.masses, self.lengths / 2, self.inertias, self.stiffness, self.damping
+
+    def sections(self) -> Sections:
+        """Return the circles of the elements, as they are seen."""
+        d = self.diameter.detach().cpu().double()
+        seen = d.expand(*d.shape[:-1], self.count).clone().numpy()
+        return Sections(seen, seen, np.ones(self.count, dtype=bool))
+
+
+def _whole_length(length: Number) -> Tensor:
+    """Return the length of the whole body, () or (B, 1) [m]."""
+    whole = numbers_of(length, "length")
+    positive(whole.detach(), "length")
+    if whole.dim() and whole.shape[-1] != 1:
+        raise InputError(f"length: expected that of the whole, a number or (B, 1), got shape {tuple(whole.shape)}")
+    return whole
+
+
+def _refuse_other_shear(shear: Given | None, space: bool) -> None:
+    """Refuse a chain in space without a shear modulus, and one in the plane with it."""
+    if space and shear is None:
+        raise InputError("shear: a chain in space needs the shear modulus [Pa], by which its springs twist")
+    if not space and shear is not None:
+        raise InputError("shear: a chain in the plane does not twist; leave it out, or set space=True")
+
+
+def _refuse_unlike_batches(*values: Tensor) -> None:
+    """Refuse numbers of a cylinder that are given for different numbers of robots."""
+    robots = {x.shape[0] for x in values if x.dim() == 2} - {1}
+    if len(robots) > 1:
+        raise InputError(
+            "length, diameter, density, youngs, viscosity, shear: given for different numbers of robots: "
+            f"{sorted(robots)}"
+        )
+
+
+def _refuse_parameters(given: Mapping[str, Any]) -> None:
+    """Refuse parameters among the numbers of a cylinder, of which constants are made once."""
+    for name, value in given.items():
+        if isinstance(value, nn.Parameter):
+            raise InputError(
+                f"RigidChain.cylinder: {name}: got an nn.Parameter; the chain's constants are made of it once, so an "
+                "optimiser would change it without changing the chain. Give it detached, and train what the chain "
+                'holds: trainable.scaled(chain, ["stiffness_z"]) or shifted(...); see docs/rigid_elements.md'
+            )
+
+
+def _in_series(rigidity: Tensor, step: Tensor) -> Tensor:
+    """Return the stiffness of the springs (.., elements - 1) that stand for half a segment of either neighbour.
+
+    Angles add up: 1/k = (step/2)/(E I) of one + (step/2)/(E I) of the other.
+    """
+    if rigidity.dim() == 0 or rigidity.shape[-1] == 1:
+        return rigidity / step
+    left, right = rigidity[..., :-1], rigidity[..., 1:]
+    total = left + right
+    return torch.where(total > 0, 2 * left * right / torch.where(total > 0, total, 1.0), 0.0) / step
