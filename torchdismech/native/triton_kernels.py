@@ -223,6 +223,99 @@ def _numbers(half, line, pitch, robots, wanted, REACH: tl.constexpr):
     return numbers
 
 
+@triton.jit
+def _pivot(inverses, line, pitch, robots, wanted, FIRST: tl.constexpr):
+    """Return the inverse pivot of a line."""
+    return tl.load(inverses + line * (FIRST + 1) * pitch + robots, mask=wanted, other=0.0)
+
+
+@triton.jit
+def _carried_on(held, columns, found, AT: tl.constexpr, REACH: tl.constexpr):
+    """Return what later lines are less of after a line is found, whose column are numbers AT and on of `columns`."""
+    later = ()
+    for r in tl.static_range(REACH):
+        term = columns[AT + r] * found
+        if r < REACH - 1:
+            term = held[r + 1] + term
+        later = later + (term,)
+    return later
+
+
+@triton.jit
+def _product(rows, found, AT: tl.constexpr, REACH: tl.constexpr):
+    """Return the product of a row, numbers AT and on of `rows`, with what was found of the lines in its reach."""
+    # what was found just now comes last, so that the rest need not wait for it
+    total = rows[AT + REACH - 1] * found[REACH - 1]
+    for r in tl.static_range(REACH - 1):
+        total = total + rows[AT + REACH - 2 - r] * found[REACH - 2 - r]
+    return total
+
+
+@triton.jit
+def _forwards(
+    lower,
+    inverses,
+    order,
+    rhs_at,
+    rhs_unknown,
+    y,
+    pitch,
+    robots,
+    wanted,
+    lines,
+    zero,
+    LOWER: tl.constexpr,
+    FIRST: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Write into y what the first half makes of the right sides; arguments as of `solve`."""
+    held = _nothing_held(zero, LOWER, 1, 0)
+    for start in range(0, lines, CHUNK):
+        columns, pivots, right = (), (), ()
+        for s in tl.static_range(CHUNK):
+            unknown = tl.load(order + start + s)
+            columns = columns + _numbers(lower, start + s, pitch, robots, wanted, LOWER)
+            pivots = pivots + (_pivot(inverses, start + s, pitch, robots, wanted, FIRST),)
+            right = right + (tl.load(rhs_at + unknown * rhs_unknown, mask=wanted & (unknown >= 0), other=0.0),)
+        for s in tl.static_range(CHUNK):
+            reduced = (right[s] - held[0]) * pivots[s]
+            held = _carried_on(held, columns, reduced, s * LOWER, LOWER)
+            tl.store(y + (start + s) * pitch + robots, reduced, mask=wanted)
+
+
+@triton.jit
+def _backwards(
+    upper,
+    inverses,
+    order,
+    y,
+    x_at,
+    x_unknown,
+    pitch,
+    robots,
+    wanted,
+    lines,
+    zero,
+    UPPER: tl.constexpr,
+    FIRST: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Write into x what the other half makes of y; arguments as of `solve`."""
+    found = _nothing_held(zero, UPPER, 1, 0)
+    for done in range(0, lines, CHUNK):
+        last = lines - 1 - done
+        rows, pivots, reduced = (), (), ()
+        for s in tl.static_range(CHUNK):
+            rows = rows + _numbers(upper, last - s, pitch, robots, wanted, UPPER)
+            pivots = pivots + (_pivot(inverses, last - s, pitch, robots, wanted, FIRST),)
+            reduced = reduced + (tl.load(y + (last - s) * pitch + robots, mask=wanted, other=0.0),)
+        for s in tl.static_range(CHUNK):
+            value = reduced[s] - _product(rows, found, s * UPPER, UPPER) * pivots[s]
+            found = (value,) + found[:-1]
+            unknown = tl.load(order + last - s)
+            tl.store(x_at + unknown * x_unknown, value, mask=wanted & (unknown >= 0))
+
+
 @triton.jit(do_not_specialize=["batch", "pitch", "lines", "rhs_robot", "rhs_unknown", "x_robot", "x_unknown"])
 def solve(
     lower,  # the half to begin with
@@ -252,41 +345,9 @@ def solve(
     wanted = tl.load(ok + robots, mask=robots < batch, other=0) != 0
     rhs_at, x_at = rhs + robots * rhs_robot.to(tl.int64), x + robots * x_robot.to(tl.int64)
     lines = _lines_for(lines, wanted)
-    held = _nothing_held(tl.full((LANES,), 0.0, rhs.dtype.element_ty), LOWER, 1, 0)
-    for start in range(0, lines, CHUNK):
-        columns, pivots, right = (), (), ()
-        for s in tl.static_range(CHUNK):
-            unknown = tl.load(order + start + s)
-            columns = columns + _numbers(lower, start + s, pitch, robots, wanted, LOWER)
-            pivots = pivots + (tl.load(inverses + (start + s) * (FIRST + 1) * pitch + robots, mask=wanted, other=0.0),)
-            right = right + (tl.load(rhs_at + unknown * rhs_unknown, mask=wanted & (unknown >= 0), other=0.0),)
-        for s in tl.static_range(CHUNK):
-            reduced = (right[s] - held[0]) * pivots[s]
-            later = ()
-            for r in tl.static_range(LOWER):
-                term = columns[s * LOWER + r] * reduced
-                if r < LOWER - 1:
-                    term = held[r + 1] + term
-                later = later + (term,)
-            held = later
-            tl.store(y + (start + s) * pitch + robots, reduced, mask=wanted)
-    found = _nothing_held(tl.full((LANES,), 0.0, rhs.dtype.element_ty), UPPER, 1, 0)
-    for done in range(0, lines, CHUNK):
-        last = lines - 1 - done
-        rows, pivots, reduced = (), (), ()
-        for s in tl.static_range(CHUNK):
-            rows = rows + _numbers(upper, last - s, pitch, robots, wanted, UPPER)
-            pivots = pivots + (tl.load(inverses + (last - s) * (FIRST + 1) * pitch + robots, mask=wanted, other=0.0),)
-            reduced = reduced + (tl.load(y + (last - s) * pitch + robots, mask=wanted, other=0.0),)
-        for s in tl.static_range(CHUNK):
-            # what was found just now comes last, so that the rest need not wait for it
-            total = rows[s * UPPER + UPPER - 1] * found[UPPER - 1]
-            for r in tl.static_range(UPPER - 1):
-                total = total + rows[s * UPPER + UPPER - 2 - r] * found[UPPER - 2 - r]
-            value = reduced[s] - total * pivots[s]
-            found = (value,) + found[:-1]
-            unknown = tl.load(order + last - s)
-            tl.store(x_at + unknown * x_unknown, value, mask=wanted & (unknown >= 0))
+    zero = tl.full((LANES,), 0.0, rhs.dtype.element_ty)
+    _forwards(lower, inverses, order, rhs_at, rhs_unknown, y, pitch, robots, wanted, lines, zero, LOWER, FIRST, CHUNK)
+    _backwards(upper, inverses, order, y, x_at, x_unknown, pitch, robots, wanted, lines, zero, UPPER, FIRST, CHUNK)
 
 
 @triton.jit
