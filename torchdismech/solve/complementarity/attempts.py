@@ -1,0 +1,175 @@
+"""Attempts at a contact problem: the options of `solve_contact`, and tries from one start after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import InputError
+from torchdismech.solve.complementarity.cone import ConeLaw, polished
+from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
+from torchdismech.solve.complementarity.gauss_seidel import gauss_seidel
+from torchdismech.solve.complementarity.interior_point import crossed_over, interior_point
+from torchdismech.solve.complementarity.lcp import check_options
+from torchdismech.solve.complementarity.problem import ScaledContacts
+from torchdismech.solve.complementarity.pyramid import PyramidSystem, joined, pyramid_directions, pyramid_matrix
+
+__all__ = ["CONTACT_METHODS", "STARTS", "Attempt", "ContactOptions", "Start"]
+
+CONTACT_METHODS = ("interior_point", "fischer_burmeister", "gauss_seidel")
+CONES = ("second_order", "pyramid")
+DIRECTIONS, REGULARISATION = 8, 1e-10  # of the pyramid
+MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
+POLISHING = 60  # Newton iterations on the exact cone
+VISITS = 20_000  # of contacts, in the sweeps over a row that no start solves: some seconds
+RESUMING = 12  # from a guess: near ones take less, and from others it is better to begin anew
+
+
+class Start(NamedTuple):
+    """Where an attempt at the scaled problem begins.
+
+    Attributes
+    ----------
+    impulse : the first impulses.
+    ratio : of the first velocities to these.
+    finer : how many times as many edges the pyramid has, if its solution is polished.
+    """
+
+    impulse: float
+    ratio: float
+    finer: int
+
+
+# rows that one start does not solve try the next
+STARTS = (
+    Start(10.0, 0.1, 1),
+    Start(1.0, 0.1, 2),
+    Start(100.0, 0.1, 2),
+    Start(1.0, 1.0, 4),
+    Start(1000.0, 0.01, 4),
+    Start(0.1, 1.0, 4),
+)
+
+
+@dataclass(frozen=True)
+class ContactOptions:
+    """The options of `solve_contact`, with their defaults."""
+
+    method: str
+    cone: str
+    directions: int
+    regularisation: float
+    tolerance: float
+    limit: int  # of iterations from each start
+
+    @classmethod
+    def with_defaults(
+        cls,
+        method: str,
+        cone: str,
+        directions: int | None,
+        regularisation: float | None,
+        tolerance: float,
+        max_iterations: int | None,
+    ) -> ContactOptions:
+        """Return the options with the defaults of what is None; refuse values that make no sense."""
+        limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
+        check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
+        if cone not in CONES:
+            raise InputError(f"solve_contact: cone must be one of {', '.join(CONES)}, got {cone!r}")
+        directions = DIRECTIONS if directions is None else directions
+        if directions < 4 or directions % 2:
+            raise InputError(f"solve_contact: directions must be even and at least 4, got {directions}")
+        regularisation = REGULARISATION if regularisation is None else regularisation
+        if not regularisation >= 0:
+            raise InputError(f"solve_contact: regularisation must not be negative, got {regularisation}")
+        return cls(method, cone, directions, regularisation, tolerance, limit)
+
+    def attempts(self, contacts: int) -> list[tuple[ContactOptions, Start]]:
+        """Return the options and starts of the attempts, one after the other, on problems of so many contacts.
+
+        Sweeps come last: they are slow, but arrive where redundant contacts are about to let go, at some of which
+        neither impulse nor velocity is far from zero, so that Newton's method on the exact cone stalls.
+        """
+        if self.method != "interior_point":
+            return [(self, STARTS[0])]
+        from_starts = [(self, start) for start in STARTS]
+        if self.cone == "pyramid":
+            return from_starts
+        limit = min(MAX_ITERATIONS["gauss_seidel"], VISITS // contacts)
+        sweeps = replace(self, method="gauss_seidel", limit=limit)
+        return [*from_starts, (sweeps, STARTS[0])]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at the scaled problem, from one start."""
+
+    problem: ScaledContacts
+    options: ContactOptions
+    start: Start
+    goal: Tensor  # (B,) of the residual on the problem as given
+    enough: Tensor  # (B,) at least that: where a row is solved that does not get nearer
+
+    def solved(self, angle: Tensor) -> tuple[Tensor, Tensor]:
+        """Return impulses (B, 3C) of the problem as given and the iterations (B,), from an angle (B, C)."""
+        problem, law, options = self.problem, self._law(), self.options
+        if options.method == "gauss_seidel":
+            p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, options.limit)
+        else:
+            finer = self.start.finer if options.cone == "second_order" else 1
+            p, iterations = self._on_pyramid(pyramid_directions(angle, finer * options.directions))
+            if options.cone == "second_order":
+                p, polishing = polished(law, p, self.goal, self.enough, POLISHING)
+                iterations = iterations + polishing
+        p = torch.where(problem.active.repeat_interleave(3, 1), p, 0.0)
+        return problem.magnitude[:, None] * problem.scale * p, iterations
+
+    def resumed(self, guess: Tensor) -> tuple[Tensor, Tensor]:
+        """Return impulses (B, 3C) near a guess and the iterations (B,)."""
+        problem = self.problem
+        size = problem.magnitude[:, None] * problem.scale
+        active = problem.active.repeat_interleave(3, 1)
+        first = torch.where(active, guess / torch.where(size > 0, size, 1.0), 0.0)
+        p, iterations = polished(self._law(), first, self.goal, self.enough, RESUMING)
+        return torch.where(active, size * p, 0.0), iterations
+
+    def _law(self) -> ConeLaw:
+        problem = self.problem
+        each = problem.scale.unflatten(1, (-1, 3))[..., :2]
+        unit = problem.magnitude[:, None, None] / each
+        return ConeLaw(problem.delassus, problem.free, problem.mu, problem.active, unit)
+
+    def _on_pyramid(self, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return impulses (B, 3C) on pyramids with these directions (B, C, 2, d), and the iterations (B,)."""
+        problem, options = self.problem, self.options
+        rubs = problem.active & (problem.mu > 0)
+        directions = torch.where(rubs[..., None, None], directions, 0.0)
+        count = directions.shape[3]
+        system = PyramidSystem(problem.delassus, problem.free, problem.mu, directions)
+        present = joined(problem.active, rubs[..., None].expand(-1, -1, count), rubs)
+        regularised = problem.delassus.clone()
+        regularised.diagonal(dim1=1, dim2=2)[:, ::3].add_(options.regularisation)
+        softened = PyramidSystem(regularised, problem.free, problem.mu, directions)
+        tolerance = 0.1 * options.tolerance
+        if options.method == "interior_point":
+            z, w = self._interior_start(rubs, count)
+            z, iterations = interior_point(softened, z, w, present, tolerance, options.limit)
+        else:
+            z = torch.zeros_like(system.q)
+            z, iterations = fischer_burmeister(pyramid_matrix(softened), system.q, z, present, tolerance, options.limit)
+        z = crossed_over(system, torch.where(present, z.clamp(min=0.0), 0.0), present)
+        return system.impulse(z).flatten(1), iterations
+
+    def _interior_start(self, rubs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return z and w inside the pyramids of so many edges, by the numbers of the start."""
+        impulse, ratio = self.start.impulse, self.start.ratio
+        one = torch.ones_like(self.problem.mu)
+        mu = torch.where(rubs, self.problem.mu, 1.0)
+        weights = (mu / (2 * count))[..., None].expand(-1, -1, count)
+        z = joined(one, weights, ratio * one) * impulse
+        w = joined(ratio * one, ratio * torch.ones_like(weights), 0.5 * mu) * impulse
+        return z, w
