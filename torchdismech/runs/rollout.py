@@ -175,13 +175,14 @@ def frames(
     status = torch.where(running, zero, int(Status.STOPPED))
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
+    asked = _Asked(model, integrator, strains, reactions)
     yield dataclasses.replace(
         Frame.initial(cast(State, state), model.energies(state)),  # each kind of state has positions
         status=status,
         contact=model.contact_report(state),
         memory=memory,
-        strains=_strains(model, state) if strains else {},
-        reactions=_unknown_reactions(model, integrator, state) if reactions else {},
+        strains=asked.strains(state),
+        reactions=asked.first_reactions(state),
     )
     together = is_ahead(schedule) and controller is None and not reactions
     ahead = several and together and every < SELDOM
@@ -211,8 +212,8 @@ def frames(
                 energies=model.energies(state, taken.control),
                 contact=went.contact,
                 memory=memory,
-                strains=_strains(model, state) if strains else {},
-                reactions=_reactions(model, integrator, taken, running) if reactions else {},
+                strains=asked.strains(state),
+                reactions=asked.reactions(taken, running),
             )
             went = none
 
@@ -280,27 +281,37 @@ def _steps_in_words(step: int, count: int) -> str:
     return f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"
 
 
-def _strains(model: Any, state: BatchState) -> Mapping[str, Tensor]:
-    """Return the strains (B, ...) of robots that have some."""
-    if not hasattr(model, "strains"):
-        raise InputError(f"rollout: strains are those of rods and shells; {type(model).__name__} has none")
-    return model.strains(state)
+class _Asked:
+    """What frames hold beside the state, as far as it is asked for: strains, and reactions of clamps."""
 
+    def __init__(self, model: Any, integrator: Any, strains: bool, reactions: bool):
+        if strains and not hasattr(model, "strains"):
+            raise InputError(f"rollout: strains are those of rods and shells; {type(model).__name__} has none")
+        if reactions and not hasattr(integrator, "reactions"):
+            raise InputError(f"rollout: reactions are those of rods and shells; {type(integrator).__name__} has none")
+        if reactions and not model.body.clamps:
+            raise InputError("rollout: reactions are those of clamps; the robot has none")
+        self._model, self._integrator, self._strains, self._reactions = model, integrator, strains, reactions
 
-def _unknown_reactions(model: Any, integrator: Any, state: BatchState) -> Mapping[str, Tensor]:
-    """Return the reactions of clamps before the first step; refuse robots that have none."""
-    if not hasattr(integrator, "reactions"):
-        raise InputError(f"rollout: reactions are those of rods and shells; {type(integrator).__name__} has none")
-    if not model.body.clamps:
-        raise InputError("rollout: reactions are those of clamps; the robot has none")
-    still = state.q.new_zeros(state.batch, len(model.body.clamps), 6)
-    return _by_clamp(still, torch.zeros(state.batch, dtype=torch.bool, device=state.q.device))
+    def strains(self, state: BatchState) -> Mapping[str, Tensor]:
+        """Return the strains (B, ...)."""
+        return self._model.strains(state) if self._strains else {}
 
+    def first_reactions(self, state: BatchState) -> Mapping[str, Tensor]:
+        """Return the reactions (B, 6) before the first step, which are not known."""
+        if not self._reactions:
+            return {}
+        still = state.q.new_zeros(state.batch, len(self._model.body.clamps), 6)
+        return _by_clamp(still, torch.zeros(state.batch, dtype=torch.bool, device=state.q.device))
 
-def _reactions(model: Any, integrator: Any, taken: _Taken, running: Tensor) -> Mapping[str, Tensor]:
-    """Return what clamps exerted in the last step on robots (B,) that run, where that is known."""
-    exerted = integrator.reactions(model, taken.before, taken.state, taken.control)  # steps are taken one by one then
-    return _by_clamp(exerted, running & (integrator.reactions_after_parts | (taken.info.substeps == 1)))
+    def reactions(self, taken: _Taken, running: Tensor) -> Mapping[str, Tensor]:
+        """Return what clamps exerted (B, 6) in the last step on robots (B,) that run, where that is known."""
+        if not self._reactions:
+            return {}
+        # steps are taken one by one then
+        exerted = self._integrator.reactions(self._model, taken.before, taken.state, taken.control)
+        known = self._integrator.reactions_after_parts | (taken.info.substeps == 1)
+        return _by_clamp(exerted, running & known)
 
 
 def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
