@@ -12,7 +12,7 @@ from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.forces import Force
 from torchdismech.model.checks import check_state, refuse_other_parts, refuse_other_values
-from torchdismech.model.hooks import refuse_misnamed
+from torchdismech.model.per_robot import refuse_misnamed
 from torchdismech.model.planar import CURVATURES, PlanarRobot
 from torchdismech.model.saving import SavedModel
 from torchdismech.model.trials import try_hooks

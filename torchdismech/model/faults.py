@@ -27,13 +27,16 @@ __all__ = [
     "is_of_user",
     "name_of",
     "not_deterministic",
+    "rounding",
     "same",
+    "summed",
     "trial_numbers",
     "what_is_not_finite",
     "what_is_wrong",
 ]
 
 SEE = "see testing.check_energy, check_stencil"
+SAME, SAME_IN_FLOAT32 = 1e-9, 1e-4  # relative: sums of the same numbers in another order
 LOOK = "look in it for divisions by zero, roots and logarithms, and at the tensors it holds"
 
 
@@ -308,6 +311,11 @@ def _of_kink(function: str) -> str:
         "rest, and steps need a derivative that does not jump; take a smooth function, such as softplus for relu, or "
         "sqrt(x**2 + eps**2) - eps for abs"
     )
+
+
+def rounding(like: Tensor) -> float:
+    """Return by how much, relative, sums may differ whose numbers are added in another order."""
+    return SAME if like.dtype == torch.float64 else SAME_IN_FLOAT32
 
 
 def same(found: Tensor, expected: Tensor) -> bool:

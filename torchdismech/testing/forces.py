@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.errors import refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.model import Model
-from torchdismech.model.hooks import settle_dependence
+from torchdismech.model.dependence import settle_dependence
 from torchdismech.robot.state import Control, State, control_of
 from torchdismech.testing.report import Check, Report, comparison, difference_step
 from torchdismech.testing.robots import alone_check, refuse_other_robots

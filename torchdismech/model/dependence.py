@@ -1,0 +1,106 @@
+"""What a user's force without written derivatives depends on, found at a trial state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.errors import warn
+from torchdismech.forces import Force
+from torchdismech.forces.dependence import Dependence, Evaluation
+from torchdismech.model.faults import asked, rounding, trial_numbers
+from torchdismech.model.odd_batches import refuse_unevaluable
+from torchdismech.model.other_weights import with_other_weights
+from torchdismech.robot.state import Control, State
+from torchdismech.values import leading
+
+__all__ = ["settle_dependence"]
+
+REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
+DENSE = 200  # dofs from which on it is worth a warning that every dof depends on every other
+
+
+def settle_dependence(force: Force, robots: int | None, state: State, control: Control) -> None:
+    """Find what a force without written derivatives depends on; refuse one that cannot be evaluated at a trial state.
+
+    Parameters
+    ----------
+    robots : number of robots that the model's parameters are given for, if they are.
+    state, control : of some trial robots.
+    """
+    if not force.varies or force.closed_form or force.dependence is not None:
+        return
+    with leading(force, robots, state.batch):
+        refuse_unevaluable(force, robots, state, control)
+        force.dependence = _found_dependence(force, state, control)
+    if force.dependence.reach is None and state.q.shape[1] > DENSE:
+        warn(
+            f"{type(force).__name__}: its force may depend on every dof, so each evaluation of its derivative takes "
+            f"{state.q.shape[1]} backward passes, and the matrix of each robot is full; a LocalForce says how far it "
+            "reaches, blocks() and derivatives() in closed form are faster still",
+            RuntimeWarning,
+        )
+
+
+def _found_dependence(force: Force, state: State, control: Control) -> Dependence:
+    """Return the smallest dependence that covers the force's derivatives, for weights as they are and for others."""
+    tried = [_Slopes(evaluation, state, control) for evaluation in (force, _reweighted(force))]
+    slopes = [slopes for slopes in tried if slopes.finite]
+    for reach in REACHES:
+        for torques in (False, True):
+            dependence = Dependence(force.body, reach, torques)
+            if slopes and all(s.covered_by(dependence) for s in slopes) and _tells(slopes):
+                return dependence
+    return Dependence(force.body, None)
+
+
+def _tells(slopes: Sequence[_Slopes]) -> bool:
+    """Return whether derivatives that are all zero mean that there is no dependence: autograd has no path, then."""
+    return any(s.size() > 0 for s in slopes) or not any(s.recorded for s in slopes)
+
+
+def _reweighted(force: Force) -> Evaluation:
+    """Return the force with other weights: a network whose last layer starts from zero depends on nothing yet."""
+
+    def value(state: State, control: Control) -> Tensor:
+        with with_other_weights(force):
+            return force(state, control)
+
+    return value
+
+
+class _Slopes:
+    """Sums of a force's derivatives over its rows, with random weights, at a trial state.
+
+    Attributes
+    ----------
+    recorded : whether autograd has a path from position or velocity to the force.
+    """
+
+    def __init__(self, force: Evaluation, state: State, control: Control):
+        self.force, self.state, self.control = force, state, control
+        self.weights = asked(state, trial_numbers(state.q, 2))
+        with torch.enable_grad():
+            variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
+            value = force(state.replace(q=variables[0], velocity=variables[1]), control)
+            self.recorded = value.requires_grad
+            none = (None, None)
+            found = torch.autograd.grad(value, variables, self.weights, allow_unused=True) if self.recorded else none
+        self.sums = [torch.zeros_like(state.q) if g is None else asked(state, g) for g in found]
+        self.finite = bool(torch.isfinite(value).all()) and all(bool(torch.isfinite(s).all()) for s in self.sums)
+
+    def size(self) -> float:
+        """Return the largest sum."""
+        return max(float(s.abs().max()) for s in self.sums)
+
+    def covered_by(self, dependence: Dependence) -> bool:
+        """Return whether the blocks of a dependence have all derivatives."""
+        derivatives = dependence.derivatives(self.force, self.state, self.control)
+        pairs = zip(dependence.rows_times(self.weights, derivatives), self.sums, strict=True)
+        return all(_close(found, expected) for found, expected in pairs)
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    return bool((found - expected).abs().max() <= rounding(expected) * expected.abs().max())

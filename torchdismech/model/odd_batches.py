@@ -1,0 +1,129 @@
+"""Users' forces and energies at several numbers of robots: each robot is for itself, and any number will do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.elastic import ElasticTerm
+from torchdismech.errors import InputError
+from torchdismech.forces import Force
+from torchdismech.model.faults import another_dtype, name_of, not_deterministic, rounding, same
+from torchdismech.model.other_weights import other_weights, with_other_weights
+from torchdismech.model.per_robot import hint_of_robots
+from torchdismech.robot.state import Control, State, tensor_fields
+from torchdismech.values import with_rows
+
+__all__ = ["refuse_odd_term", "refuse_unevaluable"]
+
+
+def refuse_unevaluable(force: Force, robots: int | None, state: State, control: Control) -> None:
+    """Refuse a force that cannot be evaluated for the robots of a trial state, or not for one of them alone."""
+
+    def value(rows: slice) -> Tensor:
+        with with_rows(force, state.batch if robots else None, rows):
+            return force(state.rows(rows), control.rows(rows))
+
+    _refuse_odd_batches(_Trial(force, type(force).__name__, value, state, state.q.shape[1], "(B, n)"))
+
+
+def refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control: Control) -> None:
+    """Refuse a term that cannot be evaluated for the robots of a trial state, or not for one of them alone."""
+
+    def value(rows: slice) -> Tensor:
+        at = state.rows(rows)
+        with with_rows(term, state.batch if robots else None, rows):
+            return term.densities(at.q.t().contiguous(), term.constants(at, control.rows(rows))).t()
+
+    given = f" An energy is given a tuple of its strains, {', '.join(term.stencil.strains)}, each (stencils, B)."
+    what = "(B, stencils) of the densities"
+    _refuse_odd_batches(_Trial(term, name_of(term), value, state, term.stencil.count, what, given))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What a user's module finds at a trial state.
+
+    Attributes
+    ----------
+    name : of the module in messages.
+    value : what it finds of some of the robots.
+    count, what : how many numbers that is of each robot, and what it is called.
+    given : a sentence on what the module is given.
+    """
+
+    module: nn.Module
+    name: str
+    value: Callable[[slice], Tensor]
+    state: State
+    count: int
+    what: str
+    given: str = ""
+
+    @torch.no_grad()
+    def of(self, rows: slice) -> Tensor:
+        """Return what is found of some robots; refuse what cannot be evaluated, and a wrong shape or dtype."""
+        robots = rows.stop - rows.start
+        hint = self.given + hint_of_robots(self.module, self.state.batch)
+        try:
+            found = self.value(rows).detach()
+        except Exception as error:
+            if isinstance(error, InputError) and str(error).startswith(self.name):  # it says all itself
+                raise InputError(f"{error}.{hint}") from error
+            # tensors of other robots make no other errors than these
+            why = hint if isinstance(error, RuntimeError | IndexError) else self.given
+            of = f"{robots} robot{'s' * (robots > 1)}"
+            raise InputError(f"{self.name}: cannot be evaluated for {of}, at a trial state: {error}.{why}") from error
+        if tuple(found.shape) != (robots, self.count):
+            raise InputError(
+                f"{self.name}: expected shape {self.what} = {(robots, self.count)} for {robots} robots, got "
+                f"{tuple(found.shape)}.{hint}"
+            )
+        if found.dtype != self.state.q.dtype:
+            raise InputError(another_dtype(self.name, found, self.state.q))
+        return found
+
+
+def _refuse_odd_batches(trial: _Trial) -> None:
+    """Refuse what is not a function of each robot alone, at any number of robots; with other weights, too."""
+    wrong = _odd(trial)
+    if wrong is not None:
+        raise InputError(wrong)
+    if not other_weights(trial.module):
+        return
+    with with_other_weights(trial.module):
+        try:
+            wrong = _odd(trial)
+        except InputError:  # weights that a module does not have, and cannot be evaluated with, tell nothing of it
+            return
+    if wrong is not None:
+        raise InputError(f"{wrong}. It shows with other weights than those it starts with, as training will find")
+
+
+def _odd(trial: _Trial) -> str | None:
+    """Return what is wrong with what is not a function of each robot alone; None where nothing is."""
+    state, batch = trial.state, trial.state.batch
+    before = [tensor.clone() for tensor in state.fields()]
+    alone = [slice(row, row + 1) for row in sorted({0, batch - 1})]
+    among, *own = [trial.of(rows) for rows in (slice(0, batch), *alone)]
+    for field, old, new in zip(tensor_fields(state), before, state.fields(), strict=True):
+        if not torch.equal(old, new):
+            return (
+                f"{trial.name}: changes State.{field} in place, which belongs to the step: work on a copy (.clone()), "
+                "or without operations in place"
+            )
+    if not same(trial.of(slice(0, batch)), among):
+        return not_deterministic(trial.name)
+    close = rounding(among)
+    least = close * max(1.0, float(among.nan_to_num(0, 0, 0).abs().max()))  # what large numbers leave of a difference
+    for rows, found in zip(alone, own, strict=True):
+        if not bool(torch.isclose(among[rows], found, rtol=close, atol=least, equal_nan=True).all()):
+            return (
+                f"{trial.name}: a robot alone gives other numbers than the same robot among others (robot {rows.start} "
+                f"of {batch}); each is for itself (no mean over the batch; call eval() on a BatchNorm, or take a "
+                "LayerNorm), and every robot of a batch counts: x[0] is the first robot alone"
+            )
+    return None

@@ -1,0 +1,63 @@
+"""Users' modules with other weights than those they start with, and what is as before afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.values import Place, Values, every_module
+
+__all__ = ["other_weights", "unchanged_random_numbers", "with_other_weights"]
+
+
+def other_weights(module: nn.Module) -> dict[Place, Tensor]:
+    """Return numbers near those of a module's trained tensors, always the same, for their places.
+
+    A tensor that stands in two places stays one, and what may not be negative does not become so.
+    """
+    generator = torch.Generator().manual_seed(1)
+    made: dict[int, Tensor] = {}
+    found: dict[Place, Tensor] = {}
+    for part in every_module(module):
+        bounded = {*getattr(part, "not_negative", ()), *getattr(part, "positive", ())}
+        for name, weight in part._parameters.items():
+            if weight is None or not weight.requires_grad:
+                continue
+            if id(weight) not in made:
+                noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64, device="cpu").to(weight)
+                other = weight.detach() + 0.1 * noise
+                made[id(weight)] = other.abs() if name in bounded else other
+            found[part, name] = made[id(weight)]
+    return found
+
+
+@contextmanager
+def with_other_weights(module: nn.Module) -> Iterator[None]:
+    """Let a module have other weights meanwhile; what its evaluations change in it is as before afterwards.
+
+    That is its buffers, such as the running statistics of a BatchNorm, its attributes, and torch's random numbers.
+    """
+    parts = [part for part in every_module(module) if type(part).__module__.partition(".")[0] != "torchdismech"]
+    kept = [(held, dict(held)) for part in parts for held in (vars(part), part._buffers)]
+    copies = {id(t): t.clone() for part in parts for t in part._buffers.values() if t is not None}
+    with unchanged_random_numbers(module), Values(other_weights(module)).in_place():
+        try:
+            for part in parts:
+                part._buffers.update({name: copies[id(t)] for name, t in part._buffers.items() if t is not None})
+            yield
+        finally:
+            for held, before in kept:
+                held.clear()
+                held.update(before)
+
+
+@contextmanager
+def unchanged_random_numbers(module: nn.Module) -> Iterator[None]:
+    """Let torch's random numbers go on afterwards as if none had been drawn meanwhile where a module is."""
+    tensors = (t for part in every_module(module) for own in (part._parameters, part._buffers) for t in own.values())
+    devices = {t.device.index for t in tensors if t is not None and t.device.type == "cuda"}
+    with torch.random.fork_rng(sorted(index for index in devices if index is not None)):
+        yield
