@@ -3,7 +3,8 @@
 from torchdismech.elastic.assembly import Assembly
 from torchdismech.elastic.corners import Corners
 from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
-from torchdismech.elastic.inelastic import Dahl, Inelastic, Maxwell, Past, Plastic
+from torchdismech.elastic.inelastic import Inelastic, Past
+from torchdismech.elastic.inelastic_laws import Dahl, Maxwell, Plastic
 from torchdismech.elastic.membrane import MembraneStencil, MooneyRivlin, NeoHookean, StVenantKirchhoff
 from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil, Plate
 from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil

@@ -1,0 +1,274 @@
+"""Laws of materials that remember: friction within a material (`Dahl`, `Plastic`) and relaxation (`Maxwell`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from torchdismech.elastic.energy import Strain, batch_last, refuse_negative, refuse_other_stiffnesses
+from torchdismech.elastic.inelastic import Inelastic, Past
+from torchdismech.errors import InputError, refuse_trained, shown
+from torchdismech.values import numbers, refuse_no_robots
+
+__all__ = ["Dahl", "Maxwell", "Plastic"]
+
+
+class _Springs(Inelastic):
+    """A law with one internal variable z_i for each strain, a strain itself, and the stress stiffness_i z_i.
+
+    A subclass says how the z_i follow from the strains.
+
+    Parameters
+    ----------
+    stiffness : one number or tensor per strain of the term, in its order and named as constants shall be; each
+        broadcasts against (B, S).
+    """
+
+    closed_form = True
+
+    def __init__(self, stiffness: Mapping[str, Any]):
+        super().__init__()
+        _refuse_no_names(type(self).__name__, stiffness)
+        self._names = self.per_robot = self.not_negative = tuple(stiffness)
+        self.variables = tuple(f"{name}_strain" for name in stiffness)
+        for name, value in stiffness.items():
+            self._constant(name, value)
+
+    def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
+        """Refuse a term that has more or fewer strains than stiffnesses are given for, or has them in another order."""
+        refuse_other_stiffnesses(type(self).__name__, self._names, strains, stiffnesses)
+
+    def stored(self, internal: tuple[Tensor, ...]) -> Tensor:
+        """Return sum_i stiffness_i z_i^2 / 2."""
+        energies = [0.5 * self._stiffness(k) * z * z for k, z in enumerate(internal)]
+        return sum(energies[1:], start=energies[0])
+
+    def _constant(self, name: str, value: Any) -> None:
+        if hasattr(self, name) or not name.isidentifier():
+            raise InputError(f"{type(self).__name__}: {name!r} cannot be the name of a stiffness; choose another name")
+        refuse_trained(value, f"{type(self).__name__}.{name}")
+        tensor = numbers(value, f"{type(self).__name__}: {name}").clone()
+        refuse_no_robots(tensor, f"{type(self).__name__}.{name}")
+        refuse_negative(tensor, f"{type(self).__name__}: {name}")
+        self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+
+    def _limits(self, limit: Any) -> None:
+        """Take the largest strains of the springs: by the names of the stiffnesses, or one for all."""
+        kind = type(self).__name__
+        limits = limit if isinstance(limit, Mapping) else dict.fromkeys(self._names, limit)
+        if set(limits) != set(self._names):
+            raise InputError(f"{kind}: limit: expected {', '.join(self._names)}, got {', '.join(limits) or 'nothing'}")
+        for name, value in limits.items():
+            own = numbers(value, f"{kind}: limit of {name}")
+            if not bool((own > 0).all()):
+                raise InputError(f"{kind}: limit of {name}: expected more than 0, got {float(own.min()):g}")
+            self._constant(f"{name}_limit", value)
+        self.positive = tuple(f"{name}_limit" for name in self._names)
+        self.per_robot = self.not_negative = (*self._names, *self.positive)
+
+    def _stiffness(self, k: int) -> Tensor:
+        return batch_last(getattr(self, self._names[k]))
+
+    def _limit(self, k: int) -> Tensor:
+        return batch_last(getattr(self, f"{self._names[k]}_limit"))
+
+
+def _refuse_no_names(kind: str, stiffness: object) -> None:
+    """Refuse stiffnesses that do not go by names, or none."""
+    if not isinstance(stiffness, Mapping) or not stiffness or not all(isinstance(name, str) for name in stiffness):
+        raise InputError(
+            f"{kind}: stiffness: expected one of each strain by name, such as {{'EA': 100.0}} of stretch, got "
+            f"{shown(stiffness)}"
+        )
+
+
+class _PerStrain(_Springs):
+    """A law of springs that are each for themselves. A subclass says how z_i follows from its strain."""
+
+    def density(self, strain: Strain, past: Past) -> Tensor:
+        """Return the integral of the stresses over the strains since the start of the step."""
+        works = [self._work(k, change, past) for k, change in _changes(strain, past)]
+        return sum(works[1:], start=works[0])
+
+    def derivatives(self, strain: Strain, past: Past) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return the stresses stiffness_i z_i, and the diagonal of their derivatives."""
+        first, second = [], []
+        for k, change in _changes(strain, past):
+            z, slope = self._variable(k, change, past)
+            first.append(self._stiffness(k) * z)
+            second.append([self._stiffness(k) * slope if j == k else None for j in range(len(strain))])
+        return first, second
+
+    def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
+        """Return z_i, each (S, B)."""
+        return tuple(self._variable(k, change, past)[0] for k, change in _changes(strain, past))
+
+    def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
+        """Return z_k after the strain has changed by so much, and its derivative by the strain, each (S, B)."""
+        raise NotImplementedError
+
+    def _work(self, k: int, change: Tensor, past: Past) -> Tensor:
+        """Return stiffness_k times the integral of z_k over the change of the strain, (S, B)."""
+        raise NotImplementedError
+
+
+def _changes(strain: Strain, past: Past) -> Iterator[tuple[int, Tensor]]:
+    """Yield by how much each strain has changed since the start of the step, with its number."""
+    for k, (now, before) in enumerate(zip(strain, past.strain, strict=True)):
+        yield k, now - before
+
+
+class Dahl(_PerStrain):
+    r"""Hysteresis by Dahl's law of friction: dz/de = 1 - z / limit where the strain e grows, 1 + z / limit elsewhere.
+
+    The stress stiffness * z begins as that of a spring, and approaches stiffness * limit as fibres, strands or layers
+    slide. It does not depend on the velocity. Each strain is for itself: a round rod that is bent about an axis between
+    those of its section resists by up to the root of two more (`Plastic` does not). P. R. Dahl, A solid friction model,
+    1968.
+
+    Parameters
+    ----------
+    stiffness : before anything slides, by name, for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ
+        [N m^2]. Each broadcasts against (B, S).
+    limit : the strain of such a spring under the stress that the law approaches: of stretch [1], of bending and
+        twisting [1/m]. By the names of `stiffness`; one number is for all.
+    """
+
+    def __init__(self, stiffness: Mapping[str, Any], limit: Any):
+        super().__init__(stiffness)
+        self._limits(limit)
+
+    def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
+        limit, way, gone = self._sliding(k, change)
+        z = past.internal[k]
+        # where nothing has changed yet, the slope is the mean of those to both sides; autograd says so, too
+        slope = (1 + gone) * (1 - torch.where(change == 0, torch.zeros_like(change), way) * z / limit)
+        return z * torch.exp(-torch.abs(change) / limit) - way * limit * gone, slope
+
+    def _work(self, k: int, change: Tensor, past: Past) -> Tensor:
+        limit, way, gone = self._sliding(k, change)
+        size = way * change / limit
+        series = size * size * (0.5 - size / 6 * (1 - size / 4 * (1 - size / 5 * (1 - size / 6 * (1 - size / 7)))))
+        spring = torch.where(size < 0.1, series, size + gone)  # of size + gone too few digits are left there
+        return self._stiffness(k) * limit * (limit * spring - way * past.internal[k] * gone)
+
+    def _sliding(self, k: int, change: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the limit, the sign of the change (+1 for none), and minus the share of the way to the limit."""
+        limit, one = self._limit(k), torch.ones_like(change)
+        way = torch.where(change < 0, -one, one)
+        return limit, way, torch.expm1(-way * change / limit)
+
+
+class Plastic(_Springs):
+    r"""Perfect plasticity: springs that yield where their strains z reach a limit, and keep what they yielded by.
+
+    The term's own energy acts beside it, and then says how the material hardens (kinematically). Strains that yield
+    together do so where sum_i stiffness_i z_i^2 reaches stiffness limit^2 of the first of them, along the normal: a
+    round rod bends alike to all sides. The stress is that of the least work in a step (radial return).
+
+    Parameters
+    ----------
+    stiffness : before anything yields, by name, for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ
+        [N m^2]. Each broadcasts against (B, S).
+    limit : the strain of a spring where it yields: of stretch [1], of bending and twisting [1/m]. By the names of
+        `stiffness`; one number is for all.
+    together : names of strains that yield together, at the limit of the first; each other strain yields for itself.
+    """
+
+    def __init__(self, stiffness: Mapping[str, Any], limit: Any, together: Sequence[str] = ()):
+        super().__init__(stiffness)
+        self._limits(limit)
+        if isinstance(together, str):
+            raise InputError(f"Plastic: together: expected a list of names, got the text {together!r}")
+        if unknown := [name for name in together if name not in self._names]:
+            raise InputError(f"Plastic: together: expected some of {', '.join(self._names)}, got {unknown[0]!r}")
+        groups = [tuple(together)] * bool(together) + [(name,) for name in self._names if name not in together]
+        self.groups = [tuple(self._names.index(name) for name in group) for group in groups]
+
+    def density(self, strain: Strain, past: Past) -> Tensor:
+        """Return the energy of the springs with what yielding has taken in the step."""
+        trial, total = self._trial(strain, past), torch.zeros_like(strain[0])
+        for group in self.groups:
+            square, bound, share = self._yielding(group, trial)
+            total = total + torch.where(share < 1, bound / share - 0.5 * bound, 0.5 * square)
+        return total
+
+    def derivatives(self, strain: Strain, past: Past) -> tuple[list[Tensor], list[list[Tensor | None]]]:
+        """Return the stresses stiffness_i z_i, and their derivatives, which couple strains that yield together."""
+        trial, count = self._trial(strain, past), len(strain)
+        first: list[Any] = [None] * count
+        second: list[list[Tensor | None]] = [[None] * count for _ in range(count)]
+        for group in self.groups:
+            square, _, share = self._yielding(group, trial)
+            stress = {k: self._stiffness(k) * trial[k] for k in group}
+            along = torch.where(share < 1, share / torch.where(share < 1, square, 1.0), 0.0)
+            for k in group:
+                first[k] = share * stress[k]
+                for j in group:
+                    own = share * self._stiffness(k) if j == k else 0.0
+                    second[k][j] = own - along * stress[k] * stress[j]
+        return first, second
+
+    def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
+        """Return z_i, each (S, B): what would be without yielding, taken back to the limit."""
+        found: list[Any] = self._trial(strain, past)
+        for group in self.groups:
+            _, _, share = self._yielding(group, found)
+            for k, z in [(k, share * found[k]) for k in group]:
+                found[k] = z
+        return tuple(found)
+
+    def _trial(self, strain: Strain, past: Past) -> list[Tensor]:
+        """Return the trial strains of the springs, as if nothing yielded, each (S, B)."""
+        return [past.internal[k] + change for k, change in _changes(strain, past)]
+
+    def _yielding(self, group: tuple[int, ...], trial: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return sum_i stiffness_i z_i^2 (S, B), what it may be at most, and the share of z that is left."""
+        squares = [self._stiffness(k) * trial[k] * trial[k] for k in group]
+        square = sum(squares[1:], start=squares[0])
+        bound = self._stiffness(group[0]) * self._limit(group[0]) * self._limit(group[0])
+        beyond = square > bound
+        # the root is of 1 where nothing yields, whose derivative is finite
+        return square, bound, torch.sqrt(torch.where(beyond, bound / torch.where(beyond, square, 1.0), 1.0))
+
+
+class Maxwell(_PerStrain):
+    r"""Relaxation by a spring and a dashpot in series: dz/dt = de/dt - z / relaxation_time.
+
+    The stress stiffness * z follows fast changes as that of a spring, and is gone after some relaxation times: at rest
+    the term's own energy is all there is. Several of these with other times make a Prony series. Strains change evenly
+    within a step, for which z is exact. In `Static` all has relaxed.
+
+    Parameters
+    ----------
+    stiffness : of the spring, by name, for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ [N m^2].
+        Each broadcasts against (B, S).
+    relaxation_time : of the dashpot over the spring [s]; broadcasts against (B, S).
+    """
+
+    def __init__(self, stiffness: Mapping[str, Any], relaxation_time: Any):
+        super().__init__(stiffness)
+        own = numbers(relaxation_time, "Maxwell: relaxation_time")
+        if not bool((own > 0).all()):
+            raise InputError(f"Maxwell: relaxation_time: expected more than 0, got {float(own.min()):g}")
+        self._constant("relaxation_time", relaxation_time)
+        self.per_robot = self.not_negative = (*self._names, "relaxation_time")
+        self.positive = ("relaxation_time",)
+
+    def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
+        kept, followed = self._relaxed(past)
+        return kept * past.internal[k] + followed * change, followed
+
+    def _work(self, k: int, change: Tensor, past: Past) -> Tensor:
+        kept, followed = self._relaxed(past)
+        return self._stiffness(k) * change * (kept * past.internal[k] + 0.5 * followed * change)
+
+    def _relaxed(self, past: Past) -> tuple[Tensor, Tensor]:
+        """Return what is kept of z over the time, and how much of an even change of the strain it follows."""
+        times = past.elapsed / batch_last(cast(Tensor, self.relaxation_time))
+        some = times > 0
+        followed = torch.where(some, -torch.expm1(-times) / torch.where(some, times, 1.0), 1.0)
+        return torch.exp(-times), followed
