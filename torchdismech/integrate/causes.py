@@ -12,7 +12,9 @@ from torchdismech.actuation import Tendons
 from torchdismech.errors import Status
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
-from torchdismech.model.faults import LOOK, is_of_user, what_is_not_finite, what_is_wrong
+from torchdismech.model.faults import what_is_wrong
+from torchdismech.model.not_finite import LOOK, what_is_not_finite
+from torchdismech.model.user_code import is_of_user
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.rows import finite_rows
 from torchdismech.values import per_robot

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.errors import warn
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation
-from torchdismech.model.faults import asked, rounding, trial_numbers
+from torchdismech.model.differences import asked, rounding, trial_numbers
 from torchdismech.model.odd_batches import refuse_unevaluable
 from torchdismech.model.other_weights import with_other_weights
 from torchdismech.robot.state import Control, State

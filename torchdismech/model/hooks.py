@@ -14,16 +14,11 @@ from torch import Tensor
 from torchdismech.elastic import ElasticTerm
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.model.faults import (
-    LOOK,
-    is_of_user,
-    rounding,
-    summed,
-    trial_numbers,
-    what_is_not_finite,
-    what_is_wrong,
-)
+from torchdismech.model.differences import rounding, trial_numbers
+from torchdismech.model.faults import what_is_wrong
+from torchdismech.model.not_finite import LOOK, what_is_not_finite
 from torchdismech.model.odd_batches import refuse_odd_term, refuse_unevaluable
+from torchdismech.model.user_code import is_of_user, summed
 from torchdismech.robot.state import Control, State
 from torchdismech.values import leading
 

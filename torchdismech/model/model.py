@@ -31,7 +31,6 @@ from torchdismech.model.appearance import Appearance
 from torchdismech.model.checked import CheckedModel
 from torchdismech.model.checks import refuse_transforms
 from torchdismech.model.clamps import rest_poses
-from torchdismech.model.faults import is_of_user
 from torchdismech.model.initial import (
     as_tensor,
     number_of_robots,
@@ -48,6 +47,7 @@ from torchdismech.model.rates import with_balanced_rates
 from torchdismech.model.recorded_energies import RecordedEnergies
 from torchdismech.model.released import released
 from torchdismech.model.solvers import Solvers
+from torchdismech.model.user_code import is_of_user
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.slides import Slides

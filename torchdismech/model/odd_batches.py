@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torchdismech.elastic import ElasticTerm
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
-from torchdismech.model.faults import another_dtype, name_of, not_deterministic, rounding, same
+from torchdismech.model.differences import rounding, same
 from torchdismech.model.other_weights import other_weights, with_other_weights
 from torchdismech.model.per_robot import hint_of_robots
+from torchdismech.model.user_code import another_dtype, name_of, not_deterministic
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.values import with_rows
 

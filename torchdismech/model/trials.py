@@ -13,10 +13,10 @@ from torchdismech.elastic.inelastic import internal_at_rest
 from torchdismech.elastic.natural import natural_strains
 from torchdismech.forces import Force
 from torchdismech.model.dependence import settle_dependence
-from torchdismech.model.faults import is_of_user
 from torchdismech.model.hooks import check_hooks
 from torchdismech.model.initial import rest_state, trial_state
 from torchdismech.model.other_weights import unchanged_random_numbers
+from torchdismech.model.user_code import is_of_user
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.state import State

@@ -1,0 +1,87 @@
+"""Which force or energy gives numbers that are not finite, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.elastic import ElasticTerm
+from torchdismech.forces import Force
+from torchdismech.forces.dependence import products
+from torchdismech.model.user_code import called, is_of_user, name_of
+from torchdismech.robot.state import Control, State
+from torchdismech.rows import finite_rows
+
+__all__ = ["LOOK", "what_is_not_finite"]
+
+LOOK = "look in it for divisions by zero, roots and logarithms, and at the tensors it holds"
+
+
+@torch.no_grad()
+def what_is_not_finite(
+    forces: Sequence[Force], terms: Sequence[ElasticTerm], before: State, state: State, control: Control, rows: Tensor
+) -> str | None:
+    """Return which force or energy gives some robots (B,) numbers that are not finite, and where; None where none does.
+
+    Robots whose own positions, velocities or time are not finite are left out, as are stencils whose strains are not.
+
+    Parameters
+    ----------
+    before, state : where the step begins, and where forces are evaluated.
+    """
+    rows = rows & finite_rows([state.q, state.velocity, state.time])
+    for force in forces:
+        if found := _not_finite_force(force, state, control, rows):
+            return found
+    for term in terms:
+        if found := _not_finite_term(term, before, state, control, rows):
+            return found
+    return None
+
+
+def _not_finite_force(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
+    """Return which number of a force, or of its derivatives, is not finite for some robots (B,)."""
+    name, value = called(force), force(state, control)
+    if value.shape != state.q.shape:  # which is wrong in another way
+        return None
+    if bool((off := ~torch.isfinite(value) & rows[:, None]).any()):
+        robot, dof = off.nonzero()[0].tolist()
+        return f"{name}: its force on {_said_of_dof(state, dof)} is {float(value[robot, dof])}"
+    if not force.varies:
+        return None
+    blocks, derivatives = force.blocks(), force.derivatives(state, control)
+    if len(blocks) == len(derivatives):
+        slopes = products(blocks, derivatives, torch.ones_like(value))
+        for slope, by in zip(slopes, ("position", "velocity"), strict=True):
+            if bool((off := ~torch.isfinite(slope) & rows[:, None]).any()):
+                dof = int(off.nonzero()[0, 1])
+                return f"{name}: its derivative by the {by} of {_said_of_dof(state, dof)} is not finite"
+    return None
+
+
+def _not_finite_term(term: ElasticTerm, before: State, state: State, control: Control, rows: Tensor) -> str | None:
+    """Return which number of a term, or of its derivatives, is not finite for some robots (B,)."""
+    name, q, constants = name_of(term), state.q.t().contiguous(), term.constants(before, control, 1.0)
+    sound = torch.isfinite(torch.stack(term.elastic_strains(q, constants))).all(0)
+    if is_of_user(term.stencil) and not bool(sound[:, rows].all()):
+        return f"{name}: its strains are not finite"
+    density, (gradient, packed) = term.densities(q, constants), term.gradient_and_hessian(q, constants)
+    if density.shape != sound.shape:  # which is wrong in another way
+        return None
+    kinds = {"density is": [density], "first derivatives are": gradient}
+    for what, values in {**kinds, "second derivatives are": packed}.items():
+        off = ~torch.isfinite(torch.stack(values)).all(0) & sound & rows
+        if bool(off.any()):
+            return f"{name}: at stencil {int(off.nonzero()[0, 0])} its {what} not finite"
+    return None
+
+
+def _said_of_dof(state: State, dof: int) -> str:
+    """Return what messages call a dof."""
+    first = 3 * state.n_nodes
+    if dof < first:
+        return f"node {dof // 3} along {'xyz'[dof % 3]}"
+    held = dof - first - state.twist.shape[1]
+    return f"angle {dof - first}" if held < 0 else f"held tangent {held // 3}"
