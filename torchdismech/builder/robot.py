@@ -34,15 +34,14 @@ from torchdismech.builder.planar import (
 )
 from torchdismech.builder.rod_terms import bend_twist_terms, rod_corners, stretch_terms
 from torchdismech.builder.rods import RodGroup, Rods, edge_constants
+from torchdismech.builder.shell_terms import bending_terms, membrane_terms
 from torchdismech.builder.shells import (
     BENDING,
     MEMBRANE,
     USUAL_MEMBRANE,
     ShellGroup,
     Shells,
-    bending_terms,
     face_constants,
-    membrane_terms,
 )
 from torchdismech.builder.spring_stiffness import SpringStiffness, refuse_set_twice
 from torchdismech.compilation import Setting

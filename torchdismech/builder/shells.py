@@ -1,4 +1,4 @@
-"""What shells bring to a robot: masses, mid-edge normals, membrane stretching, bending by hinges or normals."""
+"""What shells bring to a robot: constants of triangles, masses, mid-edge normals, angles of hinges at rest."""
 
 from __future__ import annotations
 
@@ -10,26 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost, viscous
-from torchdismech.elastic import (
-    ElasticTerm,
-    HingeStencil,
-    LinearElastic,
-    MembraneStencil,
-    MidEdgeStencil,
-    Plate,
-    StretchStencil,
-    StVenantKirchhoff,
-)
-from torchdismech.elastic.membrane import rest_metric
-from torchdismech.elastic.shell import shape_matrix
+from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost
 from torchdismech.errors import InputError, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import unit
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.shells import hinge_angles
 from torchdismech.geometry.surface import Surface, edge_normals, find_surface
-from torchdismech.robot.body import Body
 from torchdismech.robot.materials import Material, Number, positive, refuse_unlike_shapes
 
 __all__ = [
@@ -38,9 +25,7 @@ __all__ = [
     "USUAL_MEMBRANE",
     "ShellGroup",
     "Shells",
-    "bending_terms",
     "face_constants",
-    "membrane_terms",
     "natural_hinge_angles",
     "normal_directors",
 ]
@@ -90,17 +75,21 @@ class Shells:
             warn(HINGES)
         edges, x = self.surface.edges, nodes[self.surface.triangles]
         if groups:
-            thick, across = float(self.constant("thickness").max()), float((x.amax((0, 1)) - x.amin((0, 1))).max())
-            if thick > across:
-                warn(f"shell: a thickness of {thick:.4g} m is more than it is across, {across:.4g} m: give sizes in m")
-            if across > LARGE:
-                warn(
-                    f"shell: it is {across:.4g} m across. If nodes are in millimetres give them in m (in a scene: "
-                    "[robot] scale = 1e-3)"
-                )
+            self._warn_of_sizes(float((x.amax((0, 1)) - x.amin((0, 1))).max()))
         self.edge_length = torch.linalg.vector_norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], dim=-1)
         area = torch.linalg.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
         self.face_area = 0.5 * torch.linalg.vector_norm(area, dim=-1)
+
+    def _warn_of_sizes(self, across: float) -> None:
+        """Say so where thickness or extent [m] look like those of other units."""
+        thick = float(self.constant("thickness").max())
+        if thick > across:
+            warn(f"shell: a thickness of {thick:.4g} m is more than it is across, {across:.4g} m: give sizes in m")
+        if across > LARGE:
+            warn(
+                f"shell: it is {across:.4g} m across. If nodes are in millimetres give them in m (in a scene: "
+                "[robot] scale = 1e-3)"
+            )
 
     def _refuse_mixed_edges(self) -> None:
         pairs = self.surface.hinge_triangles
@@ -189,101 +178,6 @@ def normal_directors(shells: Shells, nodes: Tensor) -> Tensor:
         raise InputError(f"shell: the triangles at the edge ({start}, {end}) lie on one another: move a node")
     tangent = unit(nodes[surface.edges[edges, 1]] - nodes[surface.edges[edges, 0]])
     return unit(total - tangent * (total * tangent).sum(-1, keepdim=True))
-
-
-# ---- elastic terms -----------------------------------------------------------------------------------------------
-
-
-def membrane_terms(body: Body, shells: Shells) -> list[ElasticTerm]:
-    """Return the stretching of the triangles or of their edges, or none for a robot without shells."""
-    if not shells.groups:
-        return []
-    if shells.groups[0].membrane == "continuum":
-        return [_continuum_term(body, shells)]
-    edges = np.arange(len(body.surface.edges))
-    stencil = StretchStencil(body.surface.edges, body.shell_edge_length.clone(), "membrane_stretch", controlled=False)
-    stiffness = {"membrane": shells.on_edges("membrane", edges) * body.shell_edge_length}
-    dissipation = viscous(stiffness, shells.on_edges("relaxation", edges))
-    return [ElasticTerm("membrane", stencil, LinearElastic(stiffness), measure=None, dissipation=dissipation)]
-
-
-def _continuum_term(body: Body, shells: Shells) -> ElasticTerm:
-    constants = {name: shells.constant(name).clone() for name in ("membrane", "poisson", "relaxation")}
-    stencil = MembraneStencil(body.triangles, rest_metric(body.nodes, body.triangles))
-    relaxation = constants["relaxation"]
-    viscosity = StVenantKirchhoff(constants["membrane"] * relaxation, constants["poisson"].clone())
-    return ElasticTerm(
-        "membrane",
-        stencil,
-        StVenantKirchhoff(constants["membrane"], constants["poisson"]),
-        measure=body.face_area.clone(),
-        natural=tuple(body.nodes.new_zeros(len(body.triangles)) for _ in range(3)),
-        controlled=stencil.natural_of,
-        dissipation=viscosity if bool((relaxation > 0).any()) else None,
-    )
-
-
-def bending_terms(body: Body, shells: Shells) -> list[ElasticTerm]:
-    """Return the bending of hinges and of triangles with mid-edge normals, as far as there are any."""
-    terms = []
-    surface = body.surface
-    hinged = np.flatnonzero(shells.by_hinges[surface.hinge_triangles[:, 0]])
-    if len(hinged):
-        terms.append(_hinge_term(shells, body, hinged))
-    faces = np.flatnonzero(~shells.by_hinges)
-    if len(faces):
-        terms.append(_mid_edge_term(shells, body, faces))
-    return terms
-
-
-def _hinge_term(shells: Shells, body: Body, hinged: np.ndarray) -> ElasticTerm:
-    surface = shells.surface
-    edges = surface.hinge_edges[hinged]
-    stiffness = {"hinge": shells.on_edges("bending", edges).clone()}
-    stencil = HingeStencil(surface.hinges[hinged], hinged)
-    return ElasticTerm(
-        "hinge",
-        stencil,
-        LinearElastic(stiffness),
-        measure=body.nodes.new_ones(()),
-        natural=(body.hinge_angle[hinged].clone(),),
-        controlled=stencil.natural_of,
-        dissipation=viscous(stiffness, shells.on_edges("relaxation", edges)),
-    )
-
-
-def _mid_edge_term(shells: Shells, body: Body, faces: np.ndarray) -> ElasticTerm:
-    surface = shells.surface
-    carried = shells.normal_edges()
-    place = np.zeros(len(surface.edges), dtype=np.int64)
-    place[carried] = np.arange(len(carried)) + len(body.rod_edges) + len(body.joint_edges)
-    hinges = surface.hinge_of_sides()[faces]
-    angles = torch.nn.functional.pad(body.hinge_angle, (0, 1))  # what -1 points at: flat
-    stencil = MidEdgeStencil(
-        surface.triangles[faces],
-        place[surface.sides[faces]],
-        surface.signs[faces],
-        3 * body.n_nodes,
-        shape_matrix(body.nodes, surface.triangles[faces], angles[hinges]),
-        hinges,
-    )
-    constants = {n: _of_faces(shells.constant(n), faces) for n in ("bending", "poisson", "relaxation")}
-    natural = stencil.natural_at(body.hinge_angle[None])
-    relaxation = constants["relaxation"]
-    damped = bool((relaxation > 0).any())
-    return ElasticTerm(
-        "midedge",
-        stencil,
-        Plate(constants["bending"], constants["poisson"]),
-        measure=shells.face_area[faces],
-        natural=tuple(b.squeeze(0) for b in natural),
-        controlled=stencil.natural_of,
-        dissipation=Plate(constants["bending"] * relaxation, constants["poisson"].clone()) if damped else None,
-    )
-
-
-def _of_faces(constant: Tensor, faces: np.ndarray) -> Tensor:
-    return constant.clone() if constant.dim() == 0 or constant.shape[-1] == 1 else constant[..., faces]
 
 
 def natural_hinge_angles(shells: Shells, nodes: Tensor) -> Tensor:
