@@ -6,8 +6,9 @@ from torchdismech.elastic.energy import Energy, LinearElastic, Sum, batch_last
 from torchdismech.elastic.inelastic import Inelastic, Past
 from torchdismech.elastic.inelastic_laws import Dahl, Maxwell, Plastic
 from torchdismech.elastic.membrane import MembraneStencil, MooneyRivlin, NeoHookean, StVenantKirchhoff
+from torchdismech.elastic.rod_stencils import BendTwistStencil, StretchStencil
 from torchdismech.elastic.shell import HingeStencil, MidEdgeStencil, Plate
-from torchdismech.elastic.stencil import BendTwistStencil, Stencil, StretchStencil
+from torchdismech.elastic.stencil import Stencil
 from torchdismech.elastic.term import ElasticTerm
 
 __all__ = [

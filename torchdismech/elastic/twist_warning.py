@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from torchdismech.elastic.energy import Energy
-from torchdismech.elastic.stencil import BendTwistStencil
+from torchdismech.elastic.rod_stencils import BendTwistStencil
 from torchdismech.elastic.term import ElasticTerm
 from torchdismech.errors import warn
 from torchdismech.robot.state import State
