@@ -171,14 +171,13 @@ def frames(
         model between two frames comes too late for these steps.
     """
     running = running_robots(state, running)
-    zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
-    status = torch.where(running, zero, int(Status.STOPPED))
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
     asked = _Asked(model, integrator, strains, reactions)
+    at = _Reached.initially(state, memory, running)
     yield dataclasses.replace(
         Frame.initial(cast(State, state), model.energies(state)),  # each kind of state has positions
-        status=status,
+        status=at.status,
         contact=model.contact_report(state),
         memory=memory,
         strains=asked.strains(state),
@@ -186,36 +185,29 @@ def frames(
     )
     together = is_ahead(schedule) and controller is None and not reactions
     ahead = several and together and every < SELDOM
-    run = _Run(model, integrator, schedule, controller, together, ahead)
-    step, time, none = 0, state.time.max(), SeveralSteps.none(state.q)
-    went = none  # since the frame before
-    while step < steps:
-        taken = run.next(state, memory, running, steps - step, every - step % every)
-        state, step = taken.state, step + taken.count
-        status = torch.where(running, taken.info.status, status)
+    run, none = _Run(model, integrator, schedule, controller, together, ahead), at.went
+    while at.step < steps:
+        taken = run.next(at.state, at.memory, at.running, steps - at.step, every - at.step % every)
+        at = at.after(taken, integrator)
         if throw and not bool(taken.info.converged.all()):
-            raise SimulationError.from_status(taken.info.status, _steps_in_words(step, taken.count))
-        went = went.followed_by(taken.info, running)
-        running = running & taken.info.converged
-        time = _time_after(taken.count, integrator, time, state, running)
-        memory = kept(memory, taken.memory, running)
-        _advance(bar, taken.count, running, taken.info)
-        if step % every == 0 or step == steps:
+            raise SimulationError.from_status(taken.info.status, _steps_in_words(at.step, taken.count))
+        _advance(bar, taken.count, at.running, taken.info)
+        if at.step % every == 0 or at.step == steps:
             yield Frame(
-                step=step,
-                time=time,
-                state=cast(State, state),
-                iterations=went.iterations,
-                iterations_max=went.iterations_max,
-                residual=went.residual,
-                status=status,
-                energies=model.energies(state, taken.control),
-                contact=went.contact,
-                memory=memory,
-                strains=asked.strains(state),
-                reactions=asked.reactions(taken, running),
+                step=at.step,
+                time=at.time,
+                state=cast(State, at.state),
+                iterations=at.went.iterations,
+                iterations_max=at.went.iterations_max,
+                residual=at.went.residual,
+                status=at.status,
+                energies=model.energies(at.state, taken.control),
+                contact=at.went.contact,
+                memory=at.memory,
+                strains=asked.strains(at.state),
+                reactions=asked.reactions(taken, at.running),
             )
-            went = none
+            at.went = none
 
 
 @dataclass(frozen=True)
@@ -233,6 +225,48 @@ class _Taken(Generic[S]):
     control: Control
     info: StepInfo | SeveralSteps
     memory: Memory
+
+
+@dataclass
+class _Reached(Generic[S]):
+    """Where a run is.
+
+    Attributes
+    ----------
+    step : how many steps were taken.
+    time : () [s] of the robots that run.
+    memory : of the controller.
+    running, status : (B,) which robots run, and why others do not.
+    went : how the steps since the last frame went.
+    """
+
+    step: int
+    time: Tensor
+    state: S
+    memory: Memory
+    running: Tensor
+    status: Tensor
+    went: SeveralSteps
+
+    @classmethod
+    def initially(cls, state: S, memory: Memory, running: Tensor) -> _Reached[S]:
+        """Return where a run begins."""
+        zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
+        status = torch.where(running, zero, int(Status.STOPPED))
+        return cls(0, state.time.max(), state, memory, running, status, SeveralSteps.none(state.q))
+
+    def after(self, taken: _Taken[S], integrator: object) -> _Reached[S]:
+        """Return where the run is after some steps more."""
+        running = self.running & taken.info.converged
+        return _Reached(
+            self.step + taken.count,
+            _time_after(taken.count, integrator, self.time, taken.state, running),
+            taken.state,
+            kept(self.memory, taken.memory, running),
+            running,
+            torch.where(self.running, taken.info.status, self.status),
+            self.went.followed_by(taken.info, self.running),
+        )
 
 
 class _Run(Generic[M, S]):
