@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -16,7 +16,14 @@ from torchdismech.forces.base import Force
 from torchdismech.magnetics.force import Magnetised
 from torchdismech.values import Place
 
-__all__ = ["constants", "constants_in", "constants_of_contact", "constants_of_obstacles", "named_forces"]
+__all__ = [
+    "constants",
+    "constants_in",
+    "constants_of_contact",
+    "constants_of_obstacles",
+    "named_forces",
+    "refuse_unlike_batches",
+]
 
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # contact learns them when the model is made
 
@@ -137,3 +144,22 @@ def _kind(module: nn.Module) -> str:
     """Return the class's name as written, also of a module whose tensors are trained."""
     kind = type(module)
     return kind.__mro__[1].__name__ if parametrize.is_parametrized(module) else kind.__name__
+
+
+def refuse_unlike_batches(sizes: Mapping[int, Place], constants: Mapping[str, Place]) -> None:
+    """Refuse constants that are given for different numbers of robots.
+
+    Parameters
+    ----------
+    sizes : these numbers, with a place of each.
+    constants : by name.
+    """
+    names = {(id(module), name): label for label, (module, name) in constants.items()}
+    told = [
+        f"{names.get((id(module), name), f'{type(module).__name__}.{name}')} for {count}"
+        for count, (module, name) in sorted(sizes.items())
+    ]
+    raise InputError(
+        f"the model's parameters are given for different numbers of robots: {', '.join(told)}; give each "
+        "for as many, or one number for all"
+    )

@@ -238,15 +238,7 @@ class Model(CheckedModel):
         """Number of robots that the parameters are given for, or None where they serve any number."""
         found = places_by_batch_size(self)
         if len(found) > 1:
-            names = {(id(module), name): label for label, (module, name) in self.places.items()}
-            told = [
-                f"{names.get((id(module), name), f'{type(module).__name__}.{name}')} for {count}"
-                for count, (module, name) in sorted(found.items())
-            ]
-            raise InputError(
-                f"the model's parameters are given for different numbers of robots: {', '.join(told)}; give each "
-                "for as many, or one number for all"
-            )
+            constants.refuse_unlike_batches(found, self.places)
         return max(found, default=None)
 
     def snapshot(self) -> Snapshot:
