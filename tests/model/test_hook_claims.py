@@ -17,7 +17,7 @@ from torchdismech import (
     forces,
     straight,
 )
-from torchdismech.elastic import Energy
+from torchdismech.elastic import Energy, Plastic
 from torchdismech.model.faults import what_is_wrong
 
 # ---- what is refused ---------------------------------------------------------------------------------------------
@@ -497,6 +497,22 @@ def test_kinks_of_energies_are_called_so(kind):
     rest = model.initial_state(batch=2)
     wrong = what_is_wrong(model.forces, model.terms, rest, Control(), rest.time == 0)
     assert wrong.startswith("Kinked (bend_twist): density() or its slope seems to have a kink at this state")
+
+
+@pytest.mark.parametrize("limit", [0.2, 0.216, 0.319])
+def test_yielding_is_no_kink_of_an_energy(limit):
+    """Take a smooth energy beside a plastic law, whose limit is where the energy is tried."""
+
+    class Quartic(Energy):
+        def density(self, strain):
+            return 1e-8 * sum(x * x for x in strain) ** 2
+
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 11), Circle(2e-3), Material(1e6, 1000.0))
+    builder.clamp([0], direction="rest")
+    builder.add_inelastic("bend_twist", Plastic({"EI1": 2e-5, "EI2": 2e-5, "GJ": 0.0}, limit))
+    builder.add_energy("bend_twist", Quartic())
+    builder.finalize(compile=False)  # refuses what seems to have a kink
 
 
 def test_kinks_of_forces_are_named():
