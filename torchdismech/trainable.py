@@ -206,7 +206,8 @@ def _bounded(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
         yield from ((label, part, name) for label, (part, name) in model.constants().items() if _has_bounds(part, name))
         return
     for name in model.body.not_negative:
-        yield name, model.body, name
+        if _is_set(model.body, name):
+            yield name, model.body, name
     for term in model.terms:
         yield from (found for found in constants_in(term) if _has_bounds(*found[1:]))
     for label, force in named_forces(model):

@@ -7,7 +7,7 @@ GOOD = {
     "clamp": "nodes = [0, 1]",
     "simulation": "dt = 0.01\nduration = 0.1",
 }
-ARRAYS = {"clamp", "move", "mass", "point_force", "obstacle"}
+ARRAYS = {"clamp", "move", "mass", "inertia", "point_force", "obstacle"}
 FILES = {
     "arm.txt": "*Nodes\n0,0,0\n0.1,0,0\n0.2,0,0\n*Edges\n1,2\n2,3\n",
     "bad.txt": "*Nodes\n0,0,0\n0.1,0,0\n*Edges\n1,2\n2,2\n",

@@ -110,9 +110,11 @@ MALFORMED = {
         scene_text(rod=None) + f"[[rod]]\n{SOLID}nodes = [0, 1]\n[[rod]]\n{rod(youngs='0')}\nnodes = [1, 2, 3]\n",
         "rod.1.youngs: expected greater than 0",
     ),
-    # [[mass]], [[clamp]]
+    # [[mass]], [[inertia]], [[clamp]]
     "mass on no node": (scene_text(mass="nodes = [4]\nadd = 1.0"), "mass.0.nodes: expected nodes 0 to 3, got 4"),
     "negative mass": (scene_text(mass="nodes = [3]\nadd = -1.0"), "mass.0.add: expected greater than 0"),
+    "inertia of no edge": (scene_text(inertia="edges = [3]\nacross = 1e-5"), "inertia.0.edges: expected edges 0 to 2"),
+    "inertia of nothing": (scene_text(inertia="edges = [2]\nacross = 0.0"), "inertia.0.across: expected greater than"),
     "clamp out of range": (scene_text(clamp="nodes = [0, 99]"), "clamp.0.nodes: expected nodes 0 to 3, got 99"),
     "clamp twice the same": (scene_text(clamp="nodes = [0, 0]"), "clamp.0.nodes: expected each of the nodes once"),
     "clamp without nodes": (scene_text(clamp="nodes = []"), "clamp.0.nodes:", "at least 1"),

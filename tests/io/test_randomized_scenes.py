@@ -78,6 +78,8 @@ DRAWS = {
     "rod.section.radius": (4e-3, 5e-3),
     "rod.stiffness.EA": (60.0, 90.0),
     "mass.0.add": (0.01, 0.02),
+    "inertia.0.across": (1e-5, 1e-4),
+    "inertia.0.along": (1e-6, 1e-5),
     "environment.gravity.0": (1.0, 2.0),
     "environment.fluid_density": (100.0, 200.0),
     "environment.viscosity": (0.1, 0.2),
@@ -97,6 +99,7 @@ ALL_NUMBERS = (
     + SIMULATION
     + "[environment]\ngravity = [0, 0, -9.81]\nfluid_density = 100.0\nviscosity = 0.1\nmass_damping = 0.1\n"
     + "resistive = {tangential = 0.01, normal = 0.1}\n[[mass]]\nnodes = [4]\nadd = 0.01\n"
+    + "[[inertia]]\nedges = [3]\nacross = 1e-5\nalong = 1e-6\n"
     + "[[point_force]]\nnodes = [4]\nforce = [0, 0.01, 0]\n"
     + "[[move]]\nnodes = [0, 1]\nvelocity = [0.1, 0, 0]\nedges = [0]\ntwist_rate = 1.0\nstop = 0.02\n"
     + "[[move]]\nnodes = [0, 1]\nstart = 0.02\nrotation = {axis = [0, 1, 0], center = [0, 0, 0], rate = 1.0}\n"

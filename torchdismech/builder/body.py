@@ -19,7 +19,7 @@ from torchdismech.builder.clamps import (
     with_held_springs,
 )
 from torchdismech.builder.elements import at_nodes, named, per_element
-from torchdismech.builder.masses import link_share, lumped_mass
+from torchdismech.builder.masses import EdgeInertia, edge_inertia, link_share, lumped_mass
 from torchdismech.builder.rods import Rods, any_directors, joint_edges, rod_directors
 from torchdismech.builder.shells import Shells, natural_hinge_angles, normal_directors
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_rods
@@ -50,6 +50,7 @@ def built_body(
     shells: Shells,
     clamps: Sequence[ClampedNodes],
     masses: Sequence[tuple[np.ndarray, Tensor]],
+    fixed: Sequence[EdgeInertia],
     stiff: bool,
     consistent: bool,
     planar: bool,
@@ -61,6 +62,7 @@ def built_body(
     ----------
     points : nodes (N, 3) [m].
     masses : nodes and what is added to each of them [kg].
+    fixed : what is fixed to edges of rods.
     stiff : where rods branch or meet shells, all edges resist bending and twisting against each other.
     consistent : masses are those of motion that is linear along edges and in triangles, not lumped at the nodes.
     planar : the robot keeps to the x-z plane.
@@ -80,7 +82,7 @@ def built_body(
     directors = torch.cat([along_rods, any_directors(nodes, joints), normal_directors(shells, nodes), at_clamps])
     radius, known = rods.radii_in_flow(along_rods, planar)
     massless = len(joints) + len(carried) + 4 * len(held.nodes)
-    mass = lumped_mass(rods, shells, masses, len(points), massless, dtype)
+    mass = lumped_mass(rods, shells, masses, fixed, len(points), massless, dtype)
     body = Body(
         nodes=nodes,
         rod_edges=rods.edges,
@@ -98,6 +100,7 @@ def built_body(
         held_tangents=held_tangents,
         mass=mass,
         link_share=link_share(rods, shells, mass) if consistent else nodes.new_zeros(()),
+        edge_inertia=edge_inertia(fixed, len(rods.edges)),
         edge_radius=radius,
         **_sizes(rods, shells, nodes),
     )

@@ -23,6 +23,7 @@ from torchdismech.builder.given import (
     warn_of_units,
 )
 from torchdismech.builder.laws import Laws
+from torchdismech.builder.masses import EdgeInertia
 from torchdismech.builder.nodes import joined_nodes
 from torchdismech.builder.parts import warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
@@ -115,6 +116,7 @@ class RobotBuilder:
         self._materials: list[tuple[Material, bool]] = []  # with each whether its modulus counts
         self._clamps: list[ClampedNodes] = []
         self._masses: list[tuple[np.ndarray, Tensor]] = []
+        self._fixed: list[EdgeInertia] = []
         self._forces: list[Force] = []
         self._self_contacts: list[SelfContact] = []
         self._laws = Laws(self._refuse_out_of_plane)
@@ -289,14 +291,28 @@ class RobotBuilder:
     def add_mass(self, nodes: Indices, mass: Number) -> None:
         """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices, each once, or a bool mask (N,)."""
         index = distinct_indices(nodes, len(self._nodes), "mass.nodes")
-        added = positive(mass, "mass")
-        if added.dim() and added.shape[1:] != (1,):  # else a row of robots would be taken for one of nodes
-            raise InputError(
-                f"mass: expected one number, or one of each robot with shape (B, 1), got {tuple(added.shape)}; "
-                "nodes with other masses take a call each"
-            )
-        self._masses.append((index, added))
+        self._masses.append((index, _one_each("mass", mass, "nodes")))
         self._warn_of_model_made("add_mass")
+
+    def add_inertia(self, edges: Indices, across: Number, along: Number | None = None) -> None:
+        """Fix something that is hard to turn to each of some edges of rods: a disc, a motor, a tool.
+
+        Its mass is added by `add_mass` to the node at which its centre is.
+
+        Parameters
+        ----------
+        edges : indices of rod edges, each once, or a bool mask (E,).
+        across : its moment of inertia about any axis across the edge [kg m^2], above zero, () or (B, 1). It is the same
+            about all of these axes: of a cylinder along the edge, or whatever moves in a plane.
+        along : about the edge itself [kg m^2], likewise; None adds nothing. Planar robots refuse it: they do not twist.
+        """
+        index = distinct_indices(edges, sum(len(group.edges) for group in self._rods), "inertia.edges")
+        if along is not None and self.planar:
+            raise InputError("inertia.along: the robot is planar, and its rods do not twist; leave it out")
+        given = {name: value for name, value in (("across", across), ("along", along)) if value is not None}
+        numbers = {name: _one_each(f"inertia.{name}", value, "edges") for name, value in given.items()}
+        self._fixed.append(EdgeInertia(index, numbers["across"], numbers.get("along")))
+        self._warn_of_model_made("add_inertia")
 
     def set_spring_stiffness(
         self, springs: Elements, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
@@ -428,6 +444,7 @@ class RobotBuilder:
             shells,
             self._clamps,
             self._masses,
+            self._fixed,
             stiff=self.joints == "stiff",
             consistent=self.mass == "consistent",
             planar=self.planar,
@@ -514,3 +531,14 @@ class RobotBuilder:
         self._nodes, index = joined_nodes(self._nodes, points, self.join_distance, where)
         self._warn_of_model_made(where)
         return index
+
+
+def _one_each(where: str, given: Number, elements: str) -> Tensor:
+    """Return a number above 0 for each of some elements, () or (B, 1); refuse others, as one for each element."""
+    number = positive(given, where)
+    if number.dim() and number.shape[1:] != (1,):  # else a row of robots would be taken for one of elements
+        raise InputError(
+            f"{where}: expected one number, or one of each robot with shape (B, 1), got {tuple(number.shape)}; "
+            f"{elements} with other numbers take a call each"
+        )
+    return number

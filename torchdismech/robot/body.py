@@ -145,6 +145,8 @@ class Body(nn.Module):
     held_tangents : (H, 3) directions in which rods are held at rest.
     link_share : (..., 2 (E + M)) the shares of the lumped masses at the first ends of `links`, then at the second ones,
         that consistent masses couple their nodes by, see `Inertia`; zero for lumped masses.
+    edge_inertia : (..., E) moment of inertia about axes across rod edges of what is fixed to them [kg m^2], see
+        `Inertia`; None where nothing is.
     edge_length : (..., E) rest lengths of the rod edges [m].
     edge_area : (..., E) areas of their sections [m^2].
     edge_radius : (..., E) half of the width that flow across the edges meets [m]: the radius of a circle; of a
@@ -162,6 +164,7 @@ class Body(nn.Module):
     per_robot = (
         "mass",
         "link_share",
+        "edge_inertia",
         "edge_length",
         "edge_area",
         "edge_radius",
@@ -173,13 +176,14 @@ class Body(nn.Module):
         "node_length",
         "node_volume",
     )
-    not_negative = ("mass", "link_share", "edge_length", "edge_area", "shell_edge_length", "face_area")
+    not_negative = ("mass", "link_share", "edge_inertia", "edge_length", "edge_area", "shell_edge_length", "face_area")
     nodes: Tensor
     clamp_points: Tensor
     directors: Tensor
     held_tangents: Tensor
     mass: Tensor
     link_share: Tensor
+    edge_inertia: Tensor | None
     edge_length: Tensor
     edge_area: Tensor
     edge_radius: Tensor
@@ -208,7 +212,7 @@ class Body(nn.Module):
         radius_known: np.ndarray,
         directors: Tensor,
         held_tangents: Tensor,
-        **sizes: Tensor,
+        **sizes: Tensor | None,
     ):
         super().__init__()
         self.rod_edges = rod_edges
@@ -259,9 +263,9 @@ class Body(nn.Module):
         return np.concatenate([self.rod_edges, self.surface.edges])
 
     @property
-    def consistent_mass(self) -> bool:
-        """Whether masses couple neighbouring nodes."""
-        return bool((self.link_share != 0).any())
+    def couples_nodes(self) -> bool:
+        """Whether inertia couples neighbouring nodes: consistent masses do, and what is fixed to edges."""
+        return self.edge_inertia is not None or bool((self.link_share != 0).any())
 
     @cached_property
     def part_of_node(self) -> np.ndarray:

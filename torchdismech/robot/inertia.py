@@ -1,6 +1,12 @@
-"""Inertia: the mass matrix of a robot, lumped at its nodes or consistent with motion that is linear along edges."""
+"""Inertia: the mass matrix of a robot, lumped at its nodes or consistent with motion that is linear along edges.
+
+What is fixed to an edge (a disc, a motor, a tool) turns with it. Its energy is J |omega|^2 / 2, and across the edge
+omega is the velocity of one end against the other, over the length: it couples the ends as a link does.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -13,6 +19,7 @@ from torchdismech.sparse import Pattern, Scatter
 __all__ = ["Inertia"]
 
 CG_ITERATIONS = 60  # of conjugate gradients: the condition number is about 5, so 40 leave nothing but rounding
+LEFT = 1e-14  # of the residual of conjugate gradients, relative, where the condition number is not known before
 
 
 class Inertia(nn.Module):
@@ -21,13 +28,15 @@ class Inertia(nn.Module):
     A link is an edge of a rod, w a sixth of its mass, or a side of triangles, w a twelfth of theirs: then an edge has
     the mass matrix m / 6 [[2, 1], [1, 2]], a triangle m / 12 [[2, 1, 1], [1, 2, 1], [1, 1, 2]]. The sum over a row is
     the lumped mass, so moving as a whole takes the same force, and momenta are the same. Without links M is diagonal.
+    Of a rod edge with `Body.edge_inertia` J, w is less by J / length^2. Along the edge the ends are coupled, too,
+    which matters for waves of stretching alone; edges have their rest lengths.
 
     Masses may be trained, or set in a step. Then w follows them: it is a share of the mass at either end, of which the
     less counts. So all of M goes with a factor for all masses, and what is added to one node couples it to no other.
 
     Parameters
     ----------
-    body : with `link_share` (.., 2 L), zero for lumped masses.
+    body : with `link_share` (.., 2 L), zero for lumped masses, and `edge_inertia` (.., E).
     unknowns : of the robot.
     pattern : of the matrix, in which nodes that a link joins are coupled.
     """
@@ -39,8 +48,8 @@ class Inertia(nn.Module):
     def __init__(self, body: Body, unknowns: Unknowns, pattern: Pattern):
         super().__init__()
         self._body = (body,)  # the model's own, not registered a second time
-        self.consistent = body.consistent_mass
-        if not self.consistent:
+        self.diagonal = not body.couples_nodes
+        if self.diagonal:
             return
         dtype, links, axes = body.nodes.dtype, body.links, np.arange(3)
         start, end = ((3 * links[:, k, None] + axes).reshape(-1) for k in range(2))
@@ -70,7 +79,7 @@ class Inertia(nn.Module):
     def times(self, vector: Tensor) -> Tensor:
         """Return M times a vector (B, n)."""
         product = self.mass * vector
-        if not self.consistent:
+        if self.diagonal:
             return product
         weights = self._link_mass().repeat_interleave(3, dim=-1)
         flows = weights * (vector[:, self._start] - vector[:, self._end])
@@ -78,15 +87,35 @@ class Inertia(nn.Module):
 
     def coupling(self) -> Tensor | None:
         """Return what is subtracted from the masses in the values (nnz, 1) or (nnz, B) of a matrix, if anything."""
-        if not self.consistent:
+        if self.diagonal:
             return None
         weights = self._link_mass()
         return self._entries(weights.unsqueeze(-1) if weights.dim() == 1 else weights.t().contiguous())
 
     def _link_mass(self) -> Tensor:
         """Return w (.., L) [kg]."""
-        first, second = (self._body[0].link_share * self.mass[..., self._ends]).chunk(2, dim=-1)
-        return torch.minimum(first, second)
+        body = self._body[0]
+        first, second = (body.link_share * self.mass[..., self._ends]).chunk(2, dim=-1)
+        shared = torch.minimum(first, second)
+        if body.edge_inertia is None:
+            return shared
+        of_edges = body.edge_inertia / body.edge_length**2
+        return shared - torch.nn.functional.pad(of_edges, (0, shared.shape[-1] - of_edges.shape[-1]))
+
+    def _preconditioner(self) -> tuple[Tensor, int]:
+        """Return a diagonal (.., n) near M, positive, and how many iterations by it are enough."""
+        mass = self.mass
+        if self._body[0].edge_inertia is None:
+            return mass, CG_ITERATIONS
+        fixed = (-self._link_mass()).clamp_min(0.0).repeat_interleave(3, dim=-1)
+        lead = torch.broadcast_shapes(mass.shape[:-1], fixed.shape[:-1])
+        added = mass.new_zeros(*lead, mass.shape[-1])
+        for end in (self._start, self._end):
+            added = added.index_add(-1, end, fixed.expand(*lead, -1))
+        ratio = torch.where(mass > 0, added / mass, 0.0).amax()
+        # from M between mass and mass + 2 added; links of consistent masses add their 5
+        condition = 5 * (1 + 2 * float(ratio.detach()))
+        return mass + added, math.ceil(0.5 * math.sqrt(condition) * math.log(2 / LEFT))
 
     def solved(self, force: Tensor, unknowns: Unknowns) -> Tensor:
         """Return the acceleration (B, n) of unknowns with inertia under a force (B, n), zero in all other dofs."""
@@ -96,14 +125,17 @@ class Inertia(nn.Module):
             own = torch.where(moves, vector, 0.0)
             return own if slides.none else slides.joined(own, 0.0)
 
-        mass = torch.where(moves, self.mass, 1.0)
-        if not self.consistent:
-            return moving(force / mass)
+        if self.diagonal:
+            return moving(force / torch.where(moves, self.mass, 1.0))
+        diagonal, iterations = self._preconditioner()
+        mass = torch.where(moves, diagonal, 1.0)
         solution = torch.zeros_like(force)
         residual = moving(force)
         direction = residual / mass
-        slope = (residual * direction).sum(1, keepdim=True)
-        for _ in range(CG_ITERATIONS):
+        slope = first = (residual * direction).sum(1, keepdim=True)
+        for _ in range(iterations):
+            if iterations > CG_ITERATIONS and bool((slope <= LEFT**2 * first).all()):
+                break
             image = self.times(direction)
             length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)
             solution, residual = solution + length * direction, moving(residual - length * image)

@@ -172,6 +172,7 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
     sizes = {
         "mass": body.mass[..., mass],
         "link_share": body.link_share,
+        "edge_inertia": None if body.edge_inertia is None else body.edge_inertia[..., edge],
         "edge_length": body.edge_length[..., edge],
         "edge_area": body.edge_area[..., edge],
         "edge_radius": body.edge_radius[..., edge],

@@ -75,6 +75,11 @@ def build_model(
             )
     for k, mass in enumerate(document.mass):
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
+    for k, inertia in enumerate(document.inertia):
+        given = {"across": inertia.across, "along": inertia.along}
+        drawn = {n: scene.numbers.scalar(("inertia", k, n), own) for n, own in given.items() if own is not None}
+        with naming(scene.path, ("inertia", k)):
+            builder.add_inertia(inertia.edges, **drawn)
     for force in [*external_forces(scene), *actuators(scene)]:
         builder.add_force(force)
     for magnetic in magnetic_forces(scene, table_of_edges, table_of_triangles, run_code):

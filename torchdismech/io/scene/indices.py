@@ -63,6 +63,7 @@ def _check_tables(path: Path, document: schema.Document, geometry: Geometry) -> 
         "rod",
         "shell",
         "mass",
+        "inertia",
         "clamp",
         "move",
         "point_force",

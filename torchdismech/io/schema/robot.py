@@ -25,6 +25,7 @@ __all__ = [
     "Clamp",
     "Dissipation",
     "Inelastic",
+    "Inertia",
     "Magnetisable",
     "Mass",
     "Membrane",
@@ -325,6 +326,16 @@ class Mass(Table):
 
     nodes: Nodes = Field(description="node indices")
     add: Annotated[Positive, PER_ROBOT] = Field(description="mass on each node [kg]")
+
+
+class Inertia(Table):
+    """[[inertia]]: what is hard to turn, fixed to edges of rods."""
+
+    edges: Nodes = Field(description="indices of rod edges")
+    across: Annotated[Positive, PER_ROBOT] = Field(description="about axes across each edge [kg m^2]")
+    along: Annotated[Positive, PER_ROBOT] | None = Field(
+        default=None, description="about each edge [kg m^2], by default none"
+    )
 
 
 class Clamp(Table):

@@ -36,6 +36,7 @@ from torchdismech.io.schema.robot import (
     Clamp,
     Dissipation,
     Inelastic,
+    Inertia,
     Magnetisable,
     Mass,
     Membrane,
@@ -326,6 +327,7 @@ class Document(Contacts):
     dissipation: Dissipation | None = Field(default=None, description="table [dissipation]")
     inelastic: list[Inelastic] = Field(default=[], description="tables [[inelastic]]")
     mass: list[Mass] = Field(default=[], description="tables [[mass]]")
+    inertia: list[Inertia] = Field(default=[], description="tables [[inertia]]")
     clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
     move: list[Move] = Field(default=[], description="tables [[move]]")
     initial: Initial | None = Field(default=None, description="table [initial]")
