@@ -20,6 +20,7 @@ from torchdismech.errors import (
     whole_number,
 )
 from torchdismech.integrate.equilibria.supports import refuse_unheld
+from torchdismech.integrate.idle_friction import warn_of_idle_friction
 from torchdismech.integrate.idle_loads import warn_of_absent_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE
 from torchdismech.integrate.problem import StepProblem
@@ -67,7 +68,8 @@ def follow(
     Parameters
     ----------
     state : near the equilibrium without loads, which is the first point. A warning names loads whose start and stop
-        are not around its time: they do not act.
+        are not around its time: they do not act. Another names friction of contacts that bear a load at the end of a
+        path: it does not act either.
     control : what acts at the load factor 1; forces of the model act in any case.
     last : load factor at which paths end; negative ones go the other way.
     steps : points after the first, at most.
@@ -103,6 +105,9 @@ def follow(
         ways = None if control.pose is None else RigidWays(model.body, start, control.pose)
         problem = StepProblem(model, method, start, control.replace(pose=None), 0.0, running, values)
         path = Walk(problem, ways, float(last), float(length)).path(int(steps))
+        if not model.contact.none:
+            end = path.states[-1]
+            warn_of_idle_friction("follow", model, end, model.contact.report(end), path.points > 0, force_tolerance)
     _warn_of_branches(path)
     _warn_of_failures(path, state, control, model.body.clamped.dofs)
     return path

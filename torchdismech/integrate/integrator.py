@@ -284,6 +284,7 @@ class SteppingMethod(ABC):
             after, info = self._taken(problem, acting)
             taken = [control, *later[: len(problem.following)]]
             cause = cause_of_failure(model, state, after, taken, acting, info, self._step_length)
+            cause = cause or self._own_cause(problem, info)
         if throw and not bool(info.converged.all()):
             at_rest = not self.scheme.inertial
             raise SimulationError.from_status(info.status, self._occasion(state), cause, at_rest)
@@ -327,6 +328,10 @@ class SteppingMethod(ABC):
     @abstractmethod
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
         """Return the states after a step, and how it went, of so many robots at a time."""
+
+    def _own_cause(self, problem: StepProblem, info: StepInfo) -> str | None:
+        """Return why robots may have failed that did, where the method knows a reason; else None."""
+        return None
 
     @abstractmethod
     def _occasion(self, state: State) -> str:

@@ -17,6 +17,7 @@ from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.equilibria.stability import no_saddles, stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.gradients.gradient import differentiable_step
+from torchdismech.integrate.idle_friction import friction_as_cause, warn_of_idle_friction
 from torchdismech.integrate.idle_loads import warn_of_absent_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, StepInfo, SteppingMethod
 from torchdismech.integrate.problem import StepProblem
@@ -56,8 +57,9 @@ class Static(SteppingMethod):
     under more than its buckling load. By default such robots leave: after each share they are pushed along the lowest
     mode of small vibrations, as far as that lowers the potential, and search anew, until they are at a minimum. Where
     they may go to several sides alike they go towards +z, else +y, else +x. `StepInfo.stable` tells minima from the
-    rest. What nothing holds against its loads is refused. Friction is left out, as nothing slides; but an obstacle by
-    `Penalty` or `Barrier` whose `Path` has a velocity pulls along what touches it, as a belt does.
+    rest. What nothing holds against its loads is refused. Friction is left out, as nothing slides, and a warning names
+    that of contacts that bear a load: what it holds settles by time steps. But an obstacle by `Penalty` or `Barrier`
+    whose `Path` has a velocity pulls along what touches it, as a belt does.
 
     Where `Control.pose` turns a clamp, its nodes go straight from where they are to where they are to be, so that
     between two shares the clamped edges are shorter than they are (by half, in the middle of a turn of 120 degrees).
@@ -156,8 +158,10 @@ class Static(SteppingMethod):
         warn_of_absent_loads("Static", problem.model, problem.state, problem.running)
         unknown: list[str] = []
         after, info = in_chunks(partial(self._ramped, unknown), problem, size)
+        settled = info.converged & problem.running
         if info.stable is not None:
-            self._warn_of(info.converged & ~info.stable & problem.running, unknown)
+            self._warn_of(settled & ~info.stable, unknown)
+        warn_of_idle_friction("Static", problem.model, after, info.contact, settled, info.tolerance)
         return after, info
 
     def _ramped(self, unknown: list[str], problem: StepProblem) -> tuple[State, StepInfo]:
@@ -262,6 +266,9 @@ class Static(SteppingMethod):
             )
         status = torch.where(going & ~stable, int(Status.UNSTABLE), info.status)
         return going & stable, dataclasses.replace(info, status=status)
+
+    def _own_cause(self, problem: StepProblem, info: StepInfo) -> str | None:
+        return friction_as_cause(problem.model, problem.state, problem.running & ~info.converged)
 
     def _occasion(self, state: State) -> str:
         return "static equilibrium"
