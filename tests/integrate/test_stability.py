@@ -27,6 +27,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle, Penalty
+from torchdismech.integrate.equilibria import settling
 from torchdismech.solve import eigen
 
 LENGTH, RADIUS, YOUNGS, DENSITY = 1.0, 5e-3, 1e7, 1000.0
@@ -143,6 +144,20 @@ class TestCriticalLoads:
         with pytest.warns(RuntimeWarning, match="robot 1 is no minimum"):
             _, info = Static(unstable="report").step(model, model.initial_state())
         assert info.stable.tolist() == [True, False]
+
+
+def twisted_ring(edges):
+    """Return a ring of a round rod, and what makes it straight by nature with 1.2 times the twist it can bear."""
+    angle = 2 * math.pi * np.arange(edges) / edges
+    builder = RobotBuilder()
+    points = 0.1 * np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
+    builder.add_rods(points, [(k, (k + 1) % edges) for k in range(edges)], Circle(1e-3), Material(1e7, 1000.0, 0.3))
+    builder.clamp(nodes=[0, 1])
+    whole = 1.2 * 2 * math.pi * math.sqrt(3) * 1.3  # EI / GJ = 1 + poisson
+    model = builder.finalize(compile=False)
+    straight_one = torch.zeros_like(model.natural_strains(1).natural_curvature)
+    twist = torch.full((1, edges), whole / edges, dtype=torch.float64)
+    return model, Control(natural_curvature=straight_one, natural_twist=twist)
 
 
 class TestLeaving:
@@ -327,10 +342,32 @@ class TestReports:
 
     def test_a_search_that_fails_leaves_the_saddle(self):
         """Stay on the saddle, reported, where the search from it takes more iterations than are allowed."""
-        with pytest.warns(RuntimeWarning, match="max_iterations"):
+        with pytest.warns(RuntimeWarning, match="time steps .* a search down from it ended by max_iterations$"):
             _, state, info = pressed(20, [3.0], Static(max_iterations=3))
         assert info.converged.all() and info.stable.tolist() == [False]
         assert state.positions[0, :, 2].abs().max() == 0
+
+    def test_a_long_way_down(self):
+        """Settle where the search from a saddle fails, as edges turn by 180 degrees on the way.
+
+        A ring that is twisted beyond 2 pi sqrt(3) EI / GJ (Michell, 1889) turns over, through itself, and comes to lie
+        flat with two turns less.
+        """
+        model, control = twisted_ring(16)
+        state, info = Static().step(model, model.initial_state(), control)
+        assert info.converged.all() and info.iterations.item() > 200
+        flat, there = (model.energies(at, control) for at in (model.initial_state(), state))
+        left = (1 - 4 * math.pi / control.natural_twist.sum().item()) ** 2
+        assert there["twist"].item() == pytest.approx(left * flat["twist"].item(), rel=1e-3)  # 5e-5
+        assert there["bend"].item() == pytest.approx(flat["bend"].item(), rel=0.02)  # .014, .025 with 12 edges
+
+    def test_a_way_that_is_too_long(self, monkeypatch):
+        """Say how the search ended where settling is in vain, too, and what to do."""
+        monkeypatch.setattr(settling, "MAX_STEPS", 2)
+        model, control = twisted_ring(16)
+        with pytest.warns(RuntimeWarning, match="time steps .* a search down from it ended by line_search_failed$"):
+            state, info = Static().step(model, model.initial_state(), control)
+        assert info.stable.tolist() == [False] and state.positions[..., 2].abs().max() == 0
 
     @pytest.mark.parametrize("chunk", [None, 1])
     def test_a_mode_that_is_not_found_is_reported(self, monkeypatch, chunk):

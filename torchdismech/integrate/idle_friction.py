@@ -13,9 +13,10 @@ from torchdismech.errors import warn
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 
-__all__ = ["friction_as_cause", "warn_of_idle_friction"]
+__all__ = ["STEPS_DOWN", "friction_as_cause", "warn_of_idle_friction"]
 
-INSTEAD = "settle by time steps with damping, as rollout by ImplicitEuler with forces.MassDamping"
+# what to do where an equilibrium is not found, or not as meant
+STEPS_DOWN = "settle by time steps with damping, as rollout by ImplicitEuler with forces.MassDamping"
 
 
 @torch.no_grad()
@@ -36,7 +37,7 @@ def warn_of_idle_friction(
         if bool((idle & rows & (report[f"load/{contact.name}"] > tolerance)).any()):
             warn(
                 f"{caller}: the friction of {_called(contact)} has no part in equilibria; where it is to hold the "
-                f"robot, {INSTEAD}; or, if the rest without friction is meant, "
+                f"robot, {STEPS_DOWN}; or, if the rest without friction is meant, "
                 f"warnings.filterwarnings('ignore', '{caller}: the friction')",
                 RuntimeWarning,
             )
@@ -47,7 +48,7 @@ def friction_as_cause(model: Model, state: State, rows: Tensor) -> str | None:
     """Return that no equilibrium may have been found as friction would hold some robots (B,); None without any."""
     for contact, idle in _idle_contacts(model, state):
         if bool((idle & rows).any()):
-            return f"the friction of {_called(contact)} has no part in equilibria: if it is what holds, {INSTEAD}"
+            return f"the friction of {_called(contact)} has no part in equilibria: if it is what holds, {STEPS_DOWN}"
     return None
 
 

@@ -17,7 +17,7 @@ from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.equilibria.stability import no_saddles, stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.gradients.gradient import differentiable_step
-from torchdismech.integrate.idle_friction import friction_as_cause, warn_of_idle_friction
+from torchdismech.integrate.idle_friction import STEPS_DOWN, friction_as_cause, warn_of_idle_friction
 from torchdismech.integrate.idle_loads import warn_of_absent_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, StepInfo, SteppingMethod
 from torchdismech.integrate.problem import StepProblem
@@ -36,7 +36,7 @@ AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0,
 
 
 class _Reached(NamedTuple):
-    """Equilibria: states, how they were found, which are minima (B,) if that is known, and why ways down are not."""
+    """Equilibria: states, how they were found, which are minima (B,) if that is known, and why saddles are kept."""
 
     state: State
     info: StepInfo
@@ -70,8 +70,9 @@ class Static(SteppingMethod):
     load_steps : number of shares. Robots that fail in one take it in 2, 4, 8 or 16 parts (`StepInfo.substeps`); not
         where there is contact: those settle, in short steps from rest to rest, which take 2,000 iterations in all, or
         ten times `max_iterations` where that is more; nor those that spent `max_iterations`.
-    unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above; those for
-        whom there is no way down (a part is free to move without any force) are reported. "report": they stay there,
+    unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above, and where
+        that fails settle, with or without contact; those for whom there is no way down (a part is free to move without
+        any force), or none is found, are reported. "report": they stay there,
         `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
         they had. For these two, where the search down the potential ends without an equilibrium, as it may beyond a
         bifurcation, Newton's method searches anew from where the share began, for any balance, a saddle, too; for
@@ -114,13 +115,11 @@ class Static(SteppingMethod):
         """
         return super().reactions(model, after, after, control)
 
-    def _warn_of(self, saddles: Tensor, unknown: list[str]) -> None:
-        """Name the robots (B,) that are at an equilibrium, but not at a minimum, and why ways down are unknown."""
+    def _warn_of(self, saddles: Tensor, reasons: list[str]) -> None:
+        """Name the robots (B,) that are at an equilibrium, but not at a minimum, and the reasons why they stay."""
         robots = saddles.nonzero().flatten().tolist()
         if robots:
-            why = self._hint
-            if unknown:
-                why += f"; modes along which a robot could leave were not found: {'; '.join(unknown)}"
+            why = "; ".join([self._hint, *reasons])
             warn(
                 f"Static: the equilibrium of robot {listed(robots)} is no minimum of the potential energy: {why}",
                 RuntimeWarning,
@@ -132,7 +131,7 @@ class Static(SteppingMethod):
         if self.unstable == "leave":
             return (
                 "a part is free to move without any force (clamp it), or no minimum was found from there (allow more "
-                "max_iterations or load_steps)"
+                f"max_iterations or load_steps, or {STEPS_DOWN}: the way down may be long)"
             )
         return 'the smallest push ends it, or a part is free to move; unstable="leave" goes on to a minimum'
 
@@ -156,18 +155,18 @@ class Static(SteppingMethod):
         if small is not None:
             warn(small, RuntimeWarning)
         warn_of_absent_loads("Static", problem.model, problem.state, problem.running)
-        unknown: list[str] = []
-        after, info = in_chunks(partial(self._ramped, unknown), problem, size)
+        reasons: list[str] = []
+        after, info = in_chunks(partial(self._ramped, reasons), problem, size)
         settled = info.converged & problem.running
         if info.stable is not None:
-            self._warn_of(settled & ~info.stable, unknown)
+            self._warn_of(settled & ~info.stable, reasons)
         warn_of_idle_friction("Static", problem.model, after, info.contact, settled, info.tolerance)
         return after, info
 
-    def _ramped(self, unknown: list[str], problem: StepProblem) -> tuple[State, StepInfo]:
+    def _ramped(self, reasons: list[str], problem: StepProblem) -> tuple[State, StepInfo]:
         """Return the equilibria of some robots and how the search went: the load ramp.
 
-        `unknown` is given the reasons why ways down from the last of them are not known.
+        `reasons` is given those why the last of them are on saddles that they did not leave.
         """
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
         going, reached = problem.running, self._share(problem, problem.state, problem.running, 0)
@@ -181,7 +180,7 @@ class Static(SteppingMethod):
             )
             reached = found._replace(info=info)
         going, at, info, stable = going & reached.info.converged, reached.state, reached.info, reached.stable
-        unknown += [reason for reason in reached.reasons if reason not in unknown]
+        reasons += [reason for reason in reached.reasons if reason not in reasons]
         if self.unstable != "leave":
             stable = stability(problem.replace(state=at, running=going))
         if self.unstable == "fail":

@@ -1,9 +1,10 @@
-"""Settling: how robots get to an equilibrium that they have to touch something for.
+"""Settling: how robots get to an equilibrium that they have to touch something for, or that is a long way down.
 
 Newton's method for an equilibrium goes through whatever stands in its way, as nothing but the shape without contact
-tells it where to go. Here a robot takes steps of implicit Euler, each from rest, that are short at first, so that it
-comes down onto what it touches, and grow where little happens (pseudo-transient continuation: Kelley and Keyes, 1998).
-The search for the equilibrium goes on from there.
+tells it where to go, and it fails where edges have to turn by 180 degrees on the way. Here a robot takes steps of
+implicit Euler, each from rest, that are short at first, so that it comes down onto what it touches, and grow where
+little happens (pseudo-transient continuation: Kelley and Keyes, 1998). The search for the equilibrium goes on from
+there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 
 import torch
 
+from torchdismech.errors import Status
 from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -34,11 +36,19 @@ SHORTEST, LONGEST = 1e-7, 1e3  # s: limits of a step
 LEAST_ACCELERATION = 0.1  # m/s^2: accelerations that the first forces are taken to give at least
 
 
-def settled_step(problem: StepProblem) -> tuple[State, StepInfo]:
-    """Return the equilibria of robots and how they were found; those for which it failed settle, one by one."""
+def settled_step(problem: StepProblem, touching: bool = True) -> tuple[State, StepInfo]:
+    """Return the equilibria of robots and how they were found; those for which it failed settle, one by one.
+
+    Parameters
+    ----------
+    touching : whether only those settle that may touch something; else others do, too, but for those that spent
+        `max_iterations`.
+    """
     after, info = differentiable_step(problem)
     failed = problem.running & ~info.converged
-    if problem.model.contact.none or not bool(failed.any()):
+    if problem.model.contact.none:
+        failed = torch.zeros_like(failed) if touching else failed & (info.status != Status.MAX_ITERATIONS)
+    if not bool(failed.any()):
         return after, info
     rows = [slice(k, k + 1) for k in range(len(failed))]
     states, reports = [after.rows(row) for row in rows], [info.rows(row) for row in rows]
@@ -53,7 +63,7 @@ def settled_step(problem: StepProblem) -> tuple[State, StepInfo]:
 
 
 def _settled(problem: StepProblem, tried: StepInfo) -> tuple[State, StepInfo]:
-    """Return the equilibrium of a single robot that comes to rest on what it touches, and how that went.
+    """Return the equilibrium of a single robot that comes to rest, and how that went.
 
     Where none is found the robot stays, and what was `tried` before is what it failed by.
     """

@@ -9,6 +9,7 @@ import scipy  # its parts are imported at their first use
 import torch
 from torch import Tensor
 
+from torchdismech.errors import Status
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.linearised import Linearised, with_contacts_closed
@@ -50,11 +51,11 @@ def without_saddles(
 ) -> tuple[State, StepInfo, Tensor | None, list[str]]:
     """Return equilibria after saddles were left, how they were found and which are minima (B,).
 
-    Last come the reasons why modes of robots that stay on a saddle were not found.
+    Last come the reasons why robots stay on a saddle, where there was a way down or its mode was not found.
 
     A robot on a saddle is pushed along the lowest mode of its matrix, as far as that lowers its potential, and searches
-    anew from there; the potential falls every time, so that no saddle is met twice. Robots stay where no way leads down
-    (a part is free to move without any force) and where the search from there fails.
+    anew from there, or settles where the search fails: the potential falls every time, so that no saddle is met twice.
+    Robots stay where no way leads down (a part is free to move without any force) and where settling fails, too.
 
     Parameters
     ----------
@@ -63,27 +64,35 @@ def without_saddles(
     """
     trying = problem.running & info.converged
     stable: Tensor | None = None
-    unknown: list[str] = []
+    reasons: list[str] = []
     for left in range(LEAVES + 1):
         here = problem.replace(state=at, running=trying)
-        pushed, pushes, minima = _pushed(here, info.tolerance, unknown)
+        pushed, pushes, minima = _pushed(here, info.tolerance, reasons)
         if minima is None:
-            return at, info, None, unknown
+            return at, info, None, reasons
         stable = minima if stable is None else torch.where(trying, minima, stable)
         if left == LEAVES or not bool(pushes.any()):
             break
-        found, part = settled_step(here.replace(state=pushed, running=pushes))
+        found, part = settled_step(here.replace(state=pushed, running=pushes), touching=False)
+        reasons += _failures(part.status[pushes], reasons)
         trying = pushes & part.converged
         at = at.merged(found, trying)
         iterations = torch.where(pushes, info.iterations + part.iterations, info.iterations)
         info = dataclasses.replace(info.merged(part, trying), iterations=iterations)
-    return at, info, stable, unknown
+    return at, info, stable, reasons
 
 
-def _pushed(problem: StepProblem, tolerance: Tensor, unknown: list[str]) -> tuple[State, Tensor, Tensor | None]:
+def _failures(status: Tensor, known: list[str]) -> list[str]:
+    """Return how searches from pushed states ended in vain, by their statuses, but for what is `known` already."""
+    names = [Status(code).name.lower() for code in status.unique().tolist() if code != Status.CONVERGED]
+    told = [f"a search down from it ended by {name}" for name in names]
+    return [reason for reason in told if reason not in known]
+
+
+def _pushed(problem: StepProblem, tolerance: Tensor, reasons: list[str]) -> tuple[State, Tensor, Tensor | None]:
     """Return states pushed off their saddles, which were (B,), and which are minima (B,); None where that is unknown.
 
-    `tolerance` (B,) is the residual that counts as balanced [N]; `unknown` is given the reasons why no mode was found.
+    `tolerance` (B,) is the residual that counts as balanced [N]; `reasons` is given those why no mode was found.
     """
     state = problem.state
     with torch.no_grad():
@@ -95,7 +104,7 @@ def _pushed(problem: StepProblem, tolerance: Tensor, unknown: list[str]) -> tupl
         saddles = saddles & ~found.without_ways_down(saddles) if bool(saddles.any()) else saddles
         if not bool(saddles.any()):
             return state, stay, found.minima
-        there, pushes = _pushed_unknowns(problem, found, *_open_ways_down(found, saddles, unknown), tolerance)
+        there, pushes = _pushed_unknowns(problem, found, *_open_ways_down(found, saddles, reasons), tolerance)
         step = torch.where(pushes[:, None], found.equations.full(there) - state.q, 0.0)
     moved = problem.model.frames.moved(state, state.q + step)
     if state.internal is not None:  # a push is a part of the way
@@ -103,14 +112,14 @@ def _pushed(problem: StepProblem, tolerance: Tensor, unknown: list[str]) -> tupl
     return state.merged(moved, pushes), pushes, found.minima
 
 
-def _open_ways_down(found: Linearised, saddles: Tensor, unknown: list[str]) -> tuple[Tensor, Tensor]:
+def _open_ways_down(found: Linearised, saddles: Tensor, reasons: list[str]) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) that no contact blocks, and their eigenvalues.
 
     Contacts that bear a load are firm in the matrix. Those that touch without any may open. A mode that closes
     some of them whichever way it goes is blocked: these count as firm, too, and the next mode is looked at.
     """
     equations, constraints, values = found.equations, found.equations.constraints, found.values
-    ways, curvatures = _ways_down(found, values, saddles, unknown)
+    ways, curvatures = _ways_down(found, values, saddles, reasons)
     if constraints is None or not len(constraints):
         return ways, curvatures
     normals, still = constraints.jacobian(equations.contacts_at(found.x))[:, :1], torch.zeros_like(equations.base)
@@ -122,7 +131,7 @@ def _open_ways_down(found: Linearised, saddles: Tensor, unknown: list[str]) -> t
             break
         held = (opening < -TELLING_PART) & blocked[constraints.robot]
         values = with_contacts_closed(equations, found.x, values, held)
-        others = _ways_down(found, values, blocked, unknown)
+        others = _ways_down(found, values, blocked, reasons)
         ways = torch.where(blocked[:, None], others[0], ways)
         curvatures = torch.where(blocked, others[1], curvatures)
     else:
@@ -130,7 +139,7 @@ def _open_ways_down(found: Linearised, saddles: Tensor, unknown: list[str]) -> t
     return ways, curvatures
 
 
-def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, unknown: list[str]) -> tuple[Tensor, Tensor]:
+def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, reasons: list[str]) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
 
     Modes are such that they move nothing by more than 1 m (angles by their arc), eigenvalues by the same scale. Both
@@ -139,7 +148,7 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, unknown: list
     Parameters
     ----------
     values : (nnz, B) the matrix.
-    unknown : is given the reason why a robot's modes were not found, if it does not have it yet.
+    reasons : is given that why a robot's modes were not found, if it does not have it yet.
     """
     model = found.equations.model
     mass = model.body.mass[..., model.unknowns.index].expand(len(saddles), -1).double().cpu().numpy()
@@ -149,9 +158,10 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, unknown: list
         matrix = sparse_matrix(found.pattern, values[:, robot])
         try:
             eigenvalues, shapes = lowest_modes(matrix, scipy.sparse.diags_array(mass[robot]), count, precision)
-        except (ValueError, ArithmeticError) as reason:  # an angle without inertia is unstable, or nothing settles
-            if str(reason) not in unknown:
-                unknown.append(str(reason))
+        except (ValueError, ArithmeticError) as error:  # an angle without inertia is unstable, or nothing settles
+            reason = f"modes along which a robot could leave were not found: {error}"
+            if reason not in reasons:
+                reasons.append(reason)
             continue
         if eigenvalues[0] < 0:
             alike = eigenvalues <= (1 - ALIKE) * eigenvalues[0]
