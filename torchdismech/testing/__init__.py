@@ -7,7 +7,8 @@ report.raise_if_failed()   # AssertionError with that table
 ```
 Derivatives are held against central differences with steps of eps^(1/3) of the variables' size: truncation and
 rounding are then both near 1e-10 of the function's own size, and 1e-6 of the largest derivative
-leaves room for strong curvature.
+leaves room for strong curvature. Where a derivative is zero, as in a straight rod, what counts is more than rounding,
+and than what a difference with twice the step tells otherwise.
 """
 
 from torchdismech.testing.forces import check_force

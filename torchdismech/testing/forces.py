@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torchdismech.forces import Force
 from torchdismech.model import Model
 from torchdismech.model.dependence import settle_dependence
 from torchdismech.robot.state import Control, State, control_of
-from torchdismech.testing.report import Check, Report, comparison, difference_step
+from torchdismech.testing.report import Check, Report, Slope, comparison, difference_step, slope, stacked
 from torchdismech.testing.robots import alone_check, refuse_other_robots
 
 __all__ = ["check_force"]
@@ -49,17 +50,16 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
         by_q, by_velocity = _dense_derivatives(force, state, control)
         looked_at = slice(None if force.closed_form else model.body.first_held)
         for name, matrix, variable in (("position", by_q, "q"), ("velocity", by_velocity, "velocity")):
-            differences = _force_differences(force, state, control, variable)
-            matrix, differences = (found[:, looked_at, looked_at] for found in (matrix, differences))
-            report.checks.append(comparison(f"derivative by {name}", matrix, differences))
+            slopes = _force_differences(force, state, control, variable)
+            matrix, expected, doubt = (found[:, looked_at, looked_at] for found in (matrix, *slopes))
+            report.checks.append(comparison(f"derivative by {name}", matrix, expected, doubt=doubt))
             if force.symmetric:
                 moves = model.free[looked_at]
-                felt = matrix[:, moves][:, :, moves]
-                report.checks.append(comparison(f"... symmetric, as claimed ({name})", felt, felt.mT, 1e-9))
+                felt, off = (found[:, moves][:, :, moves] for found in (matrix, doubt))
+                report.checks.append(comparison(f"... symmetric, as claimed ({name})", felt, felt.mT, 1e-9, off))
     if force.conservative:
-        slopes = _potential_slopes(force, state, control)
-        found, expected = (x[:, model.free] for x in (value, -slopes))
-        report.checks.append(comparison("minus the gradient of its potential", found, expected))
+        found, rise, doubt = (x[:, model.free] for x in (value, *_potential_slopes(force, state, control)))
+        report.checks.append(comparison("minus the gradient of its potential", found, -rise, doubt=doubt))
     report.checks.append(alone_check(force, force, state, control))
     return report
 
@@ -81,24 +81,22 @@ def _dense_derivatives(force: Force, state: State, control: Control) -> Iterator
         yield dense
 
 
-def _potential_slopes(force: Force, state: State, control: Control) -> Tensor:
-    """Return the (B, n) central differences of a force's potential by q."""
-    columns = []
-    for k in range(state.q.shape[1]):
-        step = torch.zeros_like(state.q)
-        step[:, k] = difference_step(state.q)
-        ahead, behind = (force.potential(state.replace(q=state.q + s * step), control).detach() for s in (1, -1))
-        columns.append((ahead - behind) / (2 * step[0, k]))
-    return torch.stack(columns, dim=-1)
+def _potential_slopes(force: Force, state: State, control: Control) -> Slope:
+    """Return the (B, n) derivatives of a force's potential by q."""
+    return _slopes(lambda q: force.potential(state.replace(q=q), control), state.q)
 
 
-def _force_differences(force: Force, state: State, control: Control, variable: str) -> Tensor:
-    """Return the (B, n, n) central differences of the force by `variable`, over all dofs."""
-    at = getattr(state, variable)
-    columns = []
-    for k in range(at.shape[1]):
-        step = torch.zeros_like(at)
-        step[:, k] = difference_step(at)
-        ahead, behind = (force(state.replace(**{variable: at + s * step}), control).detach() for s in (1, -1))
-        columns.append((ahead - behind) / (2 * step[0, k]))
-    return torch.stack(columns, dim=-1)
+def _force_differences(force: Force, state: State, control: Control, variable: str) -> Slope:
+    """Return the (B, n, n) derivatives of the force by `variable`, over all dofs."""
+    return _slopes(lambda at: force(state.replace(**{variable: at}), control), getattr(state, variable))
+
+
+def _slopes(function: Callable[[Tensor], Tensor], at: Tensor) -> Slope:
+    """Return the (B, .., n) derivatives of a function by each of its variables (B, n)."""
+
+    def along(k: int, by: float) -> Tensor:
+        moved = at.clone()
+        moved[:, k] += by
+        return function(moved)
+
+    return stacked([slope(partial(along, k), difference_step(at)) for k in range(at.shape[1])], dim=-1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from torchdismech.testing.report import (
     Report,
     comparison,
     fixed_generator,
+    rounding,
 )
 
 __all__ = ["check_rigid_motion", "check_symmetry"]
@@ -55,21 +58,22 @@ def check_symmetry(
     control = control_of(control)
     report = Report(f"{type(force).__name__}: symmetries, {state.batch} robots")
     value = force(state, control).detach()
+    doubt = _rounding(lambda at: force(at, control), state)
     if rotation is not None:
         turn = _turn(gravity if rotation == "gravity" else (0.3, -0.8, 0.5)).to(value)
         name = "turns with the robot" + (" about gravity" if rotation == "gravity" else "")
         found = force(_turned(state, turn), control).detach()
-        report.checks.append(comparison(name, found, _on_nodes(value, turn, state), SYMMETRY))
+        report.checks.append(comparison(name, found, _on_nodes(value, turn, state), SYMMETRY, doubt))
     if translation:
         shift = torch.tensor([0.7, -1.3, 0.4], dtype=value.dtype, device=value.device)
         q = _with_positions(state, state.positions + shift)
         report.checks.append(
-            comparison("moves with the robot", force(state.replace(q=q), control).detach(), value, SYMMETRY)
+            comparison("moves with the robot", force(state.replace(q=q), control).detach(), value, SYMMETRY, doubt)
         )
     for claimed, flips, name in ((relabelling, False, "other numbers"), (reversal, True, "edges the other way round")):
         if claimed:
             found = _relabelled(force, model.body, state, control, flips)
-            report.checks.append(comparison(name, found, value, SYMMETRY))
+            report.checks.append(comparison(name, found, value, SYMMETRY, doubt))
     return report
 
 
@@ -87,8 +91,18 @@ def check_rigid_motion(model: Model, state: State) -> Report:
     for name in before:
         if name != "kinetic":
             # rounding of positions times the stiffness of stretching: far above 1e-12 of a small energy
-            report.checks.append(comparison(name, after[name], before[name], 1e-8))
+            doubt = _rounding(partial(_energy, model, name), state)
+            report.checks.append(comparison(name, after[name], before[name], 1e-8, doubt))
     return report
+
+
+def _energy(model: Model, name: str, state: State) -> Tensor:
+    return model.energies(state)[name]
+
+
+def _rounding(function: Callable[[State], Tensor], state: State) -> float:
+    """Return by how much rounding of what is about 1 m away may change a function: all there is of a force of none."""
+    return rounding(lambda q: function(state.replace(q=q)), state.q, 1.0 + state.q.abs().max())
 
 
 def _turn(axis: tuple[float, float, float]) -> Tensor:

@@ -16,6 +16,7 @@ from torchdismech.errors import InputError, refuse_other_kind, whole_number
 from torchdismech.robot.state import Control, State, control_of
 from torchdismech.sparse import Pattern
 from torchdismech.testing.report import (
+    ROUNDINGS,
     SAME,
     Check,
     Report,
@@ -24,8 +25,11 @@ from torchdismech.testing.report import (
     finite_check,
     fixed_generator,
     robots_check,
+    rounding,
     separation_check,
     shape_check,
+    slope,
+    stacked,
 )
 from torchdismech.testing.robots import alone_check, refuse_other_robots
 
@@ -56,7 +60,8 @@ def check_stencil(stencil: Stencil, state: State, control: Control | None = None
     if missing:
         return report
     local = torch.stack(stencil.local(q))
-    report.checks.append(comparison("local variables are the listed sums", local, _listed_sums(stencil, q), SAME))
+    listed, doubt = _listed_sums(stencil, q)
+    report.checks.append(comparison("local variables are the listed sums", local, listed, SAME, doubt))
     shapes = _shapes(stencil, local, constants)
     report.checks.extend(shapes)
     if not all(shape.ok for shape in shapes):
@@ -115,11 +120,12 @@ def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int 
     report.checks.append(comparison("the same twice", density(point), density(point), SAME))
     report.checks.append(separation_check(density, point))
     report.checks.append(robots_check(density, point))
-    value = differences(density, point)[:, 0]
-    report.checks.append(comparison("first derivatives", slopes(point), value))
+    rise, doubt = (found[:, 0] for found in differences(density, point))
+    report.checks.append(comparison("first derivatives", slopes(point), rise, doubt=doubt))
     own = torch.stack([g.expand_as(zero) for g in energy.slopes(tuple(point))]).detach()
     report.checks.append(comparison("slopes() has the first derivatives", own, slopes(point), SAME))
-    report.checks.append(comparison("second derivatives", matrix, differences(slopes, point)))
+    turns = differences(slopes, point)
+    report.checks.append(comparison("second derivatives", matrix, turns.value, doubt=turns.doubt))
     report.checks.append(comparison("second derivatives symmetric", matrix, matrix.transpose(0, 1), 1e-9))
     if parts := energy.parts(tuple(point)):
         total = torch.stack([part.expand_as(zero) for part in parts.values()]).sum(0).detach()
@@ -150,14 +156,13 @@ def _widened(value: Tensor, like: Tensor) -> Tensor:
         return value
 
 
-def _listed_sums(stencil: Stencil, q: Tensor) -> Tensor:
-    """Return the sums (k, S, B) of weight * dof, as `Stencil.variables` lists them, of q (n, B)."""
-    return torch.stack(
-        [
-            torch.stack([torch.as_tensor(w, device="cpu").to(q)[:, None] * q[d] for d, w in v]).sum(0)
-            for v in stencil.variables
-        ]
-    )
+def _listed_sums(stencil: Stencil, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sums (k, S, B) of weight * dof, as `Stencil.variables` lists them, of q (n, B), and their rounding."""
+    reads = [
+        torch.stack([torch.as_tensor(w, device="cpu").to(q)[:, None] * q[d] for d, w in v]) for v in stencil.variables
+    ]
+    sums, sizes = torch.stack([read.sum(0) for read in reads]), torch.stack([read.abs().sum(0) for read in reads])
+    return sums, ROUNDINGS * torch.finfo(q.dtype).eps * sizes
 
 
 def _weights(stencil: Stencil, local: Tensor) -> Tensor:
@@ -189,17 +194,18 @@ def _by_local(
     """Hold the derivatives by the local variables against differences."""
     weights = _weights(stencil, local)
     strains, first, second = stencil.derivatives(list(local), *constants)
-    yield comparison("derivatives() has the strains", torch.stack(list(strains)), strain(local), SAME)
+    rounded = rounding(strain, local, local.abs().max())
+    yield comparison("derivatives() has the strains", torch.stack(list(strains)), strain(local), SAME, rounded)
     found = torch.stack([torch.stack(row) for row in first], dim=1)  # (k, strains, S, B)
-    yield comparison("first derivatives", found, differences(strain, local))
+    expected, doubt = differences(strain, local)
+    yield comparison("first derivatives", found, expected, doubt=doubt)
 
     def gradient(v: Tensor) -> Tensor:
         _, slopes, _ = stencil.derivatives(list(v), *constants)
         return _weighted(weights, slopes)
 
-    turns = differences(gradient, local)
-    upper = torch.stack([turns[j, i] for i, j in stencil.pairs])
-    yield comparison("second derivatives", torch.stack(second(*weights)), upper)
+    upper, doubt = (torch.stack([turns[j, i] for i, j in stencil.pairs]) for turns in differences(gradient, local))
+    yield comparison("second derivatives", torch.stack(second(*weights)), upper, doubt=doubt)
 
 
 def _weighted(weights: Tensor, slopes: list[list[Tensor]]) -> Tensor:
@@ -223,19 +229,22 @@ def _along_moves(stencil: Stencil, state: State, control: Control) -> Iterator[C
     force, values = assembly.force_and_stiffness(q, [constants])
     matrix = pattern.to_dense(values.detach())
     step = torch.finfo(dtype).eps ** (1 / 3)
-    by_energy, by_force, expected_energy, expected_force = [], [], [], []
-    for move in _moves(stencil, state):
-        ahead, behind = q + step * move, q - step * move
-        by_energy.append(-(force * move).sum(0))
-        expected_energy.append((term.potential(ahead, constants) - term.potential(behind, constants)) / (2 * step))
-        by_force.append((matrix @ move.t().unsqueeze(-1)).squeeze(-1))
-        change = assembly.force(behind, [constants]) - assembly.force(ahead, [constants])
-        expected_force.append(change.t() / (2 * step))
-    for name, found, expected in (
-        ("force along moves of all dofs", by_energy, expected_energy),
-        ("matrix along moves of all dofs", by_force, expected_force),
+    moves = _moves(stencil, state)
+
+    def energy_along(move: Tensor, by: float) -> Tensor:
+        return term.potential(q + by * move, constants)
+
+    def pull_along(move: Tensor, by: float) -> Tensor:
+        return -assembly.force(q + by * move, [constants]).t()
+
+    rise = [-(force * move).sum(0) for move in moves]
+    change = [(matrix @ move.t().unsqueeze(-1)).squeeze(-1) for move in moves]
+    for name, found, along in (
+        ("force along moves of all dofs", rise, energy_along),
+        ("matrix along moves of all dofs", change, pull_along),
     ):
-        yield comparison(name, torch.stack(found).detach(), torch.stack(expected).detach())
+        expected, doubt = stacked([slope(partial(along, move), step) for move in moves])
+        yield comparison(name, torch.stack(found).detach(), expected, doubt=doubt)
 
 
 def _moves(stencil: Stencil, state: State) -> Tensor:
