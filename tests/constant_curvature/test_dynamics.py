@@ -188,6 +188,32 @@ def test_energy_is_kept_as_well_as_the_order_says(scheme, order):
     assert drift[1] < (0.01 if scheme == "implicit" else 5e-6), drift
 
 
+def energy_left(damping, scheme, dt, seconds):
+    """Return what part (B,) is left of the energy of arms that were let go a centimetre off their rest."""
+    arm = paper_arm(disks=0, damping=damping)
+    rest, _ = equilibrium(arm, torch.full((1, 9), 0.01, dtype=torch.float64), torch.zeros(1, 9, dtype=torch.float64))
+    off = torch.zeros(9, dtype=torch.float64)
+    off[[3, 6]] = 0.01
+    trajectory = rollout(arm, arm.initial_state(q=rest + off), ArmIntegrator(dt, scheme=scheme), round(seconds / dt))
+    least = rollout(arm, arm.initial_state(q=rest), ArmIntegrator(dt), 1)
+    total, lowest = (sum(run.energies.values()) for run in (trajectory, least))
+    return ((total[-1] - lowest[0]) / (total[0] - lowest[0])).item()
+
+
+def test_implicit_steps_damp_as_dampers_of_dt_times_the_stiffness():
+    """Lose as much with larger dampers and a smaller step, and as RK23 with the integrator's share as dampers."""
+    lost = 1 - energy_left(0.0, "implicit", 2e-3, 0.04)
+    assert lost > 0.1
+    # what else is of first order in dt: 2 and 3 %
+    assert 1 - energy_left(265.0 * 1.5e-3, "implicit", 5e-4, 0.04) == pytest.approx(lost, rel=0.05)
+    assert 1 - energy_left(265.0 * 2e-3, "rk23", 2e-3, 0.04) == pytest.approx(lost, rel=0.05)
+
+
+def test_explicit_steps_keep_energy():
+    """Keep it to some per cent without damping: semi-implicit Euler swings about it."""
+    assert energy_left(0.0, "explicit", 1e-3, 0.2) == pytest.approx(1.0, abs=0.02)
+
+
 def test_steps_converge_to_each_other():
     """Step the damped arm under a load by both schemes: the implicit one gets there at first order."""
     arm = paper_arm(disks=0)

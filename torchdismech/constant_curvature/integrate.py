@@ -99,8 +99,9 @@ class ArmIntegrator:
     Parameters
     ----------
     dt : step [s].
-    scheme : "implicit": springs and dampers at the end of the step; the choice for all but comparisons. "explicit":
-        semi-implicit Euler with M in place of H, which dampers of the paper's size limit to dt below 1.8e-4 s. "rk23":
+    scheme : "implicit": springs and dampers at the end of the step; the choice for damped arms, as it damps by itself,
+        like dampers of dt times the stiffness (docs/pneumatic_arm.md). "explicit": semi-implicit Euler with M in place
+        of H, which keeps energy, and which dampers of the paper's size limit to dt below 1.8e-4 s. "rk23":
         the free motion by eight parts of Bogacki and Shampine's third-order method, then contact with M. The latter two
         need exactly three chambers a section: with more, M is singular.
     cone : "second_order", Coulomb's cone, or "pyramid".
