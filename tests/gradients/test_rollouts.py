@@ -19,6 +19,7 @@ from torchdismech import (
     State,
     Status,
     forces,
+    rollout,
     straight,
     trainable,
     unroll,
@@ -241,6 +242,19 @@ def bytes_kept(integrator, steps: int, checkpoint_every=None) -> int:
         run = unroll(model, state, integrator, steps, checkpoint_every=checkpoint_every)
     assert (run.status == 0).all()
     return sum(kept.values())
+
+
+def test_runs_say_by_the_same_name_which_robots_failed():
+    """Have one of two robots fail in `rollout` and in `unroll`."""
+    model = cantilever(4)
+    force = torch.zeros(2, model.n_dofs, dtype=torch.float64)
+    force[1] = torch.nan
+    for run_of in (rollout, unroll):
+        with pytest.warns(RuntimeWarning):
+            run = run_of(
+                model, model.initial_state(2), ImplicitEuler(0.01), 2, schedule=lambda *_: Control(force=force)
+            )
+        assert run.failed.tolist() == [False, True]
 
 
 def test_memory_does_not_grow_with_newton_iterations():

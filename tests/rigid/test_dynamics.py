@@ -9,7 +9,7 @@ import torch
 from tests.rigid.chains import cable, random_motion, reference, tensor
 from torchdismech import Control
 from torchdismech.geometry.quaternions import rotation_of_vector
-from torchdismech.rigid import compiled, planar, spatial
+from torchdismech.rigid import RigidChain, compiled, planar, spatial
 
 CASES = [("planar3", 3), ("planar5", 5), ("planar10", 10), ("planar20", 20), ("spatial3", 3), ("spatial5", 5)]
 # relative to the largest number: the references were made in double precision, 1e-12 or better
@@ -20,6 +20,18 @@ def assert_same(ours, theirs, name):
     """Compare relative to the largest number."""
     theirs = tensor(theirs)
     assert float((ours - theirs).abs().max()) <= SAME * float(theirs.abs().max()), name
+
+
+@pytest.mark.parametrize("axes", ["z", "xyz"])
+def test_what_is_given_is_kept_under_its_name(axes):
+    """Have constants of the arguments' names, those about axes with the axis; so a chain can be built of another's."""
+    chain = cable(3, space=len(axes) == 3)
+    given = {name: getattr(chain, name) for name in ("length", "mass", "centre", "base", "gravity")}
+    for name in ("inertia", "stiffness", "damping"):
+        about = [getattr(chain, f"{name}_{axis}") for axis in axes]
+        given[name] = about if len(axes) == 3 else about[0]
+    again = RigidChain(**given, space=chain.space)
+    assert all(torch.equal(getattr(again, name), getattr(chain, name)) for name in chain.per_robot)
 
 
 @pytest.mark.parametrize(("name", "segments"), CASES)

@@ -325,7 +325,7 @@ REFUSED = {
     },
     "text for a modulus": (lambda: cable(3, youngs="2e10"), "youngs: expected numbers, got '2e10'"),
     "a truth for a modulus": (lambda: cable(3, youngs=True), "youngs: expected numbers, got True"),
-    "text for masses": (lambda: RigidChain(0.1 * np.ones(3), ["1"] * 3, 0.05, 1e-4, 1.0), "masses: expected numbers"),
+    "text for masses": (lambda: RigidChain(0.1 * np.ones(3), ["1"] * 3, 0.05, 1e-4, 1.0), "mass: expected numbers"),
     "torques of a table": (lambda: cable(3).drive(torch.zeros(2, 5)), r"drive: torque: .* got shape \(2, 5\)"),
     "text for a torque": (lambda: cable(3).drive("a"), "drive: torque: expected numbers, got 'a'"),
     "rods' control": (

@@ -68,8 +68,8 @@ class PneumaticArm(ReducedModel):
 
     Parameters
     ----------
-    lengths : of the sections at rest [m], as many as there are sections; (S,) or (B, S).
-    masses : of the sections [kg]; a number, (S,), (B, 1) or (B, S); a tensor (1,), as an arm keeps it, is a number.
+    length : of the sections at rest [m], as many as there are sections; (S,) or (B, S).
+    mass : of the sections [kg]; a number, (S,), (B, 1) or (B, S); a tensor (1,), as an arm keeps it, is a number.
     radius : of the circle on which the chambers stand [m]; likewise.
     stiffness, damping : of each chamber [N/m, N s/m]; a number, (n,), (B, 1) or (B, n), n = S chambers.
     chambers : of a section, three or more.
@@ -113,8 +113,8 @@ class PneumaticArm(ReducedModel):
 
     def __init__(
         self,
-        lengths: Values,
-        masses: Values,
+        length: Values,
+        mass: Values,
         radius: Values,
         stiffness: Values,
         damping: Values = 0.0,
@@ -131,13 +131,13 @@ class PneumaticArm(ReducedModel):
         super().__init__()
         for name, value, least in (("chambers", chambers, 3), ("disks", disks, 0), ("quadrature", quadrature, 1)):
             whole_number(value, name, least)
-        given = _tensor(lengths, "lengths")
+        given = _tensor(length, "length")
         if not given.dim() or not given.shape[-1]:
-            raise InputError(f"lengths: expected those of one section or more, (S,) or (B, S), got {lengths}")
+            raise InputError(f"length: expected those of one section or more, (S,) or (B, S), got {length}")
         self.sections, self.chambers, self.disks = int(given.shape[-1]), chambers, disks
         for constant, given_value, size, above_zero in (
-            ("length", lengths, self.sections, True),
-            ("mass", masses, self.sections, True),
+            ("length", length, self.sections, True),
+            ("mass", mass, self.sections, True),
             ("radius", radius, self.sections, True),
             ("stiffness", stiffness, self.n_dofs, False),
             ("damping", damping, self.n_dofs, False),

@@ -44,12 +44,15 @@ class RigidChain(ReducedModel):
 
     Parameters
     ----------
-    lengths, masses, centres : of each element, at least two [m, kg, m]: from joint to joint, and where the centre of
-        mass is, measured from the joint. A number for all, (elements,), (B, 1) or (B, elements).
-    inertias : about the centre of mass [kg m^2]; in space three of these: about the body's x, y, z.
+    length, mass, centre : of each element, at least two [m, kg, m]: from joint to joint, and where the centre of mass
+        is, measured from the joint. A number for all, (elements,), (B, 1) or (B, elements).
+    inertia : about the centre of mass [kg m^2]; in space three of these: about the body's x, y, z.
     stiffness, damping : of the springs, one fewer [N m/rad, N m s/rad]; in space three: twist (x), bend about y and z.
     space : whether the chain moves in space; else in the plane.
     base, gravity : where the first joint is [m], and acceleration [m/s^2]; (3,) or (B, 3).
+
+    They are the chain's constants, of the same names; of `inertia`, `stiffness` and `damping` there is one about each
+    axis, `stiffness_z` and so on, in the plane about z alone.
 
     An `nn.Parameter` that is given is kept as it is, so that an optimiser can change it. Gradients reach other tensors
     that require them, too; of one that was computed the chain is built anew for each backward pass.
@@ -73,10 +76,10 @@ class RigidChain(ReducedModel):
 
     def __init__(
         self,
-        lengths: Given,
-        masses: Given,
-        centres: Given,
-        inertias: Given,
+        length: Given,
+        mass: Given,
+        centre: Given,
+        inertia: Given,
         stiffness: Given,
         damping: Given = 0.0,
         *,
@@ -85,17 +88,17 @@ class RigidChain(ReducedModel):
         gravity: Sequence[float] | Tensor = (0.0, 0.0, -9.81),
     ):
         super().__init__()
-        count = numbers_of(lengths, "lengths").shape[-1] if numbers_of(lengths, "lengths").dim() else 0
+        count = numbers_of(length, "length").shape[-1] if numbers_of(length, "length").dim() else 0
         if count < 2:
-            raise InputError(f"lengths: expected those of two or more elements (a segment or more), got {lengths}")
+            raise InputError(f"length: expected those of two or more elements (a segment or more), got {length}")
         self.space = truth(space, "space")
         self.axes = "xyz" if space else "z"
         self.n_bodies = int(count)
-        self._keep("length", values_of(lengths, "lengths", count, above_zero=True))
-        self._keep("mass", values_of(masses, "masses", count, above_zero=True))
-        self._keep("centre", values_of(centres, "centres", count))
-        for axis, value in self._by_axis(inertias, "inertias"):
-            self._keep(f"inertia_{axis}", values_of(value, f"inertias about {axis}", count, above_zero=True))
+        self._keep("length", values_of(length, "length", count, above_zero=True))
+        self._keep("mass", values_of(mass, "mass", count, above_zero=True))
+        self._keep("centre", values_of(centre, "centre", count))
+        for axis, value in self._by_axis(inertia, "inertia"):
+            self._keep(f"inertia_{axis}", values_of(value, f"inertia about {axis}", count, above_zero=True))
         for name, given in (("stiffness", stiffness), ("damping", damping)):
             for axis, value in self._by_axis(given, name):
                 self._keep(f"{name}_{axis}", values_of(value, f"{name} about {axis}", count - 1, from_zero=True))

@@ -35,9 +35,9 @@ class Cylinder:
 
     diameter: Tensor
     count: int
-    lengths: Tensor
-    masses: Tensor
-    inertias: ByAxis
+    length: Tensor
+    mass: Tensor
+    inertia: ByAxis
     stiffness: ByAxis
     damping: ByAxis
 
@@ -80,14 +80,14 @@ class Cylinder:
             count,
             lengths,
             mass,
-            inertias=(mass * d.square() / 8, bend, bend),
+            inertia=(mass * d.square() / 8, bend, bend),
             stiffness=(2 * k["shear"], k["youngs"], k["youngs"]),
             damping=(2 * damper, damper, damper),
         )
 
     def constants(self) -> tuple[Any, ...]:
-        """Return the first arguments of `RigidChain`: lengths, masses, centres, inertias, stiffness, damping."""
-        return self.lengths, self.masses, self.lengths / 2, self.inertias, self.stiffness, self.damping
+        """Return the first arguments of `RigidChain`: length, mass, centre, inertia, stiffness, damping."""
+        return self.length, self.mass, self.length / 2, self.inertia, self.stiffness, self.damping
 
     def sections(self) -> Sections:
         """Return the circles of the elements, as they are seen."""

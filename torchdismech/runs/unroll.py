@@ -66,6 +66,11 @@ class Unrolled(Generic[S]):
     points: Callable[[Tensor], Tensor] | None = None
 
     @property
+    def failed(self) -> Tensor:
+        """Whether a step of each robot failed, (B,) bool."""
+        return self.status != 0
+
+    @property
     def positions(self) -> Tensor:
         """Positions of the nodes (steps + 1, B, N, 3) [m]; of chains and arms those of their points."""
         if self.points is not None:
