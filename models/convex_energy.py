@@ -8,6 +8,7 @@ from torch.nn.functional import softplus
 
 from models.options import Positive, PositiveEach, Strains, Widths
 from models.strains import scaled_strains, strain_sizes
+from torchdismech.autograd import AutogradOn
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 
@@ -67,7 +68,7 @@ class ConvexEnergy(Energy):
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B), at least 0."""
         s = scaled_strains(strain, self.size)
-        with torch.enable_grad():
+        with AutogradOn():
             zero = torch.zeros(self.strains, dtype=s.dtype, device=s.device, requires_grad=True)
             at_zero = self._network(zero)
             (slope,) = torch.autograd.grad(at_zero, zero, create_graph=True)

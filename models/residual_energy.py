@@ -9,6 +9,7 @@ from torch.nn.functional import softplus
 from models.mlp import mlp
 from models.options import Positive, PositiveEach, Strains, Widths
 from models.strains import scaled_strains, strain_sizes
+from torchdismech.autograd import AutogradOn
 from torchdismech.elastic import Energy
 from torchdismech.elastic.energy import Strain
 
@@ -59,7 +60,7 @@ class ResidualEnergy(Energy):
         if self.bounded:
             square = s.square().sum(-1)
             return self.scale * (softplus(self._network(s)) - softplus(self._network(zero))) * square / (1 + square)
-        with torch.enable_grad():
+        with AutogradOn():
             zero.requires_grad_()
             at_zero = self._network(zero)
             (slope,) = torch.autograd.grad(at_zero.sum(), zero, create_graph=True)

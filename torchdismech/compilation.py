@@ -102,10 +102,12 @@ class Compilation:
     @property
     def active(self) -> bool:
         """Whether something runs compiled."""
-        return self.setting is True or bool(self._compiled)
+        return not in_plain_torch() and (self.setting is True or bool(self._compiled))
 
     def runs_compiled(self, rows: int, like: Tensor) -> bool:
         """Return whether evaluations of so many robots run compiled, with tensors like this one."""
+        if in_plain_torch():
+            return False
         if self.setting == "auto":
             return bool(self._compiled) and (rows, like.device, like.dtype) in self._compiled
         return self.setting
@@ -224,7 +226,7 @@ class Compilation:
         for rows, device, dtype, number, compiled in counts:
             kind = (rows, torch.device(device), getattr(torch, dtype))
             self._evaluations[kind] = number
-            if compiled:
+            if compiled and not in_plain_torch():
                 self._begin(kind)
 
 

@@ -173,6 +173,12 @@ def test_check_says_what_is_compiled(scene, monkeypatch, line, threshold, larges
     assert re.search(rf"^kernels +{expected}$", call("check", scene, "--device", "cpu").stdout, flags=re.MULTILINE)
 
 
+def test_check_says_that_plain_torch_is_asked_for(scene, monkeypatch):
+    """Promise neither recordings nor compiled code."""
+    monkeypatch.setattr("torchdismech.io.report.in_plain_torch", lambda: True)
+    assert re.search(r"^kernels +plain torch, as TORCHDISMECH_PLAIN asks$", call("check", scene).stdout, re.MULTILINE)
+
+
 def test_check_says_why_nothing_is_compiled(scene, monkeypatch):
     """Print the reason where there is no compiler."""
     monkeypatch.setenv("CXX", "no-such-compiler")

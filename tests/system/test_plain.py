@@ -58,6 +58,18 @@ def test_all_python_runs_in_each_step(asked):
     assert len(calls) >= before + 5
 
 
+def test_models_that_are_to_be_compiled_are_not(asked, monkeypatch):
+    """Step eagerly whatever the model, or a run that it goes on from, asks for."""
+    asked("1")
+    monkeypatch.setattr(torch, "compile", None)
+    model = rods_on_cpu(3, compile=True)
+    ImplicitEuler(5e-3).step(model, model.initial_state(3))
+    other = rods_on_cpu(3, compile="auto")
+    other.compilation.take_counts([[3, "cpu", "float64", 10**9, True]])
+    ImplicitEuler(5e-3).step(other, other.initial_state(3))
+    assert not (model.compilation.active or other.compilation.active)
+
+
 @pytest.mark.parametrize("look", [library, gpu.kernels])
 def test_nothing_compiled_is_to_be_had(asked, look):
     """Say who asked for it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchdismech.autograd import AutogradOn
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.failures import long_enough
 from torchdismech.errors import InputError, Status, refuse_other_kind, whole_number
@@ -109,7 +110,7 @@ def _nearer(
     return q, torch.where(moved[:, None], trial, error), step, moved
 
 
-@torch.enable_grad()
+@AutogradOn()
 def _slopes(residual: Callable[[Tensor], Tensor], q: Tensor) -> Tensor:
     """Return the derivatives (B, n, n) of the residual by q (B, n)."""
     at = q.detach().requires_grad_(True)

@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from torchdismech.autograd import AutogradOn
 from torchdismech.errors import InputError, refuse_trained
 from torchdismech.values import real, refuse_no_robots
 
@@ -239,7 +240,7 @@ def slopes_by_autograd(density: Callable[[Strain], Tensor], strain: Strain, othe
     Where autograd records, they can be differentiated further, by `others` that the density depends on, too.
     """
     recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*strain, *others))
-    with torch.enable_grad():
+    with AutogradOn():
         variables = [s if recorded and s.requires_grad else s.detach().requires_grad_() for s in strain]
         slopes = _gradient(density(tuple(variables)).sum(), variables, create_graph=recorded)
     return slopes if recorded else [s.detach() for s in slopes]
@@ -252,7 +253,7 @@ def derivatives_by_autograd(
 
     Stencils do not share strains, so the derivative of the sum over all stencils is the derivative of each.
     """
-    with torch.enable_grad():
+    with AutogradOn():
         variables = [s.detach().requires_grad_() for s in strain]
         first = _gradient(density(tuple(variables)).sum(), variables, create_graph=True)
         second: list[list[Tensor | None]] = [list(_gradient(g.sum(), variables, create_graph=False)) for g in first]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.autograd import AutogradOn
 from torchdismech.errors import InputError
 from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
@@ -120,14 +121,14 @@ class Stencil(nn.Module):
         Where autograd records, strains and first derivatives can be differentiated further; second ones cannot.
         """
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*local, *constants))
-        with torch.enable_grad():
+        with AutogradOn():
             variables = [v if recorded and v.requires_grad else v.detach().requires_grad_() for v in local]
             strains = self.strain(variables, *constants)
             first = [list(_gradient(s, variables)) for s in strains]
 
         def second(*weights: Tensor) -> list[Tensor]:
             entries = []
-            with torch.enable_grad():
+            with AutogradOn():
                 for a in range(len(variables)):
                     slope = sum(w.detach() * f[a] for w, f in zip(weights, first, strict=True))
                     entries.extend(_gradient(slope, variables)[a:])

@@ -12,6 +12,7 @@ import scipy  # its parts are imported at their first use
 import torch
 from torch import Tensor, nn
 
+from torchdismech.autograd import AutogradOn
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 
@@ -95,7 +96,7 @@ class Dependence(nn.Module):
 
     def derivatives(self, force: Evaluation, state: State, control: Control) -> Derivatives:
         """Return for each block the derivatives of the force by q and by velocity (B, S, r, c); None for zero."""
-        with torch.enable_grad():
+        with AutogradOn():
             variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
             if not value.requires_grad:  # it depends on neither

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.autograd import AutogradOn
 from torchdismech.errors import InputError
 from torchdismech.forces.dependence import Block, Derivatives, gradients_by_seeds
 from torchdismech.forces.local import LocalForce
@@ -96,7 +97,7 @@ class _PairDependence(nn.Module):
 
     def derivatives(self, force: PairForce, state: State, control: Control) -> Derivatives:
         """Return the derivatives by position and by velocity (B, P, 3, 6); None for zero."""
-        with torch.enable_grad():
+        with AutogradOn():
             both = (state.positions, state.node_velocities)
             variables = [force.of_pairs(of_nodes.detach()).requires_grad_() for of_nodes in both]
             value = force.pair_force(*variables)

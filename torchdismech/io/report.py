@@ -24,6 +24,7 @@ from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
 from torchdismech.robot.state import Control, State
 from torchdismech.system.memory import size_of, step_bytes
+from torchdismech.system.plain import PLAIN, in_plain_torch
 from torchdismech.trajectory import Trajectory
 
 __all__ = ["failures", "printed_table", "summary", "what_will_run"]
@@ -135,6 +136,8 @@ def _beginning(scene: Scene) -> str:
 def _kernels(scene: Scene, model: Model, integrator: SteppingMethod, state: State) -> str:
     """Return whether steps run eagerly or compiled."""
     setting = scene.document.simulation.compile
+    if in_plain_torch():
+        return f"plain torch, as {PLAIN} asks"
     if setting is False:
         return "eager"
     if setting is True:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from torchdismech.autograd import AutogradOn
+
 __all__ = ["Field", "FieldDerivatives"]
 
 FieldDerivatives = tuple[Tensor, Tensor, Tensor | None]
@@ -49,7 +51,7 @@ class Field(nn.Module):
         Where autograd records, the first two can be differentiated further.
         """
         recorded = torch.is_grad_enabled()
-        with torch.enable_grad():
+        with AutogradOn():
             x = position if recorded and position.requires_grad else position.detach().requires_grad_()
             field = self(x, time)
             rows = [_gradient(field[..., i], x, create_graph=True) for i in range(3)]

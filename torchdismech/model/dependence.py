@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchdismech.autograd import AutogradOn
 from torchdismech.errors import warn
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation
@@ -82,7 +83,7 @@ class _Slopes:
     def __init__(self, force: Evaluation, state: State, control: Control):
         self.force, self.state, self.control = force, state, control
         self.weights = asked(state, trial_numbers(state.q, 2))
-        with torch.enable_grad():
+        with AutogradOn():
             variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
             self.recorded = value.requires_grad

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from torchdismech.autograd import AutogradOn
 from torchdismech.rigid.bodies import Bodies
 from torchdismech.rigid.compiled import CompiledFactor, CompiledPosture, axes_in_space, serves
 
@@ -136,7 +137,7 @@ class SpatialMotion:
 
     def __init__(self, chain: Spatial, q: Tensor, velocity: Tensor, acceleration: Tensor):
         self.chain = chain
-        with torch.enable_grad():
+        with AutogradOn():
             self._inputs = tuple(x.detach().requires_grad_() for x in (q, velocity, acceleration))
             self._recorded = chain.at(self._inputs[0]).torque(*self._inputs[1:])
         self.torque = self._recorded.detach()
@@ -152,7 +153,7 @@ class SpatialMotion:
         """Return the products of a vector with the torque's derivatives by the chain's constants, where wanted."""
         leaves = [c.detach().requires_grad_(need) for c, need in zip(self.chain.tensors(), wanted, strict=True)]
         q, velocity, acceleration = (x.detach() for x in self._inputs)
-        with torch.enable_grad():
+        with AutogradOn():
             torque = self.chain.with_tensors(tuple(leaves)).at(q).torque(velocity, acceleration)
         inputs = [leaf for leaf in leaves if leaf.requires_grad]
         gradients = iter(torch.autograd.grad(torque, inputs, multiplier, allow_unused=True, materialize_grads=True))

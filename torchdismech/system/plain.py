@@ -1,8 +1,8 @@
 """Whether everything is to run as plain Python and torch, as it stands in the files.
 
 With TORCHDISMECH_PLAIN=1 in the environment of a process nothing is recorded, and no compiled code, kernels or
-torch.compile (but for models that are to be compiled) take part: a debugger meets every operation of every step, on a
-CPU some 20 times as slowly. It is for a look at a step, and for telling whether a result is due to what makes steps
+torch.compile take part, whatever models ask for: a debugger meets every operation of every step, on a CPU some 20 times
+as slowly. It is for a look at a step, and for telling whether a result is due to what makes steps
 fast. Results are the same to rounding.
 """
 
