@@ -10,6 +10,7 @@ import torch
 from tests.constant_curvature.arms import HANGING, incline, paper_arm
 from torchdismech import Control, InputError, Static, Trajectory, rollout, trainable, unroll
 from torchdismech.constant_curvature import ArmIntegrator, ArmState, PneumaticArm
+from torchdismech.constant_curvature.impulses import StepContacts
 from torchdismech.contact import Box, Complementarity, Cylinder, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 from torchdismech.errors import Status
 from torchdismech.solve.complementarity import Conditioning
@@ -323,10 +324,8 @@ def test_arms_in_millimetres_are_warned_of():
 
 def test_gradients_of_steps_that_are_solved_again(monkeypatch):
     """Hold gradients by force, start and the face's height where the gaps' curvature makes steps be solved again."""
-    attempts, solve = [], ArmIntegrator._contact_impulses
-    monkeypatch.setattr(
-        ArmIntegrator, "_contact_impulses", lambda self, *given: attempts.append(1) or solve(self, *given)
-    )
+    attempts, solve = [], StepContacts.impulses
+    monkeypatch.setattr(StepContacts, "impulses", lambda self: attempts.append(1) or solve(self))
     h = torch.tensor([1e-3, 1e-7, 1e-7], dtype=torch.float64)
     base = torch.tensor([25.0, 0.0, -0.476], dtype=torch.float64)
     rows = torch.stack([base] + [base + sign * h * e for e in torch.eye(3).double() for sign in (1, -1)])

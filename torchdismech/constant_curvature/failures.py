@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.errors import Status
 
-__all__ = ["long_enough", "status_after", "status_before"]
+__all__ = ["long_enough", "passed_through", "status_after", "status_before"]
 
 
 def status_after(
@@ -49,3 +50,24 @@ def status_before(model: PneumaticArm, state: ArmState, force: Tensor) -> Tensor
 def long_enough(model: PneumaticArm, q: Tensor) -> Tensor:
     """Return the robots (B,) whose sections all have a length above zero."""
     return (model.shape(q)[..., 0] > 0).all(1)
+
+
+def passed_through(model: PneumaticArm, before: Posture, after: Posture) -> Tensor:
+    """Return the robots (B,) of which a plate moved by more than half of the thickness of an obstacle near by.
+
+    Such a plate may have been on the other side of it without a trace in the gaps.
+    """
+    passed = torch.zeros(before.starts.shape[2], dtype=torch.bool, device=before.starts.device)
+    if not len(model.obstacles):
+        return passed
+    middle, frames = model.plates(before)
+    end, end_frames = model.plates(after)
+    radius = model.plate_radius
+    turned = torch.linalg.matrix_norm(end_frames - frames)
+    way = torch.linalg.vector_norm(end - middle, dim=2) + radius * turned
+    for obstacle in model.obstacles:
+        thin = way > obstacle.shape.depth
+        if bool(thin.any()):
+            near = obstacle.shape.distance(middle) - radius < way
+            passed = passed | (thin & near).any(1)
+    return passed
