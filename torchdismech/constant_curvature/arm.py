@@ -23,18 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.constant_curvature.given import constant, number_of_sections, three_components, touchable
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
-from torchdismech.contact.law import ConstraintLaw
-from torchdismech.contact.obstacles.shapes import refuse_matrix
-from torchdismech.contact.own import of_its_own
-from torchdismech.errors import InputError, any_of, refuse_one_alone, refuse_trained, whole_number
-from torchdismech.forces.base import vector
+from torchdismech.errors import InputError, refuse_trained, whole_number
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.constants import constants_of_obstacles
-from torchdismech.model.reduced import ReducedModel, numbers_of
+from torchdismech.model.reduced import ReducedModel
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control
 from torchdismech.values import Place, batch_sizes
@@ -131,11 +128,8 @@ class PneumaticArm(ReducedModel):
         super().__init__()
         for name, value, least in (("chambers", chambers, 3), ("disks", disks, 0), ("quadrature", quadrature, 1)):
             whole_number(value, name, least)
-        given = _tensor(length, "length")
-        if not given.dim() or not given.shape[-1]:
-            raise InputError(f"length: expected those of one section or more, (S,) or (B, S), got {length}")
-        self.sections, self.chambers, self.disks = int(given.shape[-1]), chambers, disks
-        for constant, given_value, size, above_zero in (
+        self.sections, self.chambers, self.disks = number_of_sections(length), chambers, disks
+        for name, given, size, above_zero in (
             ("length", length, self.sections, True),
             ("mass", mass, self.sections, True),
             ("radius", radius, self.sections, True),
@@ -143,33 +137,28 @@ class PneumaticArm(ReducedModel):
             ("damping", damping, self.n_dofs, False),
             ("plate_radius", plate_radius, 1, True),
         ):
-            _refuse_list_of_one(constant, given_value, size)
-            self._keep(constant, _values(given_value, constant, size, above_zero))
-        for constant, components in (("base", base), ("orientation", orientation), ("gravity", gravity)):
-            three = _tensor(components, constant)
-            vector(three.detach(), f"PneumaticArm.{constant}")  # refuses other shapes
-            if constant == "orientation":
-                refuse_matrix(three.detach(), "PneumaticArm.orientation")
-            self._keep(constant, three)
+            self._keep(name, constant(given, name, size, above_zero))
+        for name, components in (("base", base), ("orientation", orientation), ("gravity", gravity)):
+            self._keep(name, three_components(components, name))
         self.refuse_mixed_dtypes()
-        refuse_one_alone("obstacles", obstacles, "contact.Obstacle")
         # a list of modules, so that it moves and is saved with the arm
-        self.obstacles = nn.ModuleList([of_its_own(_touchable(obstacle)) for obstacle in obstacles])  # type: ignore[assignment]
-        names = [obstacle.name for obstacle in obstacles]
-        if len(set(names)) < len(names):
-            raise InputError(f"obstacles: expected a name of its own for each, got {', '.join(names)}")
+        self.obstacles = nn.ModuleList(touchable(obstacles))  # type: ignore[assignment]
+        self._lay_out(quadrature)
+        self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
+        self.warn_of_size()
+
+    def _lay_out(self, quadrature: int) -> None:
+        """Set where Gauss points, disks and ends are along a section, and what the chambers do to its shape."""
         gauss, weights = np.polynomial.legendre.leggauss(quadrature)
-        inside = np.arange(1, disks + 2) / (disks + 1)
+        inside = np.arange(1, self.disks + 2) / (self.disks + 1)
         dtype = self.length.dtype
         self.register_buffer(
             "_share", torch.tensor(np.append((gauss + 1) / 2, inside), dtype=dtype, device="cpu"), persistent=False
         )
         self.register_buffer("_weights", torch.tensor(weights / 2, dtype=dtype, device="cpu"), persistent=False)
-        angle = torch.arange(chambers, dtype=dtype, device="cpu") * (2 * math.pi / chambers)
-        directions = torch.stack((torch.full_like(angle, 0.5), -angle.cos(), -angle.sin())) * (2 / chambers)
+        angle = torch.arange(self.chambers, dtype=dtype, device="cpu") * (2 * math.pi / self.chambers)
+        directions = torch.stack((torch.full_like(angle, 0.5), -angle.cos(), -angle.sin())) * (2 / self.chambers)
         self.register_buffer("_directions", directions, persistent=False)
-        self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
-        self.warn_of_size()
 
     def _keep(self, name: str, value: Tensor) -> None:
         if not isinstance(value, nn.Parameter):
@@ -389,49 +378,6 @@ class PneumaticArm(ReducedModel):
         self.refuse_other_control(control, state.q, "an arm has none; forces on its chambers are its force")
 
 
-def _touchable(obstacle: Obstacle) -> Obstacle:
-    """Return an obstacle that disks can touch; refuse others."""
-    if not isinstance(obstacle, Obstacle):
-        raise InputError(f"obstacles: expected contact.Obstacle, got {type(obstacle).__name__}")
-    if not isinstance(obstacle.law, ConstraintLaw):
-        raise InputError(
-            f"obstacle {obstacle.name}: disks of an arm touch by constraints; expected the response Complementarity(), "
-            f"got {type(obstacle.law.response).__name__}"
-        )
-    for name, given in (("nodes", obstacle.nodes), ("spacing", obstacle.spacing)):
-        if given is not None:
-            raise InputError(f"obstacle {obstacle.name}: all disks of an arm touch it; leave Obstacle.{name} out")
-    return obstacle
-
-
 def _column(values: Tensor) -> Tensor:
     """Return numbers (k,) or (B, k), batch last: (k, 1) or (k, B)."""
     return values[:, None] if values.dim() == 1 else values.t()
-
-
-def _tensor(value, what: str) -> Tensor:
-    """Return numbers as a tensor of floats, or refuse them."""
-    tensor = numbers_of(value, what)
-    if not bool(torch.isfinite(tensor.detach()).all()):
-        raise InputError(f"{what}: expected finite numbers, got {value}")
-    return tensor
-
-
-def _refuse_list_of_one(what: str, value: object, count: int) -> None:
-    """Refuse one number in a list where there are several; tensors of one are numbers as arms keep them."""
-    if count > 1 and isinstance(value, Sequence) and len(value) == 1:
-        raise InputError(f"{what}: expected a number or {count} of them, got a list of one, {value!r:.80}")
-
-
-def _values(value, what: str, count: int, above_zero: bool) -> Tensor:
-    """Return constants (count,), (1,), (B, 1) or (B, count), none negative; zero only where that is allowed."""
-    tensor = _tensor(value, what)
-    if tensor.dim() == 0:
-        tensor = tensor.expand(1)
-    if tensor.dim() > 2 or tensor.shape[-1] not in (1, count):
-        expected = any_of("a number", f"({count},)", "(B, 1)", f"(B, {count})")
-        raise InputError(f"{what}: expected {expected}, got shape {tuple(tensor.shape)}")
-    wrong = tensor <= 0 if above_zero else tensor < 0
-    if bool(wrong.any()):
-        raise InputError(f"{what}: expected numbers {'above 0' if above_zero else 'from 0 up'}, got {value}")
-    return tensor

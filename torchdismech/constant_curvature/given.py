@@ -1,0 +1,89 @@
+"""What users give pneumatic arms: numbers of sections and chambers, points and directions, obstacles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact import Obstacle
+from torchdismech.contact.law import ConstraintLaw
+from torchdismech.contact.obstacles.shapes import refuse_matrix
+from torchdismech.contact.own import of_its_own
+from torchdismech.errors import InputError, any_of, refuse_one_alone
+from torchdismech.forces.base import vector
+from torchdismech.model.reduced import numbers_of
+
+__all__ = ["constant", "number_of_sections", "three_components", "touchable"]
+
+
+def number_of_sections(lengths) -> int:
+    """Return how many sections lengths (S,) or (B, S) are of."""
+    given = _finite_numbers(lengths, "lengths")
+    if not given.dim() or not given.shape[-1]:
+        raise InputError(f"lengths: expected those of one section or more, (S,) or (B, S), got {lengths}")
+    return int(given.shape[-1])
+
+
+def constant(value, what: str, count: int, above_zero: bool) -> Tensor:
+    """Return constants (count,), (1,), (B, 1) or (B, count), none negative; zero only where that is allowed."""
+    _refuse_list_of_one(what, value, count)
+    tensor = _finite_numbers(value, what)
+    if tensor.dim() == 0:
+        tensor = tensor.expand(1)
+    if tensor.dim() > 2 or tensor.shape[-1] not in (1, count):
+        expected = any_of("a number", f"({count},)", "(B, 1)", f"(B, {count})")
+        raise InputError(f"{what}: expected {expected}, got shape {tuple(tensor.shape)}")
+    wrong = tensor <= 0 if above_zero else tensor < 0
+    if bool(wrong.any()):
+        raise InputError(f"{what}: expected numbers {'above 0' if above_zero else 'from 0 up'}, got {value}")
+    return tensor
+
+
+def three_components(value, what: str) -> Tensor:
+    """Return a point or direction of an arm, (3,) or (B, 3); refuse what is none, such as a rotation matrix."""
+    three = _finite_numbers(value, what)
+    vector(three.detach(), f"PneumaticArm.{what}")  # refuses other shapes
+    if what == "orientation":
+        refuse_matrix(three.detach(), "PneumaticArm.orientation")
+    return three
+
+
+def touchable(obstacles: Sequence[Obstacle]) -> list[Obstacle]:
+    """Return copies of obstacles, an arm's own; refuse those that disks cannot touch, and names that stand twice."""
+    refuse_one_alone("obstacles", obstacles, "contact.Obstacle")
+    for obstacle in obstacles:
+        _refuse_untouchable(obstacle)
+    names = [obstacle.name for obstacle in obstacles]
+    if len(set(names)) < len(names):
+        raise InputError(f"obstacles: expected a name of its own for each, got {', '.join(names)}")
+    return [of_its_own(obstacle) for obstacle in obstacles]
+
+
+def _refuse_untouchable(obstacle: Obstacle) -> None:
+    """Refuse an obstacle that disks cannot touch."""
+    if not isinstance(obstacle, Obstacle):
+        raise InputError(f"obstacles: expected contact.Obstacle, got {type(obstacle).__name__}")
+    if not isinstance(obstacle.law, ConstraintLaw):
+        raise InputError(
+            f"obstacle {obstacle.name}: disks of an arm touch by constraints; expected the response Complementarity(), "
+            f"got {type(obstacle.law.response).__name__}"
+        )
+    for name, given in (("nodes", obstacle.nodes), ("spacing", obstacle.spacing)):
+        if given is not None:
+            raise InputError(f"obstacle {obstacle.name}: all disks of an arm touch it; leave Obstacle.{name} out")
+
+
+def _finite_numbers(value, what: str) -> Tensor:
+    """Return numbers as a tensor of floats, or refuse them."""
+    tensor = numbers_of(value, what)
+    if not bool(torch.isfinite(tensor.detach()).all()):
+        raise InputError(f"{what}: expected finite numbers, got {value}")
+    return tensor
+
+
+def _refuse_list_of_one(what: str, value: object, count: int) -> None:
+    """Refuse one number in a list where there are several; tensors of one are numbers as arms keep them."""
+    if count > 1 and isinstance(value, Sequence) and len(value) == 1:
+        raise InputError(f"{what}: expected a number or {count} of them, got a list of one, {value!r:.80}")
