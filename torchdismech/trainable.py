@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchdismech.contact.obstacles.shapes import Shape
+from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.response import Friction, Response
 from torchdismech.errors import InputError, real_number, whole_number
 from torchdismech.model import Model

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from torchdismech.contact.obstacles.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
+from torchdismech.contact.obstacles.shape import Shape
+from torchdismech.contact.obstacles.shapes import Box, Capsule, Cylinder, HalfSpace, Sphere
 from torchdismech.errors import InputError
 
 # Three robots' own parameters, and one set for all.

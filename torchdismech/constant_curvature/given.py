@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.contact.obstacles.shapes import refuse_matrix
+from torchdismech.contact.obstacles.shape_parameters import refuse_matrix
 from torchdismech.contact.own import of_its_own
 from torchdismech.errors import InputError, any_of, refuse_one_alone
 from torchdismech.forces.base import vector

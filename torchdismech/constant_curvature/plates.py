@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.contact.obstacles.shapes import HalfSpace, Shape
+from torchdismech.contact.obstacles.shape import Shape
+from torchdismech.contact.obstacles.shapes import HalfSpace
 
 __all__ = ["Deepest", "deepest"]
 

@@ -3,7 +3,8 @@
 from torchdismech.contact.obstacles.mesh import Mesh
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.obstacles.path import Path
-from torchdismech.contact.obstacles.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
+from torchdismech.contact.obstacles.shape import Shape
+from torchdismech.contact.obstacles.shapes import Box, Capsule, Cylinder, HalfSpace, Sphere
 from torchdismech.contact.pairs.self_contact import SelfContact
 from torchdismech.contact.response import Barrier, Complementarity, Friction, Penalty, Potential
 

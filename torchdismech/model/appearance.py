@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Mesh, Obstacle, Path, Sphere
-from torchdismech.contact.obstacles.shapes import Shape
+from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.errors import InputError
 from torchdismech.robot.body import Sections
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Sphere
 from torchdismech.contact.obstacles.mesh import Mesh
-from torchdismech.contact.obstacles.shapes import Shape
+from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import first_director
 from torchdismech.model.appearance import Thing

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact.obstacles.directions import identity, outer_square, polar, rounding
 from torchdismech.contact.obstacles.nearest import NearestTriangle
-from torchdismech.contact.obstacles.shapes import Shape, polar, rounding, square
+from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.walls import through_walls
 from torchdismech.errors import InputError
 from torchdismech.geometry.checks import Elements, refuse_trained_shape
@@ -93,8 +94,7 @@ class Mesh(Shape):
         inside = (inverse > 0) & ((away.detach() * pseudonormal).sum(-1) < 0)
         sign = torch.where(inside, -1.0, 1.0).to(points.dtype)
         curved = torch.where(on_face, 0.0, sign * inverse)[..., None, None]
-        identity = torch.eye(3, dtype=points.dtype, device=points.device)
-        curvature = curved * (identity - square(direction) - on_edge[..., None] * square(axis))
+        curvature = curved * (identity(points) - outer_square(direction) - on_edge[..., None] * outer_square(axis))
         distance = torch.where(on_face, (from_start * pseudonormal).sum(-1), sign * length)
         normal = torch.where(on_face[..., None], pseudonormal, sign[..., None] * direction)
         return distance, normal, curvature

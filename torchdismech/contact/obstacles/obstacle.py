@@ -11,8 +11,9 @@ from torch import Tensor
 
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.obstacles.path import Path
+from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
-from torchdismech.contact.obstacles.shapes import HalfSpace, Shape
+from torchdismech.contact.obstacles.shapes import HalfSpace
 from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.contact.own import of_its_own, take_trained
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance

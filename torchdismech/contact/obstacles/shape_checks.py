@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchdismech.contact.obstacles.shapes import Shape
+from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.errors import InputError
 from torchdismech.values import batch_sizes, every_module
 

@@ -23,7 +23,7 @@ from torchdismech.contact import (
     Sphere,
 )
 from torchdismech.contact.obstacles.mesh import Mesh
-from torchdismech.contact.obstacles.shapes import Shape
+from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.contact.response import Response
 from torchdismech.errors import InputError
