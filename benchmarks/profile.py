@@ -60,7 +60,9 @@ GROUPS = {
 }
 TRANSPARENT = ("native/", "fused/", "values", "geometry/vec3", "geometry/frames")  # they work for whoever calls them
 # Frames whose time is that of compiled code, called through ctypes.
-COMPILED = re.compile(r"torchdismech/(native/compiled\.py\(\d+\): in_threads|contact/pair_sums\.py\(\d+\): call)$")
+COMPILED = re.compile(
+    r"torchdismech/(native/compiled\.py\(\d+\): in_threads|contact/pairs/pair_calls\.py\(\d+\): call)$"
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from tests.contact.pairs_alone import whole
 from tests.contact.robots import ROBOTS, crossing
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, straight
 from torchdismech.contact import Penalty, SelfContact
-from torchdismech.contact.pairs import coupling, pair_loops, pair_sums
+from torchdismech.contact.pairs import coupling, pair_calls, pair_loops, pair_sums
 from torchdismech.contact.pairs.coupling import CHUNK, CouplingCache, StepPairs
 from torchdismech.contact.pairs.pair_loops import KNOWN
 from torchdismech.contact.pairs.pairs import Listed, PairBlocks, Pairs, PairTable
@@ -292,7 +292,7 @@ def force_of(model, pairs: StepPairs, q, velocity) -> torch.Tensor:
 
 def without_code(monkeypatch) -> None:
     """Let torch find what pairs add up to."""
-    for module in (coupling, pair_sums):
+    for module in (coupling, pair_calls, pair_sums):
         monkeypatch.setattr(module, "function_of", lambda *name: None)
 
 

@@ -30,7 +30,7 @@ from torchdismech.contact import (
     SelfContact,
     Sphere,
 )
-from torchdismech.contact.pairs.pair_sums import pair_values
+from torchdismech.contact.pairs.pair_calls import pair_values
 from torchdismech.contact.passing import NEARNESS, pairs_passed, passed_obstacle
 from torchdismech.geometry.crossing import closest_crossing
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.obstacles.obstacle import Obstacle
+from torchdismech.contact.pairs.pair_calls import pair_values
 from torchdismech.contact.pairs.pair_loops import FIRST, Kernel, distances, vectors
-from torchdismech.contact.pairs.pair_sums import pair_values
 from torchdismech.contact.pairs.pairs import Pairs, numbers_at
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing

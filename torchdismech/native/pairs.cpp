@@ -1,8 +1,8 @@
 // Pairs that may touch: their gaps, their forces, and the derivatives of these, summed over all pairs.
 //
 // What is found for a pair is a loop of generated code (see `fused`), which is called for some pairs at a time: what it
-// reads and finds stays in the nearest cache. Pairs come robot by robot. `contact/pairs/pair_sums.py` makes what is given here;
-// structures are arrays of integers and addresses there.
+// reads and finds stays in the nearest cache. Pairs come robot by robot. `contact/pairs/pair_calls.py` makes what is
+// given here; structures are arrays of integers and addresses there (`contact/pairs/structures.py`).
 
 #include <algorithm>
 #include <cstdint>

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.contact.pairs.pair_sums import pair_values
+from torchdismech.contact.pairs.pair_calls import pair_values
 from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.contact.pairs.primitives import BoxPairs, NearPairs, moving, spare_distance
 from torchdismech.fused import Fused

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.contact.pairs.pair_sums import BLOCK, BlockPlaces, PairSums, Structure
+from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairBlocks, Pairs, PairTable, Touching
 from torchdismech.contact.pairs.self_contact import SelfContacts
+from torchdismech.contact.pairs.structures import BLOCK, BlockPlaces, Structure
 from torchdismech.fused import compiled_code_takes
 from torchdismech.geometry.graphs import neighbours
 from torchdismech.native import Pool, address, function_of

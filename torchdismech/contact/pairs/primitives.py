@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from torchdismech.contact.pairs.broad_phase import overlapping
 from torchdismech.contact.pairs.neighbours import Neighbours
+from torchdismech.contact.pairs.pair_calls import pair_values
 from torchdismech.contact.pairs.pair_loops import FIRST, STRAIGHT, Kernel, vectors
-from torchdismech.contact.pairs.pair_sums import pair_values
 from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.fused import Fused
 from torchdismech.geometry.vec3 import Vec3
