@@ -20,10 +20,10 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.chunks import Chunk, Whole, split_by_chunks
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recording import kind_of, recording_of
 from torchdismech.integrate.recorded.series import StepKeeper
 from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.step import solved_step
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values, per_robot

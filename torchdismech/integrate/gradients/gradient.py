@@ -32,7 +32,7 @@ from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.gradients import RecordedChunks, recorded_gradients
-from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.robot.state import State
 from torchdismech.values import Values, where_rows
 

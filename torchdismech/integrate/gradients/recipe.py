@@ -12,7 +12,7 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.forward import SolvedChunk
 from torchdismech.integrate.problem import Method, StepProblem
-from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Mechanics
 from torchdismech.robot.state import Control, State, tensor_fields

@@ -19,7 +19,7 @@ from torchdismech.fused import differentiated
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, gradients_at_root, with_zeros
 from torchdismech.integrate.gradients.recipe import StepRecipe
-from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop

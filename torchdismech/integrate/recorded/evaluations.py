@@ -3,7 +3,7 @@
 Which parts of a robot may touch is found anew in each step, and with it the pattern of the matrix; and contacts that
 are constraints have their loads for unknowns. So such steps run as ever, but for the functions that are recorded here:
 the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and the state after the
-step. Nothing in these depends on which parts touch; what does is in `pairs.py`, and rounds of searches in
+step. Nothing in these depends on which parts touch; what does is in `pair_evaluations.py`, and rounds of searches in
 `pair_rounds.py`.
 """
 
@@ -21,10 +21,10 @@ from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
-from torchdismech.integrate.recorded.kinds import StepKind
-from torchdismech.integrate.recorded.pairs import PairEvaluations
+from torchdismech.integrate.recorded.pair_evaluations import PairEvaluations
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.recorded.static_problem import StaticProblem
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.integrate.search.primal_dual import (
     expected_friction,

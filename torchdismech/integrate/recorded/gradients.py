@@ -27,8 +27,8 @@ from torchdismech.integrate.forward import SolvedChunk
 from torchdismech.integrate.gradients.adjoint import Gradients, with_zeros
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
-from torchdismech.integrate.recorded.kinds import BackwardPasses, StepKind
 from torchdismech.integrate.recorded.static_problem import warn_of_memory
+from torchdismech.integrate.recorded.step_kind import BackwardPasses, StepKind
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.graphs import Unrecordable
 from torchdismech.native.step_loop import PerStep, StepLoop

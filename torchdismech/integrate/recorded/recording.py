@@ -11,7 +11,7 @@ one of three groups, or the replay would read what is no longer true:
   batch has its own), those that a control sets, and those that `torch.nn.utils.parametrize` makes;
 - *captured constants*: the model's other tensors (topology, tables of sums, maps), known by their addresses and shapes
   and kept alive; and the plain numbers in the attributes of its modules and of the integrator. Others are a step of
-  another kind (`kinds.py`), with a recording of its own;
+  another kind (`step_kind.py`), with a recording of its own;
 - made by the recording itself.
 
 External forces that do not change within a step run as ever and are given as their sum, as they may be any code; on a
@@ -36,7 +36,6 @@ from torchdismech.errors import InputError, warn
 from torchdismech.fused import compiled_code_takes, watched
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
-from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.recordable import (
     declared,
     has_own_terms,
@@ -47,6 +46,7 @@ from torchdismech.integrate.recorded.recordable import (
 )
 from torchdismech.integrate.recorded.static_problem import warn_of_memory
 from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.model import Model
 from torchdismech.native import function_of
 from torchdismech.native.graphs import Unrecordable

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.errors import warn
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.kinds import StepKind
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.model.mechanics import Mechanics
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Recording, memory_pool, recorded

@@ -28,11 +28,11 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations
-from torchdismech.integrate.recorded.kinds import StepKind
 from torchdismech.integrate.recorded.rounds import RecordedRounds, Rounds, SetUp
 from torchdismech.integrate.recorded.search_recordings import search_recordings
 from torchdismech.integrate.recorded.series import RecordedSeries
 from torchdismech.integrate.recorded.static_problem import StaticProblem, lasting
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.attempts import Start
 from torchdismech.integrate.step import (
     further_attempts,

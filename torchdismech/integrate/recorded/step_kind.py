@@ -11,27 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import compress
-from operator import is_
 from typing import TYPE_CHECKING, Any, cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.declared import PLAIN, hooked, is_foreign, settings
 from torchdismech.integrate.recorded.inputs import InputLayout
-from torchdismech.integrate.recorded.recordable import (
-    changing_forces,
-    child_modules,
-    declared,
-    is_recordable_force,
-    modules_below,
-)
-from torchdismech.model import Model
+from torchdismech.integrate.recorded.model_traits import ModelTraits, plain_attributes
+from torchdismech.integrate.recorded.recordable import is_recordable_force
 from torchdismech.model.mechanics import StepStart
 from torchdismech.robot.state import Control
-from torchdismech.snapshot import Snapshot, own_tensors
-from torchdismech.values import Place, Values, tensor_at, tensors_of
+from torchdismech.snapshot import Snapshot
+from torchdismech.values import Place, Values
 
 if TYPE_CHECKING:
     from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
@@ -87,30 +78,17 @@ class StepKind:
     def __init__(self, problem: StepProblem, wait: int):
         self.wait, self.plane = wait, problem.plane
         self.all_forces = problem.model.device.type == "cpu" and all(map(is_recordable_force, problem.model.forces))
-        self._modules = list(modules_below(self._roots(problem.model)))
-        looked_at = {*map(id, self._modules)}
-        said = (module for module in modules_below(declared(problem.model)) if id(module) in looked_at)
-        self.of_users = [module for module in said if is_foreign(module)]
-        movable = [self._movable_names(module, problem.values) for module in self._modules]
-        places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
-        self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
+        self._traits = ModelTraits(problem, self.all_forces)
+        self.of_users, self.movable_places = self._traits.of_users, self._traits.movable_places
         controls = self.controls(problem.control)
         numbers = len(problem.state.fields()), len(controls), len(self.movable_places)
         self.layout = InputLayout(*numbers, has_load=not self.all_forces)
-        self._numbers = [tuple(name for name, _ in _plain(module)) for module in self._modules]
-        # of each tensor in `_tensors`: whether it is a constant that recordings know by its address, or else movable
-        self._captured = [True] * sum(len(own) for own in own_tensors(problem.model))
-        for module, names in zip(self._modules, movable, strict=True):
-            self._captured += [name not in names for own in own_tensors(module) for name in own]
-        self._settings = [name for name, _ in _plain(problem.method) if name not in NOT_HELD]
-        self._objects, self._traits = self._objects_of(problem), self._traits_of_model(problem.model)
+        self._settings = [name for name, _ in plain_attributes(problem.method) if name not in NOT_HELD]
         self._step = self._traits_of_step(problem)
         self._snapshot: Snapshot | None = None  # of the model, when it was last found to be of this kind
         self._standing: list[Tensor] = []  # the tensors in the movable places then, where no values stood in the model
         # for which values in the model it was compared with that snapshot: their places, shapes and dtypes
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
-        # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
-        self._alive = [*compress(self._tensors(problem.model), self._captured)]
         self.unrecorded_steps = 0
         self.recording: RecordedStep | RecordedEvaluations | None = None
         self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
@@ -132,9 +110,7 @@ class StepKind:
             return False
         if self._sees_the_same(problem):
             return True
-        objects = self._objects_of(problem)
-        same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
-        if not (same and self._traits_of_model(problem.model) == self._traits):
+        if not self._traits.match(problem.model):
             return False
         self._remember(problem)
         return True
@@ -143,7 +119,7 @@ class StepKind:
         """Return what a step is given, in the order of the layout."""
         load = [] if self.all_forces else [_load(problem)]
         controls = self.controls(problem.control).values()
-        moved = self._standing if self._sees_the_same(problem) and not problem.values else self._moved()
+        moved = self._standing if self._sees_the_same(problem) and not problem.values else self._traits.moved()
         return [*problem.state.fields(), problem.running, *load, *controls, *moved]
 
     def axes(self, inputs: Sequence[Tensor]) -> list[int | None]:
@@ -156,7 +132,7 @@ class StepKind:
 
     def captures(self, place: Place) -> bool:
         """Return whether recordings know the tensor in a place by its address, as it is none of their inputs."""
-        return place not in self.movable_places and any(place[0] is own for own in self._modules)
+        return self._traits.captures(place)
 
     def controls(self, control: Control) -> dict[str, Tensor]:
         """Return what of a control the equations read."""
@@ -177,38 +153,8 @@ class StepKind:
         if problem.snapshot is not self._snapshot:
             self._snapshot, self._standing, self._known = problem.snapshot, [], {}
         if not given:
-            self._standing = self._moved()
+            self._standing = self._traits.moved()
         self._known[tuple(given)] = _shaped(given.values())
-
-    def _movable_names(self, module: nn.Module, values: Values) -> set[str]:
-        """Return the names of a module's tensors that may be others in the next step, with these values in place."""
-        names = {*getattr(module, "per_robot", ())} | {name for owner, name in values.tensors if owner is module}
-        return names | {*module._parameters} if any(module is own for own in self.of_users) else names
-
-    def _moved(self) -> list[Tensor]:
-        """Return the tensors in the movable places, as they are now."""
-        tensors = [tensor_at(module, name) for module, name in self.movable_places]
-        return [tensor for tensor in tensors if tensor is not None]
-
-    def _objects_of(self, problem: StepProblem) -> list[Any]:
-        """Return the modules, as they hang together."""
-        model = problem.model
-        found: list[Any] = [model.self_contacts, *self._roots(model)]
-        for module in self._modules:
-            if module._modules:  # most have none in them
-                found += child_modules(module)
-        for module in self.of_users:
-            found += settings(module)
-        return found
-
-    def _roots(self, model: Model) -> list[nn.Module]:
-        """Return the modules that the equations read, besides the model itself; others are in them."""
-        forces = model.forces if self.all_forces else changing_forces(model)
-        return [model.body, model.unknowns, *model.terms, model.mechanics.layout, model.frames, *forces]
-
-    def _tensors(self, model: Model) -> list[Tensor | None]:
-        """Return the tensors of model and modules."""
-        return tensors_of([model, *self._modules])
 
     def _traits_of_step(self, problem: StepProblem) -> list[Any]:
         """Return what compares by its value of all that a step is given beside the model; the solver is the last."""
@@ -228,34 +174,9 @@ class StepKind:
             model.solvers.of(state.batch),
         ]
 
-    def _traits_of_model(self, model: Model) -> list[Any]:
-        """Return what compares by its value of a model: shapes, addresses, plain numbers, names."""
-        all_tensors, moved = self._tensors(model), self._moved()
-        constants = [*compress(all_tensors, self._captured)]
-        # first, as a number and an array that took its place cannot be compared
-        traits: list[Any] = [type(value) for module in self.of_users for value in vars(module).values()]
-        traits += (len(all_tensors),)
-        traits += [tensor.shape for tensor in moved]
-        traits += [tensor.dtype for tensor in moved]
-        traits += [None if tensor is None else tensor.data_ptr() for tensor in constants]
-        traits += [None if tensor is None else tensor.shape for tensor in constants]
-        attributes = [*map(vars, self._modules)]
-        traits += map(type, self._modules)
-        traits += map(len, attributes)
-        for own, names in zip(attributes, self._numbers, strict=True):
-            if names:
-                traits += map(own.get, names)
-        traits += map(hooked, self.of_users)
-        return traits
-
 
 def _shaped(tensors: Iterable[Tensor]) -> list[tuple]:
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
-
-
-def _plain(owner: Any) -> list[tuple[str, Any]]:
-    """Return the plain numbers among an object's attributes, with their names."""
-    return [(name, value) for name, value in vars(owner).items() if isinstance(value, PLAIN)]
 
 
 def _load(problem: StepProblem) -> Tensor:

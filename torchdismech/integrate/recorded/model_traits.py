@@ -1,0 +1,115 @@
+"""What of a model recordings compare: *traits* by their values, *objects* by identity; see `step_kind`."""
+
+from __future__ import annotations
+
+from itertools import compress
+from operator import is_
+from typing import Any
+
+from torch import Tensor, nn
+
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.declared import PLAIN, hooked, is_foreign, settings
+from torchdismech.integrate.recorded.recordable import changing_forces, child_modules, declared, modules_below
+from torchdismech.model import Model
+from torchdismech.snapshot import own_tensors
+from torchdismech.values import Place, Values, tensor_at, tensors_of
+
+__all__ = ["ModelTraits", "plain_attributes"]
+
+
+class ModelTraits:
+    """What a model has to have in common with that of the first step of a kind.
+
+    Parameters
+    ----------
+    problem : the first step.
+    all_forces : whether the equations read all external forces.
+
+    Attributes
+    ----------
+    of_users, movable_places : see `StepKind`.
+    """
+
+    def __init__(self, problem: StepProblem, all_forces: bool):
+        model = problem.model
+        self._all_forces = all_forces
+        self._modules = list(modules_below(self._roots(model)))
+        looked_at = {*map(id, self._modules)}
+        said = (module for module in modules_below(declared(model)) if id(module) in looked_at)
+        self.of_users = [module for module in said if is_foreign(module)]
+        movable = [self._movable_names(module, problem.values) for module in self._modules]
+        places = ((m, name) for m, names in zip(self._modules, movable, strict=True) for name in sorted(names))
+        self.movable_places: list[Place] = [place for place in places if getattr(*place) is not None]
+        self._numbers = [tuple(name for name, _ in plain_attributes(module)) for module in self._modules]
+        # of each tensor in `_tensors`: whether it is a constant that recordings know by its address, or else movable
+        self._captured = [True] * sum(len(own) for own in own_tensors(model))
+        for module, names in zip(self._modules, movable, strict=True):
+            self._captured += [name not in names for own in own_tensors(module) for name in own]
+        self._objects, self._values = self._objects_of(model), self._values_of(model)
+        # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
+        self._alive = [*compress(self._tensors(model), self._captured)]
+
+    def match(self, model: Model) -> bool:
+        """Return whether a model has the same traits and objects."""
+        objects = self._objects_of(model)
+        same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
+        return same and self._values_of(model) == self._values
+
+    def captures(self, place: Place) -> bool:
+        """Return whether recordings know the tensor in a place by its address, as it is none of their inputs."""
+        return place not in self.movable_places and any(place[0] is own for own in self._modules)
+
+    def moved(self) -> list[Tensor]:
+        """Return the tensors in the movable places, as they are now."""
+        tensors = [tensor_at(module, name) for module, name in self.movable_places]
+        return [tensor for tensor in tensors if tensor is not None]
+
+    def _movable_names(self, module: nn.Module, values: Values) -> set[str]:
+        """Return the names of a module's tensors that may be others in the next step, with these values in place."""
+        names = {*getattr(module, "per_robot", ())} | {name for owner, name in values.tensors if owner is module}
+        return names | {*module._parameters} if any(module is own for own in self.of_users) else names
+
+    def _objects_of(self, model: Model) -> list[Any]:
+        """Return the modules, as they hang together."""
+        found: list[Any] = [model.self_contacts, *self._roots(model)]
+        for module in self._modules:
+            if module._modules:  # most have none in them
+                found += child_modules(module)
+        for module in self.of_users:
+            found += settings(module)
+        return found
+
+    def _roots(self, model: Model) -> list[nn.Module]:
+        """Return the modules that the equations read, besides the model itself; others are in them."""
+        forces = model.forces if self._all_forces else changing_forces(model)
+        return [model.body, model.unknowns, *model.terms, model.mechanics.layout, model.frames, *forces]
+
+    def _tensors(self, model: Model) -> list[Tensor | None]:
+        """Return the tensors of model and modules."""
+        return tensors_of([model, *self._modules])
+
+    def _values_of(self, model: Model) -> list[Any]:
+        """Return what compares by its value of a model: shapes, addresses, plain numbers, names."""
+        all_tensors, moved = self._tensors(model), self.moved()
+        constants = [*compress(all_tensors, self._captured)]
+        # first, as a number and an array that took its place cannot be compared
+        traits: list[Any] = [type(value) for module in self.of_users for value in vars(module).values()]
+        traits += (len(all_tensors),)
+        traits += [tensor.shape for tensor in moved]
+        traits += [tensor.dtype for tensor in moved]
+        traits += [None if tensor is None else tensor.data_ptr() for tensor in constants]
+        traits += [None if tensor is None else tensor.shape for tensor in constants]
+        attributes = [*map(vars, self._modules)]
+        traits += map(type, self._modules)
+        traits += map(len, attributes)
+        for own, names in zip(attributes, self._numbers, strict=True):
+            if names:
+                traits += map(own.get, names)
+        traits += map(hooked, self.of_users)
+        return traits
+
+
+def plain_attributes(owner: Any) -> list[tuple[str, Any]]:
+    """Return the plain numbers among an object's attributes, with their names."""
+    return [(name, value) for name, value in vars(owner).items() if isinstance(value, PLAIN)]
