@@ -18,7 +18,7 @@ from torchdismech.integrate.gradients.adjoint import Gradients
 from torchdismech.integrate.gradients.gradient import solved_gradients
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.gradients.sums import Needed
-from torchdismech.integrate.recorded.gradients import RecordedSteps
+from torchdismech.integrate.recorded.gradients_in_turn import RecordedSteps
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.instructions import NoInstruction

@@ -31,7 +31,8 @@ from torchdismech.integrate.gradients.refusals import refuse_changed_model, refu
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.gradients import RecordedChunks, recorded_gradients
+from torchdismech.integrate.recorded.gradients import recorded_gradients
+from torchdismech.integrate.recorded.gradients_in_turn import RecordedChunks
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.robot.state import State
 from torchdismech.values import Values, where_rows

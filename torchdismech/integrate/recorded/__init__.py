@@ -9,5 +9,5 @@
   their rounds: `search_recordings.py`;
 - *parts of steps*, where robots may touch themselves: `evaluations.py`, `recorded_call.py`,
   `equations.py`, `pair_evaluations.py`, `pair_rounds.py`;
-- *backward passes*: `gradients.py`, and one of them: `adjoint.py`.
+- *backward passes*: `gradients.py`, `gradients_in_turn.py`, and one of them: `adjoint.py`.
 """
