@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -57,8 +59,60 @@ def resumed(system: System, at: Progress, options: NewtonOptions, fraction: Tens
     fraction : (B,) of the Newton step that a row is to try next; None: all rows try the whole.
     """
     search = _LineSearch(system, at, options)
-    search.fraction = fraction
+    search.steps = search.steps._replace(fraction=fraction)
     return search.root()
+
+
+class _NextSteps(NamedTuple):
+    """The step that each row tries next from its iterate: its Newton step or a part of it, or one by another matrix.
+
+    Attributes
+    ----------
+    solved, direction : rows (B,) that have a step at their iterate, and these steps (B, m).
+    fraction : (B,) of its step that a row tries next; None: all rows try the whole.
+    indefinite : (B,) rows whose matrix is known not to be positive definite, so that they have no Newton step; None: no
+        row.
+    renew : whether some row that runs needs a Newton step by the factor of its matrix.
+    repairs : whether some row that runs is indefinite and not solved: it needs a step by other means.
+    """
+
+    solved: Tensor
+    direction: Tensor
+    fraction: Tensor | None = None
+    indefinite: Tensor | None = None
+    renew: bool = True
+    repairs: bool = False
+
+    def anew(self) -> _NextSteps:
+        """Return what rows try next that have all moved: a Newton step that is yet to be found, the whole of it."""
+        return _NextSteps(self.solved, self.direction)
+
+    def rows(self, rows: Tensor) -> _NextSteps:
+        """Return those of some rows (R,), which find the same Newton steps anew."""
+        fraction = None if self.fraction is None else self.fraction[rows]
+        indefinite = None if self.indefinite is None else self.indefinite[rows]
+        return _NextSteps(self.solved[rows], self.direction[rows], fraction, indefinite, repairs=self.repairs)
+
+    @property
+    def all_anew(self) -> bool:
+        """Whether all rows that run try a new Newton step next, the whole of it."""
+        return self.renew and not self.repairs and self.fraction is None and self.indefinite is None
+
+    @property
+    def step(self) -> Tensor:
+        """The steps (B, m)."""
+        return self.direction if self.fraction is None else self.fraction[:, None] * self.direction
+
+    def whole(self) -> Tensor | None:
+        """Return the rows (B,) that try the whole of their step; None: all."""
+        return None if self.fraction is None else self.fraction == 1
+
+    def whole_newton(self) -> Tensor | None:
+        """Return the rows (B,) that try the whole of a Newton step; None: all."""
+        whole = self.whole()
+        if self.indefinite is None:
+            return whole
+        return ~self.indefinite if whole is None else whole & ~self.indefinite
 
 
 class _LineSearch(DividingSearch):
@@ -70,11 +124,8 @@ class _LineSearch(DividingSearch):
 
     Attributes
     ----------
-    solved, direction : rows (B,) that have a Newton step at their iterate, and these steps (B, m).
-    fraction : (B,) of its Newton step that a row tries next; None: all rows try the whole.
-    indefinite : (B,) rows whose matrix is known not to be positive definite; None: no row.
-    renew : whether some row that runs needs a Newton step by the factor of its matrix.
-    repairs : whether some row that runs needs one by other means, as its matrix is indefinite.
+    steps : what the rows try next.
+    factor : of the matrices, by which the last Newton steps were found.
     ends_next : whether the next round is expected to be the last, for which no matrix is found.
     length, short : see `Progress`, of which `tolerance` is the noise.
     """
@@ -85,10 +136,9 @@ class _LineSearch(DividingSearch):
         self.length, self.tolerance, self.short = at.length, at.noise, at.short
         self._tried = system.compiled(tried)
         self._measure = Measure.of(options)
-        self.solved, self.direction = torch.zeros_like(at.status, dtype=torch.bool), torch.zeros_like(at.x)
+        self.steps = _NextSteps(torch.zeros_like(at.status, dtype=torch.bool), torch.zeros_like(at.x))
         self.ends_next = False
         self._noisy = not self.divides()  # compiled code finds the noise of rounding always
-        self._begin_steps()
 
     def divides(self) -> bool:
         """Return whether rows may go on without the others: compiled code is for one number of rows."""
@@ -98,9 +148,7 @@ class _LineSearch(DividingSearch):
         """Return the search of some rows alone; they find the same Newton steps anew."""
         progress = Progress.of(self.at.rows(rows), *(own[rows] for own in self._of_rows))
         part = _LineSearch(system, progress, self.options.rows(rows, system.solver()))
-        part.solved, part.direction, part.repairs = self.solved[rows], self.direction[rows], self.repairs
-        part.fraction = None if self.fraction is None else self.fraction[rows]
-        part.indefinite = None if self.indefinite is None else self.indefinite[rows]
+        part.steps = self.steps.rows(rows)
         return part
 
     @property
@@ -120,7 +168,7 @@ class _LineSearch(DividingSearch):
         what there is without recordings tries the same steps once more.
         """
         recorded = self.system.recording(plain_round)
-        if recorded is None or not self._begins or self.system.descending:
+        if recorded is None or not self.steps.all_anew or self.system.descending:
             return None
         progress = Progress.of(self.at, *self._of_rows)
         after, flags = recorded(self.system, progress, self.options, with_matrix=not self.ends_next)
@@ -132,60 +180,46 @@ class _LineSearch(DividingSearch):
             return None
         self.at, self.status, self.iterations = after.iterate, after.status, after.iterations
         self.length, self.tolerance = after.length, after.noise
-        self.ends_next = not far
-        self._begin_steps()
+        self.ends_next, self.steps = not far, self.steps.anew()
         return more
-
-    @property
-    def _begins(self) -> bool:
-        """Whether all rows that run try a new Newton step next, the whole of it."""
-        return self.renew and not self.repairs and self.fraction is None and self.indefinite is None
 
     def _tried_steps(self) -> bool:
         """Try the next step of each row; return whether some row still runs."""
         active = self.status == RUNNING
-        begun = active if self.fraction is None else active & (self.fraction == 1)
-        self.iterations = self.iterations + (begun if self.indefinite is None else begun & ~self.indefinite)
+        begun = self.steps.whole_newton()
+        self.iterations = self.iterations + (active if begun is None else active & begun)
         potential = self.system.potential(self.at.x)
         descends = potential is not None
-        if self.renew:
+        if self.steps.renew:
             self._find_directions(active)
-        if self.repairs:
+        if self.steps.repairs:
             self._repair(active, descends)
         if descends:
             self._shorten_directions()
         whole = self._rows_with_newtons_step(descends)
         trial, (bad, more, self.ends_next) = self._trial(whole, self.ends_next)
         there = Iterate(trial.x, trial.residual, self.at.values if trial.values is None else trial.values, trial.norm)
-        newtons = self.solved if whole is None else whole & self.solved
-        refused = active & ~self.solved  # they have not moved
+        solved = self.steps.solved
+        newtons = solved if whole is None else whole & solved
+        refused = active & ~solved  # they have not moved
         self.length = torch.where(newtons, trial.length, torch.where(refused, self.length, torch.inf))
         good, noise = trial.good, noise_after(trial, self.tolerance, self.options)
         if potential is not None and self.options.line_search:
-            good = active & self.solved & self._descended(there, good, potential)
+            good = active & solved & self._descended(there, good, potential)
             bad = bool((active & ~good).any())
         if bad:
             self.ends_next = False
             return self._sort_out(active, there, good, trial.status, noise, by_norm=not descends)
-        self.at, self.status, self.tolerance = there, trial.status, noise
-        self._begin_steps()
+        self.at, self.status, self.tolerance, self.steps = there, trial.status, noise, self.steps.anew()
         return more
 
-    def _begin_steps(self) -> None:
-        """Let all rows that run try a new Newton step next, the whole of it."""
-        self.renew, self.repairs = True, False
-        self.fraction: Tensor | None = None
-        self.indefinite: Tensor | None = None
-
     def _rows_with_newtons_step(self, descends: bool) -> Tensor | None:
-        """Return the rows (B,) that try a whole Newton step next; None: all.
+        """Return the rows (B,) whose next step tells how near the root is; None: all.
 
-        The others try a part of it, or a step by a shifted matrix.
+        It is a whole Newton step; also one by an indefinite matrix, where that is not shifted.
         """
-        whole = None if self.fraction is None else self.fraction == 1
-        if self.indefinite is None or (self.solver.solves_indefinite and not descends):
-            return whole
-        return ~self.indefinite if whole is None else whole & ~self.indefinite
+        exact = self.solver.solves_indefinite and not descends
+        return self.steps.whole() if exact else self.steps.whole_newton()
 
     def _trial(self, whole: Tensor | None, ends: bool) -> tuple[Trial, list[bool]]:
         """Return what the next steps lead to, and three flags: some row is not good; has more to do; ends next.
@@ -199,10 +233,9 @@ class _LineSearch(DividingSearch):
         at, short = self.at, self.short
         if whole is not None:
             short = torch.where(whole, short, rounding_of_parts(short))
-        step = self.direction if self.fraction is None else self.fraction[:, None] * self.direction
         spent = self.iterations >= self.options.max_iterations
         of_rows = (self.status, spent, self.options.tolerance, self.length, self.tolerance, short)
-        move = Move(at.x, at.norm, step, self.solved, *of_rows)
+        move = Move(at.x, at.norm, self.steps.step, self.steps.solved, *of_rows)
         noisy = (self._noisy or self.options.unbounded) and not ends
         trial = self._tried(self.system, move, self._measure, with_matrix=not ends, with_noise=noisy)
         # the one transfer that the host waits for in a round where all goes well
@@ -213,15 +246,15 @@ class _LineSearch(DividingSearch):
 
     def _find_directions(self, active: Tensor) -> None:
         """Find the Newton steps of the rows that are not known to be indefinite; these keep the step that they have."""
-        rows = active if self.indefinite is None else active & ~self.indefinite
+        steps = self.steps
+        rows = active if steps.indefinite is None else active & ~steps.indefinite
         self.factor = self.solver.factor(self.at.values, rows=rows)
-        found = self.factor.solve(-self.at.residual)
-        ok = rows & self.factor.ok  # read after solving: iterative solvers know it only then
-        if self.indefinite is None:
-            self.direction, self.solved = found, ok
-        else:
-            self.direction = torch.where(ok[:, None], found, self.direction)
-            self.solved = ok | (self.solved & self.indefinite)
+        direction = self.factor.solve(-self.at.residual)
+        solved = rows & self.factor.ok  # read after solving: iterative solvers know it only then
+        if steps.indefinite is not None:
+            direction = torch.where(solved[:, None], direction, steps.direction)
+            solved = solved | (steps.solved & steps.indefinite)
+        self.steps = steps._replace(solved=solved, direction=direction)
 
     def _repair(self, active: Tensor, descend: bool) -> None:
         """Find steps for the rows whose matrix is not positive definite and that have none.
@@ -229,22 +262,23 @@ class _LineSearch(DividingSearch):
         Without a potential the exact Newton direction of the indefinite matrix is right: it reduces the residual. With
         one, the matrix is shifted until it is positive definite, so that the direction descends.
         """
-        assert self.indefinite is not None
-        lost = active & self.indefinite & ~self.solved
+        steps = self.steps
+        assert steps.indefinite is not None
+        lost = active & steps.indefinite & ~steps.solved
         if not descend and self.solver.solves_indefinite:
             factor = self.solver.factor(self.at.values, rows=lost, indefinite=True)
         else:
             factor = shifted_factor(self.solver, self.at.values, self.options.weight, lost)
         found = factor.solve(-self.at.residual)
         repaired = lost & factor.ok
-        self.direction = torch.where(repaired[:, None], found, self.direction)
-        self.solved = self.solved | repaired
+        direction = torch.where(repaired[:, None], found, steps.direction)
+        self.steps = steps._replace(solved=steps.solved | repaired, direction=direction)
 
     def _shorten_directions(self) -> None:
         """Let no Newton step reach too far: by a matrix that is hardly positive definite it may be far too long."""
-        reach = self.system.trust_radius()
-        farthest = (self.direction / self.options.weight).abs().amax(1, keepdim=True)
-        self.direction = self.direction * (reach / farthest.clamp_min(reach))
+        reach, direction = self.system.trust_radius(), self.steps.direction
+        farthest = (direction / self.options.weight).abs().amax(1, keepdim=True)
+        self.steps = self.steps._replace(direction=direction * (reach / farthest.clamp_min(reach)))
 
     def _sort_out(
         self, active: Tensor, there: Iterate, good: Tensor, ended: Tensor, noise: Tensor, by_norm: bool
@@ -255,40 +289,46 @@ class _LineSearch(DividingSearch):
         ----------
         ended, noise : (B,) the status of rows that keep it, see `Trial.status`, and their noise from then on.
         """
-        fraction = torch.ones_like(there.norm) if self.fraction is None else self.fraction
-        indefinite = torch.zeros_like(good) if self.indefinite is None else self.indefinite
-        going = active & self.solved
-        may_be_rounding = negligible(lengths(self.direction, self.options.weight), self.short)
+        steps, options = self.steps, self.options
+        fraction = torch.ones_like(there.norm) if steps.fraction is None else steps.fraction
+        indefinite = torch.zeros_like(good) if steps.indefinite is None else steps.indefinite
+        going, refused = active & steps.solved, active & ~steps.solved
+        may_be_rounding = negligible(lengths(steps.direction, options.weight), self.short)
         excused = torch.zeros_like(good)
-        if self.options.unbounded:
+        if options.unbounded:
             excused = going & ~good & within_noise(there.norm, self.tolerance, noise, may_be_rounding)
         solved = excused | (good & (ended == int(Status.CONVERGED)))
         good = good | excused
         if by_norm:
             good = good | (going & ~indefinite & self._nearer(there, fraction))
         self.at, self.tolerance = self.at.merged(there, good), torch.where(good, noise, self.tolerance)
-        status = torch.where(good, judged(self.status, self.at.norm, self.options.tolerance), self.status)
+        shorter, out = parts_next(fraction, going & ~good, options.shortest if by_norm else SHORTEST_DESCENT)
+        status = torch.where(good, judged(self.status, self.at.norm, options.tolerance), self.status)
         status = torch.where(solved, int(Status.CONVERGED), status)
-        refused, failed = active & ~self.solved, going & ~good
-        shorter, out = parts_next(fraction, failed, self.options.shortest if by_norm else SHORTEST_DESCENT)
-        self.fraction = torch.where(good, 1.0, shorter)
-        ended_there = status_of_given_up(self.at.norm, self.tolerance, self.iterations, may_be_rounding)
-        status = torch.where(out, ended_there, status)
+        given_up = status_of_given_up(self.at.norm, self.tolerance, self.iterations, may_be_rounding)
+        status = torch.where(out, given_up, status)
         status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
-        spent = good & (status == RUNNING) & (self.iterations >= self.options.max_iterations)
+        spent = good & (status == RUNNING) & (self.iterations >= options.max_iterations)
         self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
-        self.indefinite = (indefinite | refused) & ~good
-        running = self.status == RUNNING
-        lost = running & self.indefinite & ~self.solved
-        more, self.renew, self.repairs = torch.stack(
-            [running.any(), (running & (good | refused)).any(), lost.any()]
-        ).tolist()
+        return self._begin_again(good, torch.where(good, 1.0, shorter), (indefinite | refused) & ~good, refused)
+
+    def _begin_again(self, good: Tensor, fraction: Tensor, indefinite: Tensor, refused: Tensor) -> bool:
+        """Set what rows try next, of which those that are `good` (B,) have moved; return whether some row still runs.
+
+        Parameters
+        ----------
+        refused : (B,) rows that had no step.
+        """
+        running, solved = self.status == RUNNING, self.steps.solved
+        flags = [running.any(), (running & (good | refused)).any(), (running & indefinite & ~solved).any()]
+        more, renew, repairs = torch.stack(flags).tolist()
+        self.steps = _NextSteps(solved, self.steps.direction, fraction, indefinite, renew, repairs)
         return more
 
     def _descended(self, trial: Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
         """Return the rows (B,) whose potential fell; `reduced` are those whose residual norm did."""
-        slope = (self.at.residual * self.direction).sum(1)
-        least = ENOUGH * slope if self.fraction is None else ENOUGH * self.fraction * slope
+        fraction, slope = self.steps.fraction, (self.at.residual * self.steps.direction).sum(1)
+        least = ENOUGH * slope if fraction is None else ENOUGH * fraction * slope
         there = self.system.potential(trial.x)
         assert there is not None
         # near a minimum rounding hides the descent of the potential; there a falling residual is the sharper test
@@ -301,5 +341,5 @@ class _LineSearch(DividingSearch):
         Only definite matrices are asked: a step by an indefinite one does not tell how near the root is.
         """
         weight = self.options.weight
-        length = lengths(self.direction, weight)
+        length = lengths(self.steps.direction, weight)
         return corrected_less(self.factor, trial.residual, trial.norm, length, fraction, weight)
