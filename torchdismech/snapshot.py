@@ -29,8 +29,8 @@ class Snapshot:
     and a new one is made when `shows` returns False.
 
     It notices: another object in an attribute, parameter, buffer or module; a tensor of floating-point numbers with new
-    memory, shape or `requires_grad`; the first hook on a module of the library, and the removal of the last one. It
-    does not notice: numbers inside tensors (see `versions`), changes inside lists or other objects, or anything about
+    memory, shape, strides or `requires_grad`; the first hook on a module of the library, and the removal of the last
+    one. It does not notice: numbers inside tensors (see `versions`), changes inside lists or other objects, or anything about
     private buffers, whose names begin with "_", as long as the object is the same.
 
     Parameters
@@ -188,9 +188,10 @@ def _names(module: nn.Module, kept_as: str) -> list[str]:
     return [name for name in vars(module) if name not in STANDARD and name != kept_as]
 
 
-def _places(tensors: list[Tensor]) -> tuple[list, list, list]:
+def _places(tensors: list[Tensor]) -> tuple[list, ...]:
     """Return where tensors are, how they are shaped, and whether they require gradients."""
-    return [*map(Tensor.data_ptr, tensors)], [*map(SHAPE, tensors)], [*map(REQUIRES_GRADIENTS, tensors)]
+    shaped = [*map(SHAPE, tensors)], [*map(Tensor.stride, tensors)]
+    return [*map(Tensor.data_ptr, tensors)], *shaped, [*map(REQUIRES_GRADIENTS, tensors)]
 
 
 def _parametrizations(module: nn.Module) -> list[nn.Module]:

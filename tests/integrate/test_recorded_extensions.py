@@ -260,3 +260,97 @@ def test_on_a_gpu_shapes_and_laws_are_held_too():
         recorded, plain, _ = CASES[case]
         assert why_steps_unrecorded(recorded().to("meta")) is None
         assert "does not say `records`" in why_steps_unrecorded(plain().to("meta"))
+
+
+class Odd(Strings):
+    """Strings whose strain depends on a matrix, on a parameter that may be missing, on slots and on a dictionary."""
+
+    records = True
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("matrix", torch.tensor([[1.0, 0.2, 0.0], [0.0, 1.0, 0.1], [0.05, 0.0, 1.0]]).double())
+        self.register_parameter("bias", None)
+        self.left, self.right = nn.Linear(1, 1, dtype=torch.float64), None
+        self.sign, self.nested = 0.0, ((1.0, 2.0), 3)
+
+    def strain(self, local, length):
+        """Return the strain (S, B)."""
+        (longer,) = super().strain(torch.einsum("ij,jsb->isb", self.matrix, torch.stack(local)).unbind(), length)
+        if self.bias is not None:
+            longer = longer + self.bias
+        for slot, factor in ((self.left, 0.01), (self.right, -0.02)):
+            if slot is not None:
+                longer = longer + factor * slot(longer[..., None])[..., 0]
+        return (longer + 1e-3 * torch.copysign(torch.ones((), dtype=torch.float64), torch.tensor(self.sign)),)
+
+
+class SilentOdd(Odd):
+    """The same, of a class that does not say `records` itself."""
+
+
+def transposed(stencil):
+    """Give a stencil another view of its own matrix."""
+    stencil.matrix = stencil.matrix.T
+
+
+def moved_over(stencil):
+    """Move a module from one slot to the other."""
+    stencil.left, stencil.right = None, stencil.left
+
+
+CHANGES = {
+    "another view": transposed,
+    "another view in place": lambda stencil: stencil.matrix.t_(),
+    "the first row for all": lambda stencil: setattr(stencil, "matrix", stencil.matrix[:1].expand(3, 3)),
+    "a parameter that was missing": lambda stencil: setattr(
+        stencil, "bias", nn.Parameter(torch.tensor(0.01, dtype=torch.float64))
+    ),
+    "another slot": moved_over,
+    "the sign of zero": lambda stencil: setattr(stencil, "sign", -0.0),
+    "a tuple in a tuple": lambda stencil: setattr(stencil, "nested", ((2.0, 2.0), 3)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_odd_changes_are_seen(change):
+    """Take the steps that are taken without recordings, after the change, too."""
+    found = []
+    for kind in (Odd, SilentOdd):
+        torch.manual_seed(0)
+        model = strung(kind())
+        stencil = model.term("strings").stencil
+        first = moved(model, stencil.length)
+        assert bool(model.recordings) == (kind is Odd)
+        CHANGES[change](stencil)
+        found.append(first + moved(model, stencil.length))
+    assert_same(*found, within=WITHIN)
+
+
+def test_a_parameter_that_is_gone_makes_another_kind():
+    """Go on with a number in its place."""
+
+    class Given(Strings):
+        records = True
+
+        def __init__(self):
+            super().__init__()
+            self.part = nn.Parameter(torch.tensor(0.01, dtype=torch.float64))
+
+        def strain(self, local, length):
+            return (super().strain(local, length)[0] + self.part,)
+
+    model = strung(Given())
+    stencil = model.term("strings").stencil
+    expected = moved(model, stencil.length)
+    del stencil.part
+    stencil.part = 0.01
+    assert_same(moved(model, stencil.length), expected, within=WITHIN)
+
+
+def test_a_list_in_a_dictionary_of_parameters_is_not_recorded():
+    """Take steps without recordings, as it could change unseen."""
+    model = strung(Strings())
+    model.term("strings").stencil.held = nn.ParameterDict({"list": [1.0]})
+    ImplicitEuler(5e-3).step(model, model.initial_state(3))
+    assert "which could change unseen" in why_code_unrecorded(model) and not model.recordings

@@ -38,7 +38,7 @@ PLAIN = (bool, int, float, str, type(None))  # a recording compares such attribu
 # These it compares by identity, and so tuples of plain ones: they do not change in themselves.
 CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
 KINDS = (Force, Stencil, Energy, Inelastic, Shape, Response)  # what a user may derive from and say `records` of
-INTERNALS = frozenset(vars(nn.Module()))
+INTERNALS = frozenset(vars(nn.ParameterDict()))  # those of all modules, and the names in a dictionary
 
 
 def declares_records(owner: nn.Module) -> bool:
@@ -69,7 +69,7 @@ def unseen(modules: Iterable[nn.Module]) -> str | None:
     for module in foreign:
         if hooked(module):
             return f"hooks on {_name(module)}"
-        for name, value in () if _of_torch(module) else vars(module).items():
+        for name, value in () if _is_layer(module) else vars(module).items():
             if name in INTERNALS or name in getattr(module, "set_once", ()):
                 continue
             if not isinstance(value, PLAIN) and not _is_setting(value):
@@ -90,13 +90,14 @@ def settings(module: nn.Module) -> Iterator[Any]:
 
 def _is_setting(value: Any) -> bool:
     if isinstance(value, tuple):
-        return all(isinstance(part, PLAIN) for part in value)
+        return all(isinstance(part, PLAIN) or _is_setting(part) for part in value)
     return isinstance(value, CONSTANT)
 
 
-def _of_torch(module: nn.Module) -> bool:
-    """Return whether a module is one of torch's layers, whose attributes are settings."""
-    return parametrize.type_before_parametrizations(module).__module__.startswith("torch.nn.")
+def _is_layer(module: nn.Module) -> bool:
+    """Return whether a module is one of torch's layers, whose attributes are settings; a dictionary may hold more."""
+    of_torch = parametrize.type_before_parametrizations(module).__module__.startswith("torch.nn.")
+    return of_torch and not isinstance(module, nn.ParameterDict)
 
 
 def _name(module: nn.Module) -> str:

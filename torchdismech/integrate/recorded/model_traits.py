@@ -46,12 +46,15 @@ class ModelTraits:
         self._captured = [True] * sum(len(own) for own in own_tensors(model))
         for module, names in zip(self._modules, movable, strict=True):
             self._captured += [name not in names for own in own_tensors(module) for name in own]
+        self._names = self._names_of(model)
         self._objects, self._values = self._objects_of(model), self._values_of(model)
         # never read: as long as these tensors live, no other tensor gets their memory, by which traits tell them apart
         self._alive = [*compress(self._tensors(model), self._captured)]
 
     def match(self, model: Model) -> bool:
         """Return whether a model has the same traits and objects."""
+        if self._names_of(model) != self._names:  # before tensors are asked for by name
+            return False
         objects = self._objects_of(model)
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
         return same and self._values_of(model) == self._values
@@ -69,6 +72,12 @@ class ModelTraits:
         """Return the names of a module's tensors that may be others in the next step, with these values in place."""
         names = {*getattr(module, "per_robot", ())} | {name for owner, name in values.tensors if owner is module}
         return names | {*module._parameters} if any(module is own for own in self.of_users) else names
+
+    def _names_of(self, model: Model) -> list[tuple[str, bool]]:
+        """Return the names of tensors and modules in the model and its modules, and whether nothing is there."""
+        owners = [model, *self._modules]
+        held = [of for owner in owners for of in (owner._parameters, owner._buffers, owner._modules)]
+        return [(name, value is None) for of in held for name, value in of.items()]
 
     def _objects_of(self, model: Model) -> list[Any]:
         """Return the modules, as they hang together."""
@@ -90,22 +99,19 @@ class ModelTraits:
         return tensors_of([model, *self._modules])
 
     def _values_of(self, model: Model) -> list[Any]:
-        """Return what compares by its value of a model: shapes, addresses, plain numbers, names."""
-        all_tensors, moved = self._tensors(model), self.moved()
-        constants = [*compress(all_tensors, self._captured)]
+        """Return what compares by its value of a model: addresses, what tensors are like, plain numbers."""
+        constants, moved = [*compress(self._tensors(model), self._captured)], self.moved()
         # first, as a number and an array that took its place cannot be compared
         traits: list[Any] = [type(value) for module in self.of_users for value in vars(module).values()]
-        traits += (len(all_tensors),)
         traits += [tensor.shape for tensor in moved]
         traits += [tensor.dtype for tensor in moved]
         traits += [None if tensor is None else tensor.data_ptr() for tensor in constants]
-        traits += [None if tensor is None else tensor.shape for tensor in constants]
+        traits += [None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype) for tensor in constants]
         attributes = [*map(vars, self._modules)]
         traits += map(type, self._modules)
         traits += map(len, attributes)
         for own, names in zip(attributes, self._numbers, strict=True):
-            if names:
-                traits += map(own.get, names)
+            traits += [_exactly(own.get(name)) for name in names]
         traits += map(hooked, self.of_users)
         return traits
 
@@ -113,3 +119,8 @@ class ModelTraits:
 def plain_attributes(owner: Any) -> list[tuple[str, Any]]:
     """Return the plain numbers among an object's attributes, with their names."""
     return [(name, value) for name, value in vars(owner).items() if isinstance(value, PLAIN)]
+
+
+def _exactly(value: Any) -> Any:
+    """Return a plain value so that two of them compare equal where they are the same: not 0.0 and -0.0, but NaNs."""
+    return value.hex() if type(value) is float else value
