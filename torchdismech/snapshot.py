@@ -30,8 +30,8 @@ class Snapshot:
 
     It notices: another object in an attribute, parameter, buffer or module; a tensor of floating-point numbers with new
     memory, shape, strides or `requires_grad`; the first hook on a module of the library, and the removal of the last
-    one. It does not notice: numbers inside tensors (see `versions`), changes inside lists or other objects, or anything about
-    private buffers, whose names begin with "_", as long as the object is the same.
+    one. It does not notice: numbers inside tensors (see `versions`), changes inside lists or other objects, or anything
+    about private buffers, whose names begin with "_", as long as the object is the same.
 
     Parameters
     ----------
