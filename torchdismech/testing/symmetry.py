@@ -180,10 +180,33 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
         springs = springs.joined(find_joint_springs(body.n_nodes, np.concatenate([edges, joints]), len(edges)))
     there, along = new_number[body.held.nodes], torch.argsort(edge).numpy()[body.held.edges]
     held = Held(there, along, edges[along, 0] == there, body.held.clamps)
+    springs = springs.joined(held.springs(edges, body.n_angles - body.n_held))
     angle = torch.cat([edge, torch.arange(body.n_edges, body.n_angles, device="cpu")])
+    which, own = edge.numpy(), body.sections
+    return Body(
+        nodes=body.nodes[node],
+        rod_edges=edges,
+        joint_edges=joints,
+        normal_edges=normals,
+        rods=rods,
+        springs=springs,
+        surface=find_surface(new_number[body.triangles]),
+        held=held,
+        clamps=(),
+        part_names=dataclasses.replace(body.part_names, edges=body.part_names.edges[which]),
+        sections=Sections(*(x[..., which] for x in (own.height, own.width, own.round))),
+        radius_known=body.radius_known[which],
+        directors=body.directors[angle],
+        held_tangents=body.held_tangents,
+        **_sizes(body, node, edge, angle),
+    )
+
+
+def _sizes(body: Body, node: Tensor, edge: Tensor, angle: Tensor) -> dict[str, Tensor | None]:
+    """Return masses, lengths, areas and radii of a body whose nodes, rod edges and angles have the numbers given."""
     nodes = (3 * node[:, None] + torch.arange(3, device="cpu")).flatten()
     mass = torch.cat([nodes, 3 * body.n_nodes + angle, torch.arange(body.first_held, body.n_dofs, device="cpu")])
-    sizes = {
+    return {
         "mass": body.mass[..., mass],
         "link_share": body.link_share,
         "edge_inertia": None if body.edge_inertia is None else body.edge_inertia[..., edge],
@@ -198,28 +221,3 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
         "node_length": body.node_length[..., node],
         "node_volume": body.node_volume[..., node],
     }
-    surface = find_surface(new_number[body.triangles])
-    directors = body.directors[angle]
-    springs = springs.joined(held.springs(edges, body.n_angles - body.n_held))
-    nodes, tangents = body.nodes[node], body.held_tangents
-    which = edge.numpy()
-    height, width, circles = (x[..., which] for x in (body.sections.height, body.sections.width, body.sections.round))
-    called = dataclasses.replace(body.part_names, edges=body.part_names.edges[which])
-    seen = Sections(height, width, circles)
-    return Body(
-        nodes=nodes,
-        rod_edges=edges,
-        joint_edges=joints,
-        normal_edges=normals,
-        rods=rods,
-        springs=springs,
-        surface=surface,
-        held=held,
-        clamps=(),
-        part_names=called,
-        sections=seen,
-        radius_known=body.radius_known[which],
-        directors=directors,
-        held_tangents=tangents,
-        **sizes,
-    )

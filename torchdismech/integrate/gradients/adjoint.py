@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.hooks import refuse_wrong_matrix
 from torchdismech.integrate.gradients.kkt import KKTConditions
@@ -195,10 +196,10 @@ def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tenso
     """
     scale = diagonal.abs().sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
-    size = torch.linalg.vector_norm(scale * solution, dim=1, keepdim=True)
-    way = scale * solution / torch.where(size > 0, size, 1.0)
+    scaled = scale * solution
+    way = unit_or_zero(scaled)
     eigenvalue = 1 / torch.linalg.vector_norm(scale * factor.solve(scale * way, transpose=True), dim=1)
-    along = size.squeeze(1) * eigenvalue
+    along = torch.linalg.vector_norm(scaled, dim=1) * eigenvalue
     asked = torch.linalg.vector_norm(rhs / scale, dim=1)
     if given is not None:
         asked = torch.maximum(asked, given / scale.amax(1))
