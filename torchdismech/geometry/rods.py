@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -107,6 +108,27 @@ class EdgeFrame:
         return self.t + (self.start + self.t).times(over)  # the second is tt of the anchor's and the present tangent
 
 
+class _ByTheta(NamedTuple):
+    """Second derivatives by an angle and something else: `e_tf` is by e and theta_f, `te_te` twice by theta_e."""
+
+    e_te: Vec3
+    f_te: Vec3
+    e_tf: Vec3
+    f_tf: Vec3
+    te_te: Tensor
+    te_tf: Tensor
+    tf_tf: Tensor
+
+    def turned(self, e: EdgeFrame, f: EdgeFrame) -> _ByTheta:
+        """Return them with what the turns of the edges' transported frames add."""
+        return self._replace(
+            e_tf=self.e_tf + e.turn.times(self.te_tf),
+            e_te=self.e_te + e.turn.times(self.te_te),
+            f_tf=self.f_tf + f.turn.times(self.tf_tf),
+            f_te=self.f_te + f.turn.times(self.te_tf),
+        )
+
+
 @dataclass
 class BendTwist:
     """Strains of bend-twist springs and what their derivatives need; see the module's table for the symbols."""
@@ -161,7 +183,7 @@ class BendTwist:
 
         The weighted curvature is kb . (a_e + a_f) with a = (w1 m2 - w2 m1) / 2, so both curvatures cost one.
         """
-        e, f, kb, tt = self.e, self.f, self.kb, self.tt
+        e, f, kb = self.e, self.f, self.kb
         a_e = self.m2e.times(0.5 * w1) - self.m1e.times(0.5 * w2)
         a_f = self.m2f.times(0.5 * w1) - self.m1f.times(0.5 * w2)
         kappa = kb.dot(a_e + a_f)
@@ -169,15 +191,9 @@ class BendTwist:
         g_e, g_f = self._directional(kappa, a_e + a_f)
         half_w3 = 0.5 * w3
 
-        # by theta: the material directors turn about the tangents
         b_e, b_f = e.t.cross(a_e), f.t.cross(a_f)
         k_te, k_tf = kb.dot(b_e), kb.dot(b_f)
-        double = 2 * self.chi_inverse
-        h_e_te = (f.t.cross(b_e).times(double) - tt.times(k_te)).times(e.inverse)
-        h_f_te = (a_e.times(double) - tt.times(k_te)).times(f.inverse)
-        h_e_tf = (a_f.times(-double) - tt.times(k_tf)).times(e.inverse)
-        h_f_tf = (e.t.cross(b_f).times(-double) - tt.times(k_tf)).times(f.inverse)
-        h_te_te, h_tf_tf = -kb.dot(a_e), -kb.dot(a_f)
+        mixed = self._by_theta(kappa, a_e, a_f, b_e, b_f, k_te, k_tf)
 
         # on one edge: curvature and twist share kb (x) (something), so they are summed before the outer product
         along_kb = kb.times(kappa * (self.follows / 16))
@@ -185,36 +201,39 @@ class BendTwist:
         h_ff = self._same_edge(f, g_f, a_f + along_kb, over, half_w3)
         h_ef = self._between_edges(g_e, g_f, a_e + a_f, along_kb, over, half_w3)
 
-        # kappa/4 grad tau (x) grad tau, as far as it is not in along_kb: grad tau is (kb/2|e|, kb/2|f|, -1, 1)
-        quarter = kappa * (0.25 * self.follows)
-        eighth = kb.times(0.5 * quarter)
-        h_e_te, h_e_tf = h_e_te - eighth.times(e.inverse), h_e_tf + eighth.times(e.inverse)
-        h_f_te, h_f_tf = h_f_te - eighth.times(f.inverse), h_f_tf + eighth.times(f.inverse)
-        h_te_te, h_tf_tf, h_te_tf = h_te_te + quarter, h_tf_tf + quarter, -quarter
-
         # the turn of the transported frames enters through theta
-        grad_te, grad_tf = k_te - w3, k_tf + w3
-        h_ee = _turned(h_ee, e, h_e_te, h_te_te, grad_te)
-        h_ff = _turned(h_ff, f, h_f_tf, h_tf_tf, grad_tf)
-        h_e_tf = h_e_tf + e.turn.times(h_te_tf)
-        h_ef = _turned_between(h_ef, e, f, h_e_tf, h_f_te)
-        h_e_te = h_e_te + e.turn.times(h_te_te)
-        h_f_tf = h_f_tf + f.turn.times(h_tf_tf)
-        h_f_te = h_f_te + f.turn.times(h_te_tf)
-        ex, ey, ez = h_e_te.components()
-        fx, fy, fz = h_f_tf.components()
-        gx, gy, gz = h_e_tf.components()
-        kx, ky, kz = h_f_te.components()
-        return [
-            h_ee[0], h_ee[1], h_ee[2], h_ef[0], h_ef[1], h_ef[2], ex, gx,
-            h_ee[3], h_ee[4], h_ef[3], h_ef[4], h_ef[5], ey, gy,
-            h_ee[5], h_ef[6], h_ef[7], h_ef[8], ez, gz,
-            h_ff[0], h_ff[1], h_ff[2], kx, fx,
-            h_ff[3], h_ff[4], ky, fy,
-            h_ff[5], kz, fz,
-            h_te_te, h_te_tf,
-            h_tf_tf,
-        ]  # fmt: skip
+        turned = mixed.turned(e, f)
+        h_ee = _turned(h_ee, e, mixed.e_te, mixed.te_te, k_te - w3)
+        h_ff = _turned(h_ff, f, mixed.f_tf, mixed.tf_tf, k_tf + w3)
+        h_ef = _turned_between(h_ef, e, f, turned.e_tf, mixed.f_te)
+        return _entries(h_ee, h_ef, h_ff, turned)
+
+    def _by_theta(
+        self, kappa: Tensor, a_e: Vec3, a_f: Vec3, b_e: Vec3, b_f: Vec3, kappa_te: Tensor, kappa_tf: Tensor
+    ) -> _ByTheta:
+        """Return the second derivatives of kappa = kb . (a_e + a_f) by theta: directors turn about the tangents.
+
+        Where the frames of curvature turn half of the twist, with kappa/4 grad tau (x) grad tau, as far as that is not
+        in `along_kb`: grad tau is (kb/2|e|, kb/2|f|, -1, 1).
+
+        Parameters
+        ----------
+        b_e, b_f : derivatives of a_e and a_f by their angles.
+        kappa_te, kappa_tf : those of kappa.
+        """
+        e, f, tt, double = self.e, self.f, self.tt, 2 * self.chi_inverse
+        quarter = kappa * (0.25 * self.follows)
+        eighth = self.kb.times(0.5 * quarter)
+        by_e, by_f = eighth.times(e.inverse), eighth.times(f.inverse)
+        return _ByTheta(
+            e_te=(f.t.cross(b_e).times(double) - tt.times(kappa_te)).times(e.inverse) - by_e,
+            f_te=(a_e.times(double) - tt.times(kappa_te)).times(f.inverse) - by_f,
+            e_tf=(a_f.times(-double) - tt.times(kappa_tf)).times(e.inverse) + by_e,
+            f_tf=(e.t.cross(b_f).times(-double) - tt.times(kappa_tf)).times(f.inverse) + by_f,
+            te_te=-self.kb.dot(a_e) + quarter,
+            te_tf=-quarter,
+            tf_tf=-self.kb.dot(a_f) + quarter,
+        )
 
     def _same_edge(self, edge: EdgeFrame, g: Vec3, a: Vec3, over: Tensor, half_w3: Tensor) -> list[Tensor]:
         """Return the block of one edge: [-2 sym(tt g) - over (I - t t) + sym(kb (a - w3/2 (t + tt)))] / |e|^2."""
@@ -248,6 +267,24 @@ class BendTwist:
                 entry = entry - over if skew is None else entry + skew
                 block.append(entry * scale)
         return block
+
+
+def _entries(h_ee: list[Tensor], h_ef: list[Tensor], h_ff: list[Tensor], by_theta: _ByTheta) -> list[Tensor]:
+    """Return the entries of `PAIRS_8` from the blocks of the edges and what is by theta."""
+    ex, ey, ez = by_theta.e_te.components()
+    fx, fy, fz = by_theta.f_tf.components()
+    gx, gy, gz = by_theta.e_tf.components()
+    kx, ky, kz = by_theta.f_te.components()
+    return [
+        h_ee[0], h_ee[1], h_ee[2], h_ef[0], h_ef[1], h_ef[2], ex, gx,
+        h_ee[3], h_ee[4], h_ef[3], h_ef[4], h_ef[5], ey, gy,
+        h_ee[5], h_ef[6], h_ef[7], h_ef[8], ez, gz,
+        h_ff[0], h_ff[1], h_ff[2], kx, fx,
+        h_ff[3], h_ff[4], ky, fy,
+        h_ff[5], kz, fz,
+        by_theta.te_te, by_theta.te_tf,
+        by_theta.tf_tf,
+    ]  # fmt: skip
 
 
 def _turned(block: list[Tensor], edge: EdgeFrame, mixed: Vec3, theta_theta: Tensor, by_theta: Tensor) -> list[Tensor]:
