@@ -33,8 +33,8 @@ from torchdismech.integrate.several import MAX_STEPS_AT_ONCE, controls_alike, co
 from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import one_after_another, with_retries
 from torchdismech.model import Model
-from torchdismech.model.checks import refuse_transforms
 from torchdismech.model.clamps import posed, wrenches
+from torchdismech.model.refusals import refuse_transforms
 from torchdismech.robot.state import Control, State, control_of, running_robots
 from torchdismech.snapshot import Snapshot
 from torchdismech.trainable import refuse_trained_out_of_bounds

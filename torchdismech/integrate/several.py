@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.model import Model
-from torchdismech.model.checks import refuse_transforms
+from torchdismech.model.refusals import refuse_transforms
 from torchdismech.robot.state import Control, State, control_of
 
 __all__ = ["MAX_STEPS_AT_ONCE", "controls_alike", "controls_of_steps", "most_in_a_course"]

@@ -1,4 +1,4 @@
-"""What a model refuses before a step: states and controls of other robots, users' hooks that break their claims."""
+"""A model that checks what it is given before a step, and that users' hooks do what they claim; see `refusals`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.forces import Force
-from torchdismech.model.checks import check_state, refuse_other_parts, refuse_other_values
 from torchdismech.model.per_robot import refuse_misnamed
 from torchdismech.model.planar import CURVATURES, PlanarRobot
+from torchdismech.model.refusals import refuse_other_parts, refuse_other_state, refuse_other_values
 from torchdismech.model.saving import SavedModel
 from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
@@ -71,7 +71,7 @@ class CheckedModel(SavedModel):
         """Refuse a state of another model, number of robots, dtype or device, and a model changed beyond use."""
         refuse_other_parts(self.terms, self.forces, self._laid_out)
         refuse_other_dtype("Model: dtype", self.body.nodes.dtype)
-        check_state(state, self.body, self.terms, self.batch)
+        refuse_other_state(state, self.body, self.terms, self.batch)
         if self.in_plane is not None and len(self.body.springs.nodes):
             bend_twist = next(term for term in self.terms if term.name == "bend_twist")
             own = {k: getattr(bend_twist, f"natural_{k}") for k in CURVATURES}

@@ -29,7 +29,6 @@ from torchdismech.geometry.checks import Indices
 from torchdismech.model import constants
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.checked import CheckedModel
-from torchdismech.model.checks import refuse_transforms
 from torchdismech.model.clamps import rest_poses
 from torchdismech.model.initial import (
     as_tensor,
@@ -45,6 +44,7 @@ from torchdismech.model.mechanics import Mechanics, StepStart
 from torchdismech.model.planar import PlanarRobot
 from torchdismech.model.rates import with_balanced_rates
 from torchdismech.model.recorded_energies import RecordedEnergies
+from torchdismech.model.refusals import refuse_transforms
 from torchdismech.model.released import released
 from torchdismech.model.solvers import Solvers
 from torchdismech.model.user_code import is_of_user

@@ -9,6 +9,7 @@ from torchdismech.values.bounds import (
 )
 from torchdismech.values.exchange import originals_in_place, others_stand_in
 from torchdismech.values.given import Given, numbers, real, tensor_of
+from torchdismech.values.in_place import Values, evaluated, leading, per_robot, requiring_gradients, with_rows
 from torchdismech.values.places import (
     Place,
     batch_sizes,
@@ -18,16 +19,7 @@ from torchdismech.values.places import (
     tensor_at,
     tensors_of,
 )
-from torchdismech.values.values import (
-    Values,
-    evaluated,
-    leading,
-    per_robot,
-    requiring_gradients,
-    split,
-    where_rows,
-    with_rows,
-)
+from torchdismech.values.rows import split, where_rows
 
 __all__ = [
     "Given",

@@ -1,4 +1,4 @@
-"""What a model refuses before a step: parts that were exchanged, states and controls of other robots."""
+"""What is refused before a step: parts that were exchanged, states and controls of other robots, transforms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Place, refuse_out_of_bounds, refuse_unfitting
 
-__all__ = ["check_state", "refuse_other_parts", "refuse_other_values", "refuse_transforms"]
+__all__ = ["refuse_other_parts", "refuse_other_state", "refuse_other_values", "refuse_transforms"]
 
 INSTEAD = (
     "take reverse mode, torch.autograd.grad or backward(), or torch.autograd.functional.jacobian; many robots at once "
@@ -34,7 +34,7 @@ def refuse_other_parts(terms: Collection[ElasticTerm], forces: Collection[Force]
         )
 
 
-def check_state(state: State, body: Body, terms: Iterable[ElasticTerm], batch: int | None) -> None:
+def refuse_other_state(state: State, body: Body, terms: Iterable[ElasticTerm], batch: int | None) -> None:
     """Refuse a state with other dofs, internal variables, dtype or device, or of another number of robots.
 
     `batch` is the number that the model's parameters are given for; None: any.

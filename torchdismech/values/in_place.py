@@ -18,8 +18,9 @@ from torch.nn.utils import parametrize
 
 from torchdismech.values.exchange import ExchangedParametrizations, ExchangedTensor, exchanges
 from torchdismech.values.places import Place, every_module, given_per_robot, robot_axis, tensors_of
+from torchdismech.values.rows import split
 
-__all__ = ["Values", "evaluated", "leading", "per_robot", "requiring_gradients", "split", "where_rows", "with_rows"]
+__all__ = ["Values", "evaluated", "leading", "per_robot", "requiring_gradients", "with_rows"]
 
 NOTHING = torch.empty(0, device="cpu")
 
@@ -160,21 +161,3 @@ def with_rows(module: nn.Module, batch: int | None, rows: slice) -> Iterator[Non
         return
     with per_robot(module).rows(rows.start, min(batch, rows.stop) - rows.start).in_place():
         yield
-
-
-def split(tensor: Tensor, size: int, dim: int = 0) -> list[Tensor]:
-    """Return parts of `size` robots each; the last goes back into the one before it where the robots do not divide.
-
-    All parts have the same shape, so that one compiled kernel takes them. They are views but for such a last one.
-    Autograd joins their gradients at once, at a cost that does not grow with the number of parts.
-    """
-    parts = list(tensor.split(size, dim))
-    missing = size - parts[-1].shape[dim]
-    if missing and len(parts) > 1:
-        parts[-1] = torch.cat([parts[-2].narrow(dim, size - missing, missing), parts[-1]], dim)
-    return parts
-
-
-def where_rows(take: Tensor, first: Tensor, second: Tensor | float) -> Tensor:
-    """Return the rows (B, ..) of `first` where `take` (B,) holds, else those of `second`, or one number."""
-    return torch.where(take.view(-1, *[1] * (first.dim() - 1)), first, second)
