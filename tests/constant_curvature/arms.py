@@ -5,10 +5,13 @@ import math
 import numpy as np
 import torch
 
-from torchdismech.constant_curvature import PneumaticArm
+from torchdismech import Control
+from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle
 
 HANGING = (0.0, math.pi, 0.0)
+DT = 4e-3
+REST = torch.tensor([0.017157] * 3 + [0.0066636] * 3 + [0.0016351] * 3, dtype=torch.float64)
 
 
 def paper_arm(obstacles=(), **changes) -> PneumaticArm:
@@ -22,6 +25,24 @@ def incline(degrees: float, friction=0.5, height=-0.58) -> Obstacle:
     angle = math.radians(degrees)
     face = HalfSpace((0.0, 0.0, height), (-math.sin(angle), 0.0, math.cos(angle)))
     return Obstacle(face, Complementarity(), Friction(friction), name="face")
+
+
+def pushed(batch: int, force: float = 25.0) -> Control:
+    """Return the control that bends the lower sections towards x."""
+    value = torch.zeros(batch, 9, dtype=torch.float64)
+    value[:, [3, 6]] = force
+    return Control(force=value)
+
+
+def run(arm, steps: int, batch: int = 1, control: Control | None = None, q=REST, **settings):
+    """Return the last state and the reports of steps, all made."""
+    integrator = ArmIntegrator(DT, **settings)
+    state, reports = arm.initial_state(batch, q=q), []
+    for _ in range(steps):
+        state, info = integrator.step(arm, state, control)
+        assert bool(info.converged.all()), info.status
+        reports.append(info)
+    return state, reports
 
 
 def poses(count: int, bend: float, seed: int = 0) -> torch.Tensor:
