@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.rods import rod_through
+from tests.refusals.robots import MATERIAL, rod, shell
 from torchdismech import (
     Circle,
     Control,
@@ -22,43 +22,22 @@ from torchdismech import (
     Rectangle,
     RobotBuilder,
     State,
-    arc,
     forces,
-    helix,
     magnetics,
-    meshes,
     rollout,
     straight,
     trainable,
     unroll,
 )
-from torchdismech.actuation import AtNodes, Tendons
-from torchdismech.constant_curvature import PneumaticArm
-from torchdismech.contact import Friction, HalfSpace, Mesh, Obstacle, Penalty, Sphere
-from torchdismech.elastic import LinearElastic, Maxwell, NeoHookean
+from torchdismech.contact import HalfSpace, Obstacle, Penalty
+from torchdismech.elastic import LinearElastic, Maxwell
 
-MATERIAL = Material(1e6, 1000.0)
 TAPERED = torch.tensor([1e-3, 1e-3, 1e-200, 1e-3], dtype=torch.float64)
-
-
-def rod(section=None, planar=False, length=0.3, material=MATERIAL, loads=(), dtype=torch.float64, **options):
-    """Return a rod of four edges, clamped at its start."""
-    points, builder = straight((0, 0, 0), (length, 0, 0), 5), RobotBuilder(planar=planar)
-    rod_through(points, section or Circle(2e-3), material, loads, builder=builder, **options)
-    return builder.finalize(dtype=dtype)
 
 
 def column(robots, value):
     """Return a number of each robot (B, 1)."""
     return torch.full((robots, 1), value, dtype=torch.float64)
-
-
-def shell(thickness=1e-3, size=0.1, material=MATERIAL):
-    """Return two triangles."""
-    builder = RobotBuilder()
-    nodes = size * np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
-    builder.add_shell(nodes, [[0, 1, 2], [1, 3, 2]], thickness, material)
-    return builder.finalize()
 
 
 def directors(vector, count=4):
@@ -408,79 +387,6 @@ def test_each_tensor_of_a_state_has_the_dtype_of_the_model(field):
     odd = state.replace(**{field: getattr(state, field).float()})
     with pytest.raises(InputError, match=f"State.{field}: expected torch.float64"):
         integrator.step(model, odd)
-
-
-TRAINED = {
-    "Circle.radius": lambda x: Circle(x).constants(),
-    "Rectangle.height": lambda x: Rectangle(2e-3, x).constants(),
-    "Material.youngs": lambda x: Material(x, 1000.0).constants(),
-    "Material.poisson": lambda x: Material(1e6, 1000.0, x).constants(),
-    "Material.relaxation_time": lambda x: Material(1e6, 1000.0, 0.3, x).constants(),
-    "thickness": shell,
-    "Viscous.viscosity": forces.Viscous,
-    "Gravity.acceleration": lambda x: forces.Gravity(x * torch.ones(3)),
-    "Friction.coefficient": Friction,
-    "Penalty.stiffness": lambda x: Penalty(x, 1e-3),
-    "Sphere.radius": lambda x: Sphere((0, 0, 0), x),
-    "LinearElastic.EA": lambda x: LinearElastic({"EA": x}),
-    "NeoHookean.shear": lambda x: NeoHookean(x),
-    "PneumaticArm.length": lambda x: PneumaticArm(x * torch.ones(3, dtype=x.dtype), [1.0] * 3, 0.04, 265.0, 125.0),
-}
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_trained_tensors_are_refused_where_their_numbers_alone_are_kept(name):
-    """Say what to do instead: gradients by a radius once were those by the mass it makes, of the wrong sign."""
-    value = torch.tensor(0.3, dtype=torch.float64)
-    TRAINED[name](value)
-    with pytest.raises(InputError, match=rf"^{name}: got a tensor that requires gradients; .*trainable\.scaled"):
-        TRAINED[name](value.requires_grad_())
-
-
-@pytest.mark.parametrize("name", sorted(TRAINED.keys() - {"PneumaticArm.length"}))  # of one arm alone
-def test_constants_of_no_robots_are_refused(name):
-    """Name what is an empty selection of rows, which fits no state."""
-    with pytest.raises(InputError, match=rf"^{name}: expected numbers of at least one robot, got shape \(0, [13]\)"):
-        TRAINED[name](torch.zeros(0, 1, dtype=torch.float64))
-
-
-def added(places):
-    """Return a builder with a rod through (k, 3) places."""
-    builder = RobotBuilder()
-    builder.add_rod(places, Circle(2e-3), MATERIAL)
-    return builder
-
-
-PLACES = torch.tensor([[0.0, 0.0, 0.1], [0.1, 0.0, 0.0], [0.0, 0.1, 0.0]], dtype=torch.float64)
-SOLID = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]), [[0, 2, 1], [0, 1, 3], [1, 2, 3], [2, 0, 3]]
-SHAPES = {
-    "rod": added,
-    "rod: of one number": lambda x: added([[0, 0, 0], [x[0, 2], 0, 0]]),
-    "rod: a network": lambda x: RobotBuilder().add_rods(list(x), [[0, 1]], Circle(2e-3), MATERIAL),
-    "shell": lambda x: RobotBuilder().add_shell(x, [[0, 1, 2]], 1e-3, MATERIAL),
-    "nodes": lambda x: RobotBuilder().add_nodes(x),
-    "directors": lambda x: rod(directors=(x[0] / 0.1).expand(4, 3)),
-    "clamp.direction": lambda x: added(PLACES).clamp([0], direction=x[0]),
-    "clamp.along": lambda x: added(PLACES).clamp([0], along=x[0]),
-    "clamp.normal": lambda x: added(PLACES).clamp([0], normal=x),
-    "clamp.box": lambda x: added(PLACES).clamp(box=x[0] + torch.tensor([[-1.0], [1.0]])),
-    "Mesh": lambda x: Mesh(torch.as_tensor(SOLID[0]) * x[0, 2], SOLID[1]),
-    "straight: end": lambda x: straight((0, 0, 0), x[0], 3),
-    "helix: start": lambda x: arc((0, 0, 0), x[1], (0, 0, 1), 1.0, 3),
-    "helix: height": lambda x: helix((0, 0, 0), (1, 0, 0), (0, 0, 1), 1.0, x[0, 2], 3),
-    "length": lambda x: meshes.rectangle(x[0, 2], 0.1, 0.05),
-    "radius": lambda x: meshes.disc(x[0, 2], 0.05),
-    "AtNodes: offset": lambda x: rod(loads=[Tendons([[AtNodes([0, 4], x[0])]], 1.0)]),
-}
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_trained_shapes_are_refused_where_robots_are_built_of_numbers(name):
-    """Name the place and say what to differentiate by, where NumPy told to detach; take the same tensor detached."""
-    SHAPES[name](PLACES)
-    place = name.replace(": of one number", "").replace(": a network", "")
-    with pytest.raises(InputError, match=rf"^{place}: got a tensor that requires gradients; .*docs/gradients\.md"):
-        SHAPES[name](PLACES.clone().requires_grad_())
 
 
 def test_what_is_not_refused():
