@@ -298,8 +298,8 @@ class Spring(Potential):
 
     def derivatives(self, gap, stiffness, tolerance):
         """Return -k (tolerance - d) and k inside, zero beyond."""
-        near = gap < tolerance
-        return torch.where(near, stiffness * (gap - tolerance), 0.0), torch.where(near, stiffness, 0.0)
+        apart = gap >= tolerance
+        return torch.where(apart, 0.0, stiffness * (gap - tolerance)), torch.where(apart, 0.0, stiffness)
 
     slipping = staticmethod(Barrier.slipping)
 

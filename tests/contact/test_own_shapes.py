@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, straight
-from torchdismech.contact import Barrier, Box, Complementarity, Mesh, Obstacle, Penalty, Potential, Shape
+from torchdismech.contact import Barrier, Box, Complementarity, Mesh, Obstacle, Penalty, Shape
 
 LAWS = {"constraint": Complementarity, "penalty": lambda: Penalty(50.0, 1e-3), "barrier": lambda: Barrier(50.0, 1e-3)}
 
@@ -88,24 +88,3 @@ def test_shapes_with_kinks_are_taken():
     corners = torch.tensor([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.float64) * 0.05
     faces = [[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]
     touching(OwnMesh(corners.numpy() - 0.06, faces), LAWS["constraint"])
-
-
-class Wrong(Potential):
-    """A law whose second derivative is not that of its first."""
-
-    def energy(self, gap, stiffness, tolerance):
-        """Return phi."""
-        return 0.5 * stiffness * (tolerance - gap).clamp(min=0) ** 2
-
-    def derivatives(self, gap, stiffness, tolerance):
-        """Return the first derivative, and half of the second one."""
-        near = gap < tolerance
-        return torch.where(near, stiffness * (gap - tolerance), 0.0), torch.where(near, 0.5 * stiffness, 0.0)
-
-    slipping = staticmethod(Barrier.slipping)
-
-
-def test_wrong_laws_are_told_from_wrong_shapes():
-    """Name the law's class and method where the shape is right."""
-    with pytest.raises(InputError, match=r"obstacle 'ring'.*derivatives\(\) of its law, Wrong, by position are not"):
-        touching(Torus(), lambda: Wrong(50.0, 0.05))

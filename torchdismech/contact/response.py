@@ -80,7 +80,8 @@ class Potential(Response):
     that shape: operations of torch, element by element, which autograd can follow. phi has to be smooth and to fall
     with the gap; contacts farther apart than the tolerance are not looked at. Of a gap that is NaN it is NaN: write
     `torch.where(gap >= tolerance, 0.0, ...)`, which does not take NaN for far apart. Laws of your own are evaluated by
-    torch, those of the library as compiled loops, with the same results but more slowly.
+    torch, those of the library as compiled loops, with the same results but more slowly. When a model is built, laws of
+    your own are tried, and refused where they are not what is said here.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.natural import continuum_triangles, natural_strains
 from torchdismech.errors import InputError, refuse_other_dtype
@@ -37,6 +38,7 @@ class CheckedModel(SavedModel):
     frames: Frames
     terms: Sequence[ElasticTerm]
     forces: Sequence[Force]
+    self_contacts: SelfContacts
     in_plane: PlanarRobot | None
     _laid_out: tuple[int, int]  # how many terms and forces the matrix is for
     _tried_in: dict[str, bool]  # see `_modes`
@@ -120,7 +122,7 @@ class CheckedModel(SavedModel):
     def _try_hooks(self) -> None:
         """Refuse users' forces and energies that break their own claims, with modules in their present modes."""
         refuse_misnamed(self)  # before it is asked how many robots its tensors are for
-        try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], self.batch)
+        try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], [*self.self_contacts], self.batch)
         self._tried_in = self._modes()
 
     def try_hooks_in_other_modes(self, snapshot: Snapshot) -> None:
@@ -136,6 +138,6 @@ class CheckedModel(SavedModel):
             snapshot.fitting.add(TRIED)
 
     def _modes(self) -> dict[str, bool]:
-        """Return which modules of forces and terms are trained, not evaluated, by their names."""
-        owners = {"forces": self.forces, "terms": self.terms}
+        """Return which modules of forces, terms and contacts are trained, not evaluated, by their names."""
+        owners = {"forces": self.forces, "terms": self.terms, "self_contacts": self.self_contacts}
         return {name: m.training for of, owner in owners.items() for name, m in owner.named_modules(prefix=of)}  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Users' forces and energies, tried at a made-up state when a model is built."""
+"""Users' forces and energies, tried at a made-up state when a model is built, and their contact laws."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import product
 import torch
 from torch import nn
 
+from torchdismech.contact import SelfContact
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest
 from torchdismech.elastic.natural import natural_strains
@@ -15,6 +16,7 @@ from torchdismech.forces import Force
 from torchdismech.model.dependence import settle_dependence
 from torchdismech.model.hooks import check_hooks
 from torchdismech.model.initial import rest_state, trial_state
+from torchdismech.model.law_trials import refuse_wrong_laws
 from torchdismech.model.other_weights import unchanged_random_numbers
 from torchdismech.model.user_code import is_of_user
 from torchdismech.robot.body import Body
@@ -33,13 +35,14 @@ def try_hooks(
     frames: Frames,
     terms: Sequence[ElasticTerm],
     forces: Sequence[Force],
+    self_contacts: Sequence[SelfContact],
     robots: int | None,
 ) -> None:
     """Find what forces depend on whose derivatives are not written, and refuse hooks that break what they claim.
 
     Parameters
     ----------
-    model : the module that holds body, terms and forces.
+    model : the module that holds body, terms, forces and contacts between parts.
     robots : that the model's tensors are given for; None: any number.
     """
     # obstacles of the library stay out: their paths, and what touches at a trial state, tell nothing
@@ -52,6 +55,7 @@ def try_hooks(
         control = natural.replace(clamped_q=state.q, force=torch.zeros_like(state.q))
     at_rest = rest_state(body, frames, state.batch).replace(internal=state.internal)
     with unchanged_random_numbers(model):
+        refuse_wrong_laws(forces, self_contacts, robots)
         for force in forces:
             settle_dependence(force, robots, state, control)
         check_hooks(forces, terms, robots, state, control, [at_rest, *_far_away(body, state)])
