@@ -66,6 +66,22 @@ def test_wrong_shapes_are_refused_whatever_the_law(wrong, law):
         touching(Torus(**given), LAWS[law])
 
 
+WRONG_SIZES = {
+    "a depth that is a number": ({"depth": 0.01}, r"depth: expected a tensor of shape \(\) or \(B, 1\) .*, got float"),
+    "a depth that is missing": ({"depth": Shape.depth}, "depth cannot be evaluated: TypeError: Wrong has to define"),
+    "a width that is a number": ({"width": 0.02}, "width: expected a tensor .*, got float"),
+    "a depth of each robot": ({"depth": torch.ones(2)}, r"depth: expected a tensor .*, got the shape \(2,\)"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SIZES)
+def test_wrong_sizes_are_refused(wrong):
+    """Name the obstacle, its class, the size, and what came."""
+    given, message = WRONG_SIZES[wrong]
+    with pytest.raises(InputError, match=rf"obstacle 'ring': Wrong: {message}"):
+        touching(type("Wrong", (Torus,), given)(), LAWS["penalty"])
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_right_shapes_are_taken(law):
     """Step a rod on a torus; take it in single precision, where the law does."""

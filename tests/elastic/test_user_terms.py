@@ -220,6 +220,21 @@ def test_the_middle_of_an_edge_is_held_by_a_stiff_spring():
     assert info.iterations.item() <= 20
 
 
+@pytest.mark.parametrize(
+    ("strain", "got"), [(lambda local: local[0], "Tensor"), (lambda local: (local[0], local[0]), r"\(Tensor, Tensor\)")]
+)
+def test_strains_are_a_tuple(strain, got):
+    """Name the stencil and its method where it returns something else than one tensor for each strain."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
+    stencil = HeightOfMiddle(np.array([3, 4]), np.array([0]))
+    stencil.strain = strain
+    builder.add_term(ElasticTerm("tie", stencil, LinearElastic({"k": 1e4}), torch.ones(1)))
+    message = r"\(tie\).*HeightOfMiddle\.strain\(\): expected a tuple of a tensor for each strain, got "
+    with pytest.raises(InputError, match=message + got):
+        builder.finalize(compile=False)
+
+
 class Unweighted(PointToNode):
     """Takes every weight as +1 or -1."""
 

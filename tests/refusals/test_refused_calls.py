@@ -24,6 +24,7 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.forces import LocalForce
+from torchdismech.integrate.integrator import Integrator
 from torchdismech.rigid import Radau
 from torchdismech.trajectory import Recorder
 
@@ -192,3 +193,17 @@ def test_masses_of_robots_are_not_taken_for_those_of_nodes():
     builder.add_mass([3], masses[:, None])
     added = builder.finalize().body.node_mass()[:, 3]
     assert torch.allclose(added.diff(), masses.diff(), rtol=1e-12, atol=0)  # rounding
+
+
+class Nameless(Integrator):
+    """An integrator of one's own that does not say by which scheme."""
+
+
+@pytest.mark.parametrize("call", [rollout, unroll, lambda model, state, own, steps: own.step(model, state)])
+def test_integrators_without_a_scheme(model, call):
+    """Say what a subclass lacks, whatever asks for it first; other names are missing as with any object."""
+    own = Nameless(0.01)
+    with pytest.raises(InputError, match=r"^Nameless: expected `scheme = Scheme\(\.\.\.\)`, as ImplicitEuler has it"):
+        call(model, model.initial_state(), own, steps=2)
+    with pytest.raises(AttributeError, match="'Nameless' object has no attribute 'other'"):
+        own.other  # noqa: B018

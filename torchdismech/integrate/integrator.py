@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -89,6 +90,14 @@ class SteppingMethod(ABC):
         self.max_iterations = whole_number(max_iterations, "max_iterations")
         self.line_search = truth(line_search, "line_search")
         self.chunk = check_chunk(chunk)
+
+    if not TYPE_CHECKING:  # for which there is no other attribute than those named
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what a subclass lacks, wherever that is first asked for."""
+            if name == "scheme":
+                raise InputError(f"{type(self).__name__}: expected `scheme = Scheme(...)`, as ImplicitEuler has it")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     # ---- for the caller ----------------------------------------------------------------------------------------
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic import ElasticTerm
+from torchdismech.elastic import ElasticTerm, Stencil
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.model.differences import rounding, same
 from torchdismech.model.other_weights import other_weights, with_other_weights
 from torchdismech.model.per_robot import hint_of_robots
-from torchdismech.model.user_code import another_dtype, name_of, not_deterministic
+from torchdismech.model.user_code import another_dtype, is_of_user, name_of, not_deterministic
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.values import with_rows
 
@@ -37,11 +38,24 @@ def refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control
     def value(rows: slice) -> Tensor:
         at = state.rows(rows)
         with with_rows(term, state.batch if robots else None, rows):
-            return term.densities(at.q.t().contiguous(), term.constants(at, control.rows(rows))).t()
+            q, stencil = at.q.t().contiguous(), term.stencil
+            if is_of_user(stencil):
+                given = stencil.constants(at, control.rows(rows))
+                _refuse_other_strains(stencil, stencil.strain(stencil.local(q), *given))
+            return term.densities(q, term.constants(at, control.rows(rows))).t()
 
     given = f" An energy is given a tuple of its strains, {', '.join(term.stencil.strains)}, each (stencils, B)."
     what = "(B, stencils) of the densities"
     _refuse_odd_batches(_Trial(term, name_of(term), value, state, term.stencil.count, what, given))
+
+
+def _refuse_other_strains(stencil: Stencil, found: Any) -> None:
+    """Refuse what a stencil's strain() returned unless it is a tuple with a tensor for each of its strains."""
+    parts = found if isinstance(found, tuple | list) else None
+    if parts is not None and len(parts) == len(stencil.strains) and all(isinstance(x, Tensor) for x in parts):
+        return
+    got = type(found).__name__ if parts is None else f"({', '.join(type(x).__name__ for x in parts)})"
+    raise TypeError(f"{type(stencil).__name__}.strain(): expected a tuple of a tensor for each strain, got {got}")
 
 
 @dataclass(frozen=True)

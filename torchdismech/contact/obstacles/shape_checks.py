@@ -30,6 +30,8 @@ Found = tuple[Tensor, Tensor, Tensor]
 def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float) -> None:
     """Refuse a user's shape whose normal is no unit vector or no gradient, or whose curvature is not its derivative.
 
+    And one whose sizes are no tensors.
+
     Looked at on its surface and a little off it, at the places that are reached from around the robot; kinks are left
     out.
 
@@ -42,6 +44,7 @@ def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float
     if all(type(part).__module__.partition(".")[0] in ("torch", "torchdismech") for part in every_module(shape)):
         return
     name = f"obstacle {obstacle!r}: {type(shape).__name__}"
+    _refuse_other_sizes(shape, name)
     shape = shape if nodes.dtype == torch.float64 else copy.deepcopy(shape).double()
     nodes = nodes.double()
     size = float((nodes.amax(0) - nodes.amin(0)).norm())
@@ -58,6 +61,18 @@ def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float
         x = x + off * _gradient(at, x, STEP * size)[0]
         _refuse_gradient(at, x, STEP * size, name, shape)
         _refuse_curvature(at, x, STEP * size, name)
+
+
+def _refuse_other_sizes(shape: Shape, name: str) -> None:
+    """Refuse a depth, width or sharpest radius that is no tensor of one number, or of one for each robot."""
+    for size in ("depth", "width", "sharpest"):
+        try:
+            found = getattr(shape, size)
+        except Exception as error:
+            raise InputError(f"{name}: {size} cannot be evaluated: {type(error).__name__}: {error}") from error
+        if not isinstance(found, Tensor) or (found.numel() != 1 and tuple(found.shape) != (len(found), 1)):
+            got = f"the shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(f"{name}: {size}: expected a tensor of shape () or (B, 1) [m], got {got}")
 
 
 def _evaluated(shape: Shape, x: Tensor, name: str) -> Found:
