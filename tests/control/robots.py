@@ -3,12 +3,28 @@
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
-from torchdismech import Circle, Control, Material, Model, RobotBuilder, State, forces, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    InputError,
+    Material,
+    Model,
+    RobotBuilder,
+    State,
+    forces,
+    rollout,
+    straight,
+    unroll,
+)
+from torchdismech.control import PI, Fixed, Strains
 
 LENGTH = 0.1  # m
+DT = 0.01  # s
 
 
 def rod(
@@ -124,3 +140,26 @@ class Attribute(nn.Module):
         control, after = self.inner(state, memory, control, model)
         self.memory = {name: value.detach() for name, value in after.items()}  # or torch's checkpoints notice
         return control
+
+
+def shape(model, height: float = 0.01) -> Fixed:
+    """Return the wave as a reference."""
+    return Fixed(Strains(model).of_shape(model, wave(model.body.n_nodes, height)))
+
+
+def pi(model, **options) -> PI:
+    """Return a controller of the wave."""
+    given = options.pop("reference", None)
+    reference = shape(model) if given is None else given
+    return PI(model, Strains(model), reference, options.pop("dt", DT), **options)
+
+
+def refused(model, controller, integrator=None, steps=10, batch=1) -> str:
+    """Return why a run is refused; both kinds of runs say the same."""
+    said = set()
+    for run in (rollout, unroll):
+        with pytest.raises(InputError) as error:
+            run(model, model.initial_state(batch), integrator or ImplicitEuler(DT), steps, controller=controller)
+        said.add(str(error.value))
+    (sentence,) = said
+    return sentence
