@@ -2,7 +2,7 @@
 
 from torchdismech import Trajectory, rollout
 
-__all__ = ["CLAMP", "rod", "run"]
+__all__ = ["CLAMP", "falling", "rod", "run"]
 
 CLAMP = "[[clamp]]\nnodes = [0, 1]\n"
 
@@ -19,6 +19,12 @@ section = {{shape = "circle", radius = {radius}}}
 youngs = {youngs}
 density = 1000.0
 """
+
+
+def falling(edges: int, duration: float, gravity: str = "[0, 1.0, -9.81]") -> str:
+    """Return a scene of such a rod that falls, held at its first edge; keys of [simulation] may follow."""
+    begun = rod(edges) + CLAMP
+    return f"{begun}\n[environment]\ngravity = {gravity}\n[simulation]\ndt = 0.01\nduration = {duration}\n"
 
 
 def run(scene, **options) -> Trajectory:

@@ -285,14 +285,8 @@ def kept(tmp_path):
 
 
 SCENE = (
-    scenes.rod(4)
-    + scenes.CLAMP
-    + """
-[environment]
-gravity = [0, 1.0, -9.81]
-[simulation]
-dt = 0.01
-duration = 0.2
+    scenes.falling(4, 0.2)
+    + """\
 [floor]
 height = -0.02
 stiffness = 100.0

@@ -22,14 +22,8 @@ from torchdismech import Trajectory
 ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SCENE = (
-    scenes.rod(4)
-    + scenes.CLAMP
-    + """
-[environment]
-gravity = [0, 1.0, -9.81]
-[simulation]
-dt = 0.01
-duration = 3.0
+    scenes.falling(4, 3.0)
+    + """\
 [batch]
 size = 3
 [output]

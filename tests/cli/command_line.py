@@ -17,14 +17,8 @@ CPU = torch.device("cpu")
 
 
 SCENE = (
-    scenes.rod(4)
-    + scenes.CLAMP
-    + """
-[environment]
-gravity = [0, 1.0, -9.81]
-[simulation]
-dt = 0.01
-duration = 0.25
+    scenes.falling(4, 0.25)
+    + """\
 [batch]
 size = 3
 [batch.randomize]
@@ -40,6 +34,11 @@ def call(*arguments, status: int = 0):
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert result.exit_code == status, (result.output, result.exception)
     return result
+
+
+def printed(command: str, *arguments, status: int = 0) -> str:
+    """Return what a command printed on the CPU, after a look at its exit status."""
+    return call(command, *arguments, "--device", "cpu", status=status).output
 
 
 def simulate(scene, out, *arguments, status: int = 0):

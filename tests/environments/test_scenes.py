@@ -20,14 +20,8 @@ from torchdismech.environments.anew import DrawnAnew
 from torchdismech.io.scene import load_scene
 
 SCENE = (
-    scenes.rod(3)
-    + scenes.CLAMP
-    + """
-[environment]
-gravity = [0.0, 0.0, -9.81]
-[simulation]
-dt = 0.01
-duration = 0.06
+    scenes.falling(3, 0.06, "[0.0, 0.0, -9.81]")
+    + """\
 [batch]
 size = 3
 [batch.randomize]

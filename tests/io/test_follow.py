@@ -2,13 +2,14 @@
 
 import csv
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tests.cli.command_line import call
+from tests.cli.command_line import printed
 from torchdismech import follow
 from torchdismech.io.following import POINTS, scene_paths
 from torchdismech.io.scene import load_scene
@@ -47,9 +48,7 @@ def scene(tmp_path, request) -> Path:
     return path
 
 
-def called(*arguments, status: int = 0) -> str:
-    """Return what the command printed, after a look at its exit status."""
-    return call("follow", *arguments, "--device", "cpu", status=status).output
+called = partial(printed, "follow")
 
 
 def test_prints_where_paths_turn(scene):

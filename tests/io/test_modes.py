@@ -2,13 +2,14 @@
 
 import csv
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests import scenes
-from tests.cli.command_line import call
+from tests.cli.command_line import printed
 from torchdismech.io.modes import HEADER
 
 SCENE = (
@@ -39,9 +40,7 @@ def scene(tmp_path, request) -> Path:
     return path
 
 
-def called(*arguments, status: int = 0) -> str:
-    """Return what the command printed, after a look at its exit status."""
-    return call("modes", *arguments, "--device", "cpu", status=status).output
+called = partial(printed, "modes")
 
 
 def test_prints_modes_and_writes_nothing(scene):

@@ -28,14 +28,8 @@ from torchdismech.trajectory import OwnerMark
 ROOT = Path(__file__).parents[2]
 # Robot 4 falls so fast that three iterations are too few for its third step.
 SCENE = (
-    scenes.rod(3)
-    + scenes.CLAMP
-    + """
-[environment]
-gravity = [0.0, 0.0, -9.81]
-[simulation]
-dt = 0.01
-duration = 0.06
+    scenes.falling(3, 0.06, "[0.0, 0.0, -9.81]")
+    + """\
 max_iterations = 3
 force_tolerance = 1e-12
 relative_tolerance = 1e-12
