@@ -19,7 +19,7 @@ __all__ = ["constant", "number_of_sections", "three_components", "touchable"]
 
 
 def number_of_sections(length) -> int:
-    """Return how many sections length (S,) or (B, S) are of."""
+    """Return how many sections lengths (S,) or (B, S) are of."""
     given = _finite_numbers(length, "length")
     if not given.dim() or not given.shape[-1]:
         raise InputError(f"length: expected those of one section or more, (S,) or (B, S), got {length}")
