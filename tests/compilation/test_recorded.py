@@ -4,7 +4,7 @@ from tests.compilation.rods import rod
 from tests.integrate.recordings import Graphs
 from torchdismech import ImplicitEuler
 from torchdismech.elastic.assembly import Assembly
-from torchdismech.integrate.recorded import kinds
+from torchdismech.integrate.recorded import step_kind
 
 
 def test_elastic_terms_are_programs_of_their_own(compiled, monkeypatch):
@@ -13,7 +13,7 @@ def test_elastic_terms_are_programs_of_their_own(compiled, monkeypatch):
     monkeypatch.setattr(Assembly, "record", lambda self, q, constants: made.append(len(compiled)))
     Graphs(monkeypatch, "graphs")
     # the sum of loads is given to a graph, as on a GPU
-    monkeypatch.setattr(kinds, "is_recordable_force", lambda force: False)
+    monkeypatch.setattr(step_kind, "is_recordable_force", lambda force: False)
     model = rod(compile=True)
     state = model.initial_state(batch=2)
     made.clear()
