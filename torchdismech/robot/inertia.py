@@ -127,14 +127,14 @@ class Inertia(nn.Module):
 
         if self.diagonal:
             return moving(force / torch.where(moves, self.mass, 1.0))
-        diagonal, iterations = self._preconditioner()
+        (diagonal, iterations), may_stop = self._preconditioner(), self._body[0].edge_inertia is not None
         mass = torch.where(moves, diagonal, 1.0)
         solution = torch.zeros_like(force)
         residual = moving(force)
         direction = residual / mass
         slope = first = (residual * direction).sum(1, keepdim=True)
         for _ in range(iterations):
-            if iterations > CG_ITERATIONS and bool((slope <= LEFT**2 * first).all()):
+            if may_stop and bool((slope <= LEFT**2 * first).all()):
                 break
             image = self.times(direction)
             length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)
