@@ -40,7 +40,8 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control, snapshot
 
 def _look_for_hidden_tensors(model: Model, state: State, control: Control) -> None:
     at, control = state.rows(slice(1)).detach(), control.rows(slice(1))
-    with torch.enable_grad(), apart_from_checkpoints(), per_robot(model).rows(0, 1).in_place():
+    eagerly = model.compilation.paused()
+    with torch.enable_grad(), apart_from_checkpoints(), eagerly, per_robot(model).rows(0, 1).in_place():
         at = at.replace(q=at.q.requires_grad_())
 
         def force() -> Tensor:
