@@ -143,14 +143,22 @@ def test_the_code_on_tendons_runs():
 
 
 def test_contact_page_runs():
-    """Run the blocks of docs/contact.md, one after the other: rods on a ball and a floor, named parts, points."""
+    """Run the blocks of docs/contact.md: rods on a ball and a floor, named parts, points, a cube that is lifted."""
     run = after_each_block("contact.md")
     names = next(run)
     contact = names["trajectory"].contact
     assert (names["trajectory"].status == 0).all()
     assert int(contact["active"][-1]) > 3
     assert 0 < float(contact["penetration"].max()) < 5e-4
-    assert len(list(run)) == 3 and int(names["info"].contact["active"]) == 1
+    for _ in range(3):
+        names = next(run)
+    corners = names["trajectory"].positions[:, 0, names["cube"]]
+    weight = 9.81 * names["mass"]
+    assert corners[-1, :, 2].mean() == pytest.approx(0.05, abs=1e-4)  # the fingers bend, and the grip creeps
+    sizes = torch.cdist(corners, corners)
+    assert (sizes - sizes[0]).abs().max() < 2e-6
+    assert names["trajectory"].contact["force/part0"][-1, 0, 2] == pytest.approx(weight, rel=1e-6)
+    assert len(list(run)) == 1 and int(names["info"].contact["active"]) == 1
 
 
 def test_environments_page_runs():
