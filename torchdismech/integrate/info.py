@@ -116,26 +116,34 @@ class SeveralSteps(StepInfo):
         real = zero.to(like.dtype)
         return cls(zero, zero, real, real, real, zero, iterations_max=zero, count=0)
 
-    def followed_by(self, info: Any, running: Tensor) -> SeveralSteps:
-        """Return these and what came after them, of the robots (B,) that were running.
+    @classmethod
+    def of_one(cls, info: StepInfo) -> SeveralSteps:
+        """Return how one step went, as the first of several."""
+        own = info._numbers()
+        own.pop("stable", None)
+        return cls(**own, contact=info.contact, iterations_max=info.iterations, count=1)
+
+    def followed_by(self, info: Any, running: Tensor | None) -> SeveralSteps:
+        """Return these and what came after them, of the robots (B,) that were running; None stands for all.
 
         Parameters
         ----------
         info : of one step, of any kind of robots, or of several.
         """
         several = isinstance(info, SeveralSteps)
-        if several and not self.count:
-            return info
+        if not self.count and (several or (running is None and isinstance(info, StepInfo))):
+            return info if several else SeveralSteps.of_one(info)
         last = info if isinstance(info, StepInfo) else self  # chains and arms do not tell
+        residual = info.residual if running is None else torch.where(running, info.residual, 0.0)
         contact = dict(info.contact)
         if contact and self.contact:
             contact["penetration"] = torch.maximum(self.contact["penetration"], contact["penetration"])
         return replaced(
             self,
-            status=torch.where(running, info.status, self.status),
+            status=info.status if running is None else torch.where(running, info.status, self.status),
             iterations=self.iterations + info.iterations,
             iterations_max=torch.maximum(self.iterations_max, info.iterations_max if several else info.iterations),
-            residual=torch.maximum(self.residual, torch.where(running, info.residual, 0.0)),
+            residual=torch.maximum(self.residual, residual),
             tolerance=last.tolerance,
             force_scale=last.force_scale,
             substeps=torch.maximum(self.substeps, info.substeps),

@@ -25,6 +25,7 @@ from torchdismech.elastic.term_constants import PresentRate
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces import Force
+from torchdismech.fused import is_own
 from torchdismech.geometry.checks import Indices
 from torchdismech.model import constants
 from torchdismech.model.appearance import Appearance
@@ -461,6 +462,28 @@ class Model(CheckedModel):
         with self.lock, self._checked_values(state, control, snapshot := self.snapshot()).in_place():
             found = None if control.values else self._recorded_energies.found(state, control, snapshot)
             return self._by_parts(self._energies, state, control) if found is None else self._with_pairs(found, state)
+
+    @property
+    def has_own_energies(self) -> bool:
+        """Whether all code that finds energies is the library's, which takes any robots in any row."""
+        evaluated = self._recorded_energies.evaluated()
+        return all(is_own(module) for owner in evaluated for module in owner.modules())
+
+    def energies_of_steps(self, state: State, control: Control, steps: int) -> dict[str, Tensor]:
+        """Return what `energies` does at several steps at once, each (steps B,) [J].
+
+        For robots with `has_own_energies`.
+
+        Parameters
+        ----------
+        state, control : of all robots at the first of these steps, then of all at the next, and so on.
+        """
+        batch = state.batch // steps
+        if batch == 1 or not (own := per_robot(self)):
+            return self.energies(state, control)
+        robots = torch.arange(batch, device=self.device).repeat(steps)
+        with self.lock, own.taken(robots).in_place():
+            return self._energies(state, control)
 
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
         return self._with_pairs(self.mechanics.energies(state, control), state)

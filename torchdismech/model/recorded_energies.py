@@ -47,9 +47,9 @@ class RecordedEnergies:
 
         given = [*state.fields(), *controls.values()]
         kind = (state.kind, *((name, value.shape) for name, value in controls.items()))
-        found = self._replays.found(stacked, given, kind, (snapshot,), self._evaluated)
+        found = self._replays.found(stacked, given, kind, (snapshot,), self.evaluated)
         return None if found is None else dict(zip(self._names, found[0].unbind(), strict=True))
 
-    def _evaluated(self) -> Iterable[nn.Module]:
+    def evaluated(self) -> Iterable[nn.Module]:
         """Return what energies are of; an obstacle's is that of contact."""
         return [*self._mechanics.terms, *(force for force in self._mechanics.forces if isinstance(force, Obstacle))]

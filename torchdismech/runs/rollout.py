@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -19,6 +18,7 @@ from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
 from torchdismech.model.appearance import Appearance
 from torchdismech.robot.state import BatchState, Control, State, running_robots
+from torchdismech.runs.ahead import StepsAhead
 from torchdismech.runs.stepping import (
     MAX_STEPS_AT_ONCE,
     Courses,
@@ -35,7 +35,9 @@ from torchdismech.trajectory import Frame, Recorder, Trajectory
 
 __all__ = ["Controller", "Writer", "frames", "rollout"]
 
-SELDOM = 5  # steps from frame to frame from which on the states between are not kept
+# States between frames are kept up to 5 steps from frame to frame, and up to 12 where they are so few numbers in all:
+# then that takes less time than to look at the model once more for each frame.
+OFTEN, SELDOM, FEW_NUMBERS = 5, 12, 50_000
 
 S = TypeVar("S", bound=BatchState)
 M = TypeVar("M", bound=Robots)
@@ -184,7 +186,7 @@ def frames(
         reactions=asked.first_reactions(state),
     )
     together = is_ahead(schedule) and controller is None and not reactions
-    ahead = several and together and every < SELDOM
+    ahead = every if several and together and _keeps_between(state, every) else None
     run, none = _Run(model, integrator, schedule, controller, together, ahead), at.went
     while at.step < steps:
         taken = run.next(at.state, at.memory, at.running, steps - at.step, every - at.step % every)
@@ -201,13 +203,19 @@ def frames(
                 iterations_max=at.went.iterations_max,
                 residual=at.went.residual,
                 status=at.status,
-                energies=model.energies(at.state, taken.control),
+                energies=taken.energies(model),
                 contact=at.went.contact,
                 memory=at.memory,
                 strains=asked.strains(at.state),
                 reactions=asked.reactions(taken, at.running),
             )
             at.went = none
+
+
+def _keeps_between(state: BatchState, every: int) -> bool:
+    """Return whether states between frames are worth keeping, so that steps may be taken beyond the next frame."""
+    few = (every - 1) * sum(field.numel() for field in state.fields()) <= FEW_NUMBERS
+    return every < OFTEN or (every < SELDOM and few)
 
 
 @dataclass(frozen=True)
@@ -217,6 +225,7 @@ class _Taken(Generic[S]):
     Attributes
     ----------
     memory : of the controller after them.
+    ahead : what they are among, where all robots made them and more steps are taken already.
     """
 
     count: int
@@ -225,6 +234,17 @@ class _Taken(Generic[S]):
     control: Control
     info: StepInfo | SeveralSteps
     memory: Memory
+    ahead: StepsAhead | None = None
+
+    @property
+    def all_made(self) -> bool:
+        """Whether all robots are known to have made them, if all run."""
+        status = self.info.status
+        return self.ahead is not None or (status.is_cpu and not bool(status.any()))
+
+    def energies(self, model: Any) -> Mapping[str, Tensor]:
+        """Return the energies (B,) after them [J]."""
+        return model.energies(self.state, self.control) if self.ahead is None else self.ahead.energies()
 
 
 @dataclass
@@ -238,6 +258,7 @@ class _Reached(Generic[S]):
     memory : of the controller.
     running, status : (B,) which robots run, and why others do not.
     went : how the steps since the last frame went.
+    all_run : whether all robots are known to run; on a GPU nobody waits to know.
     """
 
     step: int
@@ -247,16 +268,22 @@ class _Reached(Generic[S]):
     running: Tensor
     status: Tensor
     went: SeveralSteps
+    all_run: bool = False
 
     @classmethod
     def initially(cls, state: S, memory: Memory, running: Tensor) -> _Reached[S]:
         """Return where a run begins."""
         zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
         status = torch.where(running, zero, int(Status.STOPPED))
-        return cls(0, state.time.max(), state, memory, running, status, SeveralSteps.none(state.q))
+        all_run = running.is_cpu and bool(running.all())
+        return cls(0, state.time.max(), state, memory, running, status, SeveralSteps.none(state.q), all_run)
 
     def after(self, taken: _Taken[S], integrator: object) -> _Reached[S]:
         """Return where the run is after some steps more."""
+        if self.all_run and taken.all_made:
+            time, went = taken.state.time.max(), self.went.followed_by(taken.info, None)
+            reached, memory = self.step + taken.count, dict(taken.memory)
+            return _Reached(reached, time, taken.state, memory, self.running, self.status, went, True)
         running = self.running & taken.info.converged
         return _Reached(
             self.step + taken.count,
@@ -275,7 +302,8 @@ class _Run(Generic[M, S]):
     Parameters
     ----------
     together : whether nothing is asked between two steps from frame to frame, so that several may be taken at once.
-    ahead : whether states between frames are worth keeping, so that steps may be taken beyond the next frame.
+    ahead : steps from frame to frame, where these are so few that steps may be taken beyond the next frame and all
+        states kept; None where they are not.
     """
 
     def __init__(
@@ -285,21 +313,20 @@ class _Run(Generic[M, S]):
         schedule: Callable[[Tensor, M], Control] | None,
         controller: Controller | None,
         together: bool,
-        ahead: bool,
+        ahead: int | None,
     ):
         self._model, self._integrator, self._schedule, self._controller = model, integrator, schedule, controller
         self._many = stepper_of_many(integrator)
         self._at_once = MAX_STEPS_AT_ONCE if together and self._many is not None else 1
-        self._courses = Courses(model, integrator, schedule) if ahead else None
-        self._ahead: deque[tuple[Control, S, StepInfo]] = deque()  # steps that are taken already
+        self._courses = None if ahead is None else Courses(model, integrator, schedule)
+        self._every = ahead
+        self._ahead: StepsAhead | None = None
 
     def next(self, state: S, memory: Memory, running: Tensor, left: int, to_frame: int) -> _Taken[S]:
         """Return the next steps from a state, no more than are left in all and to the next frame."""
-        if self._courses is not None and not self._ahead:
-            self._ahead.extend(self._courses.steps(state, left, running))
-        if self._ahead:
-            control, after, info = self._ahead.popleft()
-            return _Taken(1, state, after, control, info, memory)  # no controller
+        if (ahead := self._steps_ahead(state, left, running)) is not None:
+            control, reached, info = ahead.next(to_frame)
+            return _Taken(info.count, state, cast(S, reached), control, info, memory, ahead)  # no controller
         count = min(to_frame, left, self._at_once)
         controls = [*scheduled_ahead(self._model, state, self._integrator, self._schedule, count)]
         control, remembered = answered(self._controller, state, memory, controls[-1], self._model)
@@ -308,6 +335,15 @@ class _Run(Generic[M, S]):
         else:
             after, went = self._integrator.step(self._model, state, control, running)
         return _Taken(count, state, after, control, went, remembered)
+
+    def _steps_ahead(self, state: S, left: int, running: Tensor) -> StepsAhead | None:
+        """Return steps that are taken already, so many at most where none are left; None where the next goes alone."""
+        if self._courses is None or self._every is None:
+            return None
+        if self._ahead is None or not self._ahead.left:
+            course = self._courses.next(state, left) if bool(running.all()) else None
+            self._ahead = None if course is None else StepsAhead(cast(Model, self._model), course, self._every)
+        return self._ahead
 
 
 def _steps_in_words(step: int, count: int) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.control.protocol import expected, name_of
 from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, warn
 from torchdismech.integrate.gradients.course import Course
-from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.integrate.info import SeveralSteps
 from torchdismech.model.appearance import Appearance
 from torchdismech.robot.state import BatchState, Control
 
@@ -135,11 +135,6 @@ class Courses(Generic[M, S]):
         if taken < min(MIN_STEPS_AT_ONCE, tried):
             self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
 
-    def steps(self, state: S, most: int, running: Tensor) -> list[tuple[Control, S, StepInfo]]:
-        """Return such steps, where all robots run: of each its control, the state after it and how it went."""
-        course = self.next(state, most) if bool(running.all()) else None
-        return [] if course is None else [course.step(number) for number in range(len(course.q))]  # type: ignore[misc]
-
 
 def scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Control:
     """Return what the schedule sets for the step from `state`."""
@@ -174,10 +169,10 @@ def scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, cou
     if schedule is None:
         yield from [Control()] * count
         return
-    for _ in range(count):
-        yield scheduled(model, state, integrator, schedule)
-        if isinstance(integrator, StepperOfMany):
+    for number in range(count):
+        if number and isinstance(integrator, StepperOfMany):
             state = state.replace(time=state.time + integrator.dt)
+        yield scheduled(model, state, integrator, schedule)
 
 
 def check_run(

@@ -52,11 +52,6 @@ class Course:
     fields: Sequence[Tensor]
     infos: StepInfo
 
-    def step(self, number: int) -> tuple[Control, State, StepInfo]:
-        """Return the control of a step, counted from 0, the states after it, and how it went; without gradients."""
-        state = self.after.with_fields([field[number + 1] for field in self.fields])
-        return self.controls[number], state, self.infos.with_tensors([of[number] for of in self.infos.tensors()])
-
 
 @torch.no_grad()  # tensors that are differentiated are not for recordings
 def goes_on(problem: StepProblem, size: int) -> bool:

@@ -1,0 +1,98 @@
+"""StepsAhead: steps that were taken at once, which a run goes through from frame to frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from torchdismech.integrate.gradients.course import Course
+from torchdismech.integrate.info import SeveralSteps
+from torchdismech.model import Model
+from torchdismech.robot.state import Control, State
+
+__all__ = ["StepsAhead"]
+
+# Robots whose energies are found at once, and numbers in all: a call for one takes as long as for a hundred.
+MOST_ROWS, MOST_NUMBERS = 256, 200_000
+
+
+class StepsAhead:
+    """Steps that all robots of a run have made, to be gone through without gradients.
+
+    Parameters
+    ----------
+    course : the steps.
+    every : steps from one frame of the run to the next.
+    """
+
+    def __init__(self, model: Model, course: Course, every: int):
+        self._model, self._course, self._every = model, course, every
+        self._states = [field.unbind(0)[1:] for field in course.fields]
+        self._infos = [tensor.unbind(0) for tensor in course.infos.tensors()]
+        rows = min(MOST_ROWS, MOST_NUMBERS // course.after.q.shape[1]) if model.has_own_energies else 1
+        self._frames_at_once = max(rows // course.after.batch, 1)
+        self._energies: dict[int, Mapping[str, Tensor]] = {}  # by the number of the step before the frame
+        self._gone = 0
+
+    @property
+    def left(self) -> int:
+        """How many steps are still to be gone through."""
+        return len(self._course.q) - self._gone
+
+    def next(self, most: int) -> tuple[Control, State, SeveralSteps]:
+        """Go through the next steps, so many at most: return the last control, the state after, how they went."""
+        first = self._gone
+        self._gone += min(most, self.left)
+        last = self._gone - 1
+        return self._course.controls[last], self._state(last), self._went(first, last)
+
+    def energies(self) -> Mapping[str, Tensor]:
+        """Return what `Model.energies` does after the steps that were gone through, at which there is a frame."""
+        last = self._gone - 1
+        if last not in self._energies:
+            numbers = range(last, len(self._course.q), self._every)[: self._frames_at_once]
+            self._energies = dict(zip(numbers, self._energies_after(numbers), strict=True))
+        return self._energies[last]
+
+    def _energies_after(self, numbers: range) -> list[Mapping[str, Tensor]]:
+        """Return the energies after each of some steps."""
+        controls = [self._course.controls[number] for number in numbers]
+        if len(numbers) == 1:
+            return [self._model.energies(self._state(numbers[0]), controls[0])]
+        after = slice(numbers[0] + 1, numbers[-1] + 2, numbers.step)
+        states = self._course.after.with_fields([field[after].flatten(0, 1) for field in self._course.fields])
+        found = self._model.energies_of_steps(states, _joined(controls), len(numbers))
+        parts = [energy.view(len(numbers), -1).unbind(0) for energy in found.values()]
+        return [dict(zip(found, of_one, strict=True)) for of_one in zip(*parts, strict=True)]
+
+    def _state(self, number: int) -> State:
+        return self._course.after.with_fields([rows[number] for rows in self._states])
+
+    def _went(self, first: int, last: int) -> SeveralSteps:
+        """Return how the steps from one to another went."""
+        infos, steps = self._course.infos, slice(first, last + 1)
+        of_last = infos.with_tensors([rows[last] for rows in self._infos])
+        if first == last:
+            return SeveralSteps.of_one(of_last)
+        contact = dict(of_last.contact)
+        if contact:
+            contact["penetration"] = infos.contact["penetration"][steps].amax(0)
+        return SeveralSteps(
+            of_last.status,
+            infos.iterations[steps].sum(0),
+            infos.residual[steps].amax(0),
+            of_last.tolerance,
+            of_last.force_scale,
+            of_last.substeps,
+            contact,
+            iterations_max=infos.iterations[steps].amax(0),
+            count=last + 1 - first,
+        )
+
+
+def _joined(controls: Sequence[Control]) -> Control:
+    """Return controls that set the same fields as one for the robots of each, one after the other."""
+    tensors = [control.tensors() for control in controls]
+    return Control.of({name: torch.cat([own[name] for own in tensors]) for name in tensors[0]})
