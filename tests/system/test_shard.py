@@ -234,7 +234,7 @@ def test_first_failure_stops_all(scene, tmp_path):
     """Throw at the failure of a robot of the second process: message and file are those of one process."""
     one, two = tmp_path / "one.h5", tmp_path / "two.h5"
     thrown = alone(scene, one, "--throw")
-    assert thrown.exit_code == 3 and thrown.stderr.startswith("failed: step 3: robot 4: max_iterations")
+    assert thrown.exit_code == 3 and thrown.stderr.startswith("failed: steps 3 to 4: robot 4: max_iterations")
     said, errors = shared(2, scene, two, "--throw")
     assert said == "" and errors.count(thrown.stderr) == 1 and "Traceback" not in errors.split(thrown.stderr)[0]
     assert Trajectory.load(two).step.tolist() == [0, 2]
