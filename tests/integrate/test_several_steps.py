@@ -178,6 +178,21 @@ def test_controls_that_set_unlike_things():
     assert_same(integrator.steps(model, state, STEPS, controls), expected)
 
 
+@pytest.mark.parametrize("chunk", [2, "auto"])
+def test_values_of_one_control_for_all_steps(chunk, looks):
+    """Take steps at once where each has the same values; where others come, look again."""
+    model = rods_on_cpu(5)
+    state, integrator = model.initial_state(), EULER(chunk=chunk)
+    soft, stiff = (
+        Control(values={"bend_twist.EI1": factor * torch.linspace(1e-5, 2e-5, 5, dtype=torch.float64)[:, None]})
+        for factor in (1.0, 2.0)
+    )
+    controls = [soft] * 10 + [stiff] * (STEPS - 10)
+    expected = one_by_one(integrator, model, state, controls)
+    assert_same(integrator.steps(model, state, STEPS, controls), expected)
+    assert looks == [count for count in (10, STEPS - 10) for _ in range({2: 3, "auto": 1}[chunk])]
+
+
 def test_gradients_by_a_control_for_each_step():
     """Give each control its own gradient, also where the first one needs none."""
     model, integrator = rods_on_cpu(2), EULER()

@@ -22,15 +22,15 @@ ROUNDING = 1e-6  # of angles [rad], also in float32
 def natural_strains(body: Body, terms: Sequence[ElasticTerm], batch: int) -> Control:
     """Return a control (B, ...) that sets the terms' own natural strains and the rods' rest lengths."""
     named = {term.name: term for term in terms}
-    control = Control(rest_length=_rest_length(body, named).expand(batch, body.n_edges))
+    found = {"rest_length": _rest_length(body, named).expand(batch, body.n_edges)}
     if len(body.surface.hinges):
-        control = control.replace(natural_hinge_angle=_hinge_angle(body, named).expand(batch, -1))
+        found["natural_hinge_angle"] = _hinge_angle(body, named).expand(batch, -1)
     if continuum_triangles(terms):
-        control = control.replace(natural_membrane_strain=torch.stack(_own(named["membrane"], batch), dim=-1))
+        found["natural_membrane_strain"] = torch.stack(_own(named["membrane"], batch), dim=-1)
     if body.n_springs:
         kappa1, kappa2, tau = (value[:, : body.n_springs] for value in _own(named["bend_twist"], batch))
-        control = control.replace(natural_curvature=torch.stack([kappa1, kappa2], dim=-1), natural_twist=tau)
-    return control
+        found |= {"natural_curvature": torch.stack([kappa1, kappa2], dim=-1), "natural_twist": tau}
+    return Control.of(found)
 
 
 def continuum_triangles(terms: Sequence[ElasticTerm]) -> int:

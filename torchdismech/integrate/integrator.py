@@ -311,7 +311,7 @@ class SteppingMethod(ABC):
     def _following(self, problem: StepProblem, control: Control, later: Sequence[Control]) -> Sequence[Control]:
         """Return the controls of later steps, as far as they may be taken along with the step of this control."""
         model = problem.model
-        if not later or problem.values or control.pose is not None or not holds_hooks(model):
+        if not later or control.pose is not None or not holds_hooks(model):
             return ()  # each step is looked at, or has a target of its own
         alike = controls_alike(model, problem.state, control, later)
         return [problem.control if own is control else own for own in alike]

@@ -262,12 +262,23 @@ class Control:
     def __post_init__(self) -> None:
         if self.values is None:  # as the other fields: the model's own
             object.__setattr__(self, "values", {})  # type: ignore[unreachable]
-        for name, value in self.tensors().items():
-            refuse_other_kind(f"Control.{name}", value, Tensor, "a tensor with a row for each robot")
+        _refuse_other_than_tensors(self.tensors())
 
     def replace(self, **changes: Any) -> Control:
         """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        own = vars(self)
+        fields = {name: own[name] for name in field_names(self)}
+        # as `records.replaced` does; what is not changed was checked
+        if (
+            changes.get("values", self.values) is None
+            or not changes.keys() <= fields.keys()
+            or torch.compiler.is_compiling()
+        ):
+            return dataclasses.replace(self, **changes)
+        copy = object.__new__(type(self))
+        vars(copy).update(fields, **changes)
+        _refuse_other_than_tensors({name: given for name, given in copy.tensors().items() if name in changes})
+        return copy
 
     def without_values(self) -> Control:
         """Return the control without `values`: what is left to set where these stand in the model."""
@@ -347,3 +358,10 @@ class Control:
         """Refuse rest lengths that are not above 0."""
         if self.rest_length is not None and bool((self.rest_length <= 0).any()):
             raise InputError(f"Control.rest_length: expected more than 0, got {float(self.rest_length.min()):g}")
+
+
+def _refuse_other_than_tensors(fields: Mapping[str, object]) -> None:
+    """Refuse fields of a control that are no tensors."""
+    for name, value in fields.items():
+        if not isinstance(value, Tensor):
+            refuse_other_kind(f"Control.{name}", value, Tensor, "a tensor with a row for each robot")

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from functools import cache
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -76,7 +77,6 @@ class Stepper(Protocol[M_contra, S]):
     ) -> tuple[S, Any]: ...
 
 
-@runtime_checkable
 class StepperOfMany(Protocol):
     """What takes several steps at once, if nothing is asked between them."""
 
@@ -153,15 +153,17 @@ def is_ahead(schedule: object) -> bool:
 
 def stepper_of_many(integrator: object) -> StepperOfMany | None:
     """Return an integrator that takes several steps at once; None, also where a subclass takes one in its own way."""
-    if not isinstance(integrator, StepperOfMany):
-        return None
-    step, steps = (_class_with(name, integrator) for name in ("step", "steps"))
-    return integrator if issubclass(steps, step) else None
+    kind: Any = type(integrator)
+    return cast(StepperOfMany, integrator) if hasattr(integrator, "dt") and _takes_many(kind) else None
 
 
-def _class_with(name: str, thing: object) -> type:
-    """Return the class of an object that has an attribute; `object` where none has it."""
-    return next((own for own in type(thing).__mro__ if name in vars(own)), object)
+@cache
+def _takes_many(kind: type) -> bool:
+    """Return whether a class of integrators takes several steps at once, as it does one."""
+    if not all(hasattr(kind, name) for name in ("steps", "course", "step")):
+        return False
+    step, steps = (next(own for own in kind.__mro__ if name in vars(own)) for name in ("step", "steps"))
+    return issubclass(steps, step)
 
 
 def scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, count: int) -> Iterator[Control]:
@@ -170,8 +172,8 @@ def scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, cou
         yield from [Control()] * count
         return
     for number in range(count):
-        if number and isinstance(integrator, StepperOfMany):
-            state = state.replace(time=state.time + integrator.dt)
+        if number and (many := stepper_of_many(integrator)):
+            state = state.replace(time=state.time + many.dt)
         yield scheduled(model, state, integrator, schedule)
 
 
