@@ -19,6 +19,7 @@ from torchdismech import (
     straight,
     testing,
 )
+from torchdismech.builder import corners
 from torchdismech.elastic import Corners, Energy, LinearElastic, Maxwell, Plastic
 
 YOUNGS, POISSON, LEG = 1e7, 0.3, 0.05
@@ -265,6 +266,15 @@ def test_straight_rods_have_none_in_single_precision(direction):
         assert models[dtype].term("bend_twist").corners is None
     for dtype, other in ((torch.float64, torch.float32), (torch.float32, torch.float64)):
         models[dtype].load_state_dict(models[other].state_dict())
+
+
+def test_matrices_are_found_for_springs_at_corners_alone(monkeypatch):
+    """Look at the spring of a corner, and at that of a tangent that is held, not at those along legs."""
+    counts, of_halves = [], corners._of_halves
+    monkeypatch.setattr(corners, "_of_halves", lambda axes, *given: counts.append(len(axes)) or of_halves(axes, *given))
+    for corner in (0.0, 1.0):
+        bracket(6, corner)[0].finalize(compile=False)
+    assert counts == [1, 2]
 
 
 def test_corners_in_single_precision_are_those_of_double():
