@@ -374,6 +374,19 @@ def test_energies_of_several_frames_by_constants_and_controls_of_each_robot(cour
     assert len({float(energy) for energy in alone.energies["bend"][-1]}) == 3
 
 
+@pytest.mark.parametrize("every", [1, 4])
+def test_frames_keep_no_states_between_them(every, courses):
+    """Hold the numbers of frames alone in memory while a run goes on, those of no step between them."""
+    model, method = rods_on_cpu(1), EULER()
+    one_by_one(method, model, model.initial_state())  # records
+    run = frames(model, model.initial_state(), method, 8, every=every, several=True)
+    kept = [frame.state.q.untyped_storage() for frame in run][1:]
+    assert courses == [8]
+    held = sum({storage.data_ptr(): storage.nbytes() for storage in kept}.values())
+    # all states of a course and the one before it stand in one tensor, where each is a frame
+    assert held == {1: 9, 4: 2}[every] * 8 * model.n_dofs
+
+
 def test_frames_are_made_between_steps():
     """Let a loop over frames change what the next step is given."""
     model, method = rods_on_cpu(1), EULER()

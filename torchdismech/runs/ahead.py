@@ -68,7 +68,9 @@ class StepsAhead:
         return [dict(zip(found, of_one, strict=True)) for of_one in zip(*parts, strict=True)]
 
     def _state(self, number: int) -> State:
-        return self._course.after.with_fields([rows[number] for rows in self._states])
+        """Return the states after a step; a frame that is kept does not keep those of the steps between alive."""
+        fields = [rows[number] for rows in self._states]
+        return self._course.after.with_fields(fields if self._every == 1 else map(torch.clone, fields))
 
     def _went(self, first: int, last: int) -> SeveralSteps:
         """Return how the steps from one to another went."""
