@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ class Place:
     @property
     def row_bytes(self) -> int:
         """Size of one entry of the first axis; of the whole where there is no axis."""
-        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
     def fill(self) -> np.ndarray:
