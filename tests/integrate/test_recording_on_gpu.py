@@ -336,7 +336,7 @@ class TestOnGPU:
         torch.cuda.set_sync_debug_mode("error")
         try:
             step = recording_of(StepProblem(model, integrator, state, Control(), integrator.dt, running))
-            step._round.replay()
+            step.rounds.round.replay()
             step.end()
         finally:
             torch.cuda.set_sync_debug_mode("default")
