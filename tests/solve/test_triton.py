@@ -15,6 +15,7 @@ from tests.solve.topologies import band, chain, cliques, grid, hinges, random_va
 from torchdismech.errors import InputError
 from torchdismech.native import Unavailable, gpu
 from torchdismech.solve import linear
+from torchdismech.solve.linear import choice
 from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.solve.linear.triton_band import TritonBand
 from torchdismech.sparse import Pattern, Scatter
@@ -234,8 +235,10 @@ class TestChoice:
     """Where the kernels are taken, and what is said where they cannot be."""
 
     @needs_triton
-    def test_narrow_bands_on_a_gpu(self):
-        """Take the kernel for all that it fits, be it tiny."""
+    def test_narrow_bands_on_a_gpu(self, monkeypatch):
+        """Take the kernel for all that it fits, be it tiny; fronts for a few robots that are very long."""
+        assert linear.choose(chain(801), 1, "cuda").name == "banded"  # 3,203 unknowns are not many
+        monkeypatch.setattr(choice, "LONG_BAND", 3000)
         for pattern in (chain(4), chain(101), chain(101, symmetric=False)):
             chosen = linear.choose(pattern, 256, "cuda")
             assert isinstance(chosen, BandedSolver)
@@ -337,8 +340,9 @@ def test_compiles_for_a_gpu(kind, dtype, monkeypatch, tmp_path):
     for kernel, arguments, constants in launches(monkeypatch, chain(101, symmetric), dtype, symmetric, growth):
         registers, stack = compiled_for_h200(kernel, arguments, constants, tmp_path)
         assert registers <= 255
-        # LU holds twice as much, so that a few numbers go to the cache; the limit of terms takes the last registers
-        assert stack <= (64 if not symmetric else 16 if growth else 0)
+        # LU holds twice as much, so that a few numbers go to the cache; the limit of terms takes the last registers (by
+        # Triton 3.7.1 three numbers go there)
+        assert stack <= (64 if not symmetric else 24 if growth else 0)
 
 
 @needs_triton
