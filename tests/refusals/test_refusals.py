@@ -171,8 +171,8 @@ REFUSED = {
     "far": (lambda: rod(length=1e200), "rod: node 1 is farther than 1e.09 m from the origin"),
     "far shell": (lambda: shell(size=1e200), "shell: node 1 is farther than 1e.09 m from the origin"),
     "far nodes": (lambda: RobotBuilder().add_nodes([[0, 0, 0], [0, -1e10, 0]]), "nodes: node 1 is farther"),
-    "zero director": (lambda: directors((0, 0, 0)), r"directors: .*got \[0.0, 0.0, 0.0\] at edge 0, of length 0"),
-    "long director": (lambda: directors((0, 0, 2)), "directors: .* at edge 0, of length 2"),
+    "zero director": (lambda: directors((0, 0, 0)), r"directors: .*got \[0.0, 0.0, 0.0\] at rod edge 0, of length 0"),
+    "long director": (lambda: directors((0, 0, 2)), "directors: .* at rod edge 0, of length 2"),
     "director along its edge": (lambda: directors((1, 0, 0)), "with 1 along the edge"),
     "too few directors": (lambda: directors((0, 0, 1), count=3), r"directors: .*\(4, 3\), got \(3, 3\)"),
     "gravity out of plane": (

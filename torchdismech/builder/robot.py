@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -176,10 +176,16 @@ class RobotBuilder:
         directors: Given | None = None,
         contact_radius: Number | None = None,
         name: str | None = None,
+        whole: Hashable | None = None,
     ) -> np.ndarray:
         """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`.
 
         A ring of k nodes has k edges, the last of them (k - 1, 0).
+
+        Parameters
+        ----------
+        whole : calls that are given the same number or name count as one: where their edges meet, `directors` that turn
+            are a twist of the rod, as within a call (docs/rods.md, "Corners and branches"). By default none does.
         """
         points, pairs = array_of(nodes, "rod", float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
@@ -196,7 +202,10 @@ class RobotBuilder:
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
         own = {"EA", "EI1"} if self.planar else {"EA", "EI1", "EI2", "GJ"}
         self._materials.append((material, not own <= set(stiffness or {})))
-        self._rods.append(RodGroup(index[pairs], constants, isinstance(section, Circle), natural, directors, name))
+        whole = object() if whole is None else whole
+        self._rods.append(
+            RodGroup(index[pairs], constants, isinstance(section, Circle), natural, directors, name, whole)
+        )
         return index
 
     def add_shell(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,7 @@ class RodGroup:
     natural: str
     directors: np.ndarray | None
     name: str | None
+    whole: Hashable  # alike in calls that count as one
 
 
 class Rods:
@@ -116,8 +117,10 @@ class Rods:
         return straight[np.minimum(edges, len(self.edges))].all(1)
 
     def of_different_calls(self, edges: np.ndarray) -> np.ndarray:
-        """Return for pairs of edges (S, 2) whether they were added by different calls; joint edges count as one."""
-        call = np.repeat(np.arange(len(self.groups) + 1), [*(len(group.edges) for group in self.groups), 1])
+        """Return for pairs of edges (S, 2) whether they are of different wholes; joint edges count as one."""
+        wholes = {whole: k for k, whole in enumerate(dict.fromkeys(group.whole for group in self.groups))}
+        calls = [*(wholes[group.whole] for group in self.groups), len(wholes)]
+        call = np.repeat(calls, [*(len(group.edges) for group in self.groups), 1])
         first, second = call[np.minimum(edges, len(self.edges))].T
         return first != second
 
@@ -163,7 +166,7 @@ def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Ten
     offset = 0
     for added in groups:
         if added.directors is not None:
-            directors[offset : offset + len(added.edges)] = _normal_directors(added, nodes)
+            directors[offset : offset + len(added.edges)] = _normal_directors(added, nodes, first=offset)
         offset += len(added.edges)
     for rod in rods:
         tangent = unit(nodes[rod.nodes[1:]] - nodes[rod.nodes[:-1]])
@@ -184,7 +187,8 @@ def any_directors(nodes: Tensor, edges: np.ndarray) -> Tensor:
     return first_director(unit(nodes[edges[:, 1]] - nodes[edges[:, 0]]))
 
 
-def _normal_directors(added: RodGroup, nodes: Tensor) -> Tensor:
+def _normal_directors(added: RodGroup, nodes: Tensor, first: int) -> Tensor:
+    """Return the given directors (m, 3), normal to their edges; `first` is the number of the first of these."""
     given = tensor_of(added.directors)
     tangent = unit(nodes[added.edges[:, 1]] - nodes[added.edges[:, 0]])
     slope, length = (given * tangent).sum(-1), given.norm(dim=-1)
@@ -192,8 +196,8 @@ def _normal_directors(added: RodGroup, nodes: Tensor) -> Tensor:
     if bool(wrong.any()):
         k = int(wrong.nonzero()[0])
         raise InputError(
-            f"directors: expected unit vectors normal to their edges (to {ASKEW:g}), got {given[k].tolist()} at edge "
-            f"{k}, of length {length[k].item():g} and with {slope[k].item():g} along the edge"
+            f"directors: expected unit vectors normal to their edges (to {ASKEW:g}), got {given[k].tolist()} at rod "
+            f"edge {first + k}, of length {length[k].item():g} and with {slope[k].item():g} along the edge"
         )
     return unit(given - tangent * (given * tangent).sum(-1, keepdim=True))
 

@@ -44,7 +44,7 @@ STIFFNESSES = {
 
 
 def add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
-    """Add the edges in the order of the file, table by table for runs of edges that share one."""
+    """Add the edges in the order of the file, a call for each run of edges that share a table, which is a whole."""
     nodes, edges = scene.geometry.nodes, scene.geometry.rod_edges
     directors, start = _directors(scene, table_of), 0
     for k, run in _runs(edges, table_of):
@@ -62,6 +62,7 @@ def add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
                 directors=directors[start : start + len(run)] if named else None,
                 contact_radius=contact_radius(scene, k),
                 name=scene.document.rod[k].name,
+                whole=("rod", k),
             )
         start += len(run)
 
