@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from torchdismech import Circle, Material, RobotBuilder, straight
 from torchdismech.builder import nodes as builder_nodes
 
 
@@ -16,3 +17,17 @@ def test_nearest_nodes(monkeypatch):
     assert index.tolist() == index_by_tree.tolist()
     assert np.allclose(distance, by_tree, rtol=1e-14, atol=1e-16)
     assert np.isinf(builder_nodes.nearest(points, nodes[:0])[0]).all()
+
+
+def test_boxes_have_the_nodes_on_their_faces():
+    """Fix nodes that rounding puts outside of a box, as those of float32 and of lengths that are scaled; no others."""
+    grid = np.array([[0.1 * i, 0.1 * j, 0.0] for i in range(4) for j in range(2)])
+    for nodes in (grid, grid.astype(np.float32).astype(float), 1e-3 * (1e3 * grid)):
+        assert builder_nodes.nodes_in_box(nodes, np.zeros(3), np.array([0.1, 0.1, 0.0])).tolist() == [0, 1, 2, 3]
+        assert builder_nodes.nodes_in_box(nodes, np.array([0.1, 0.1, 0.0]), np.array([0.2, 1, 1])).tolist() == [3, 5]
+    assert builder_nodes.nodes_in_box(grid, np.zeros(3), np.array([0.0999, 0.0999, 0.0])).tolist() == [0]
+    assert not len(builder_nodes.nodes_in_box(grid[:0], np.zeros(3), np.ones(3)))
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.015, 0, 0), 6) * (1 + 6e-8), Circle(1e-4), Material(1e6, 1e3))
+    builder.clamp(box=((0, 0, 0), (0.009, 0, 0)))
+    assert builder.finalize().body.clamps[0].nodes.tolist() == [0, 1, 2, 3]

@@ -146,6 +146,7 @@ def test_check_prints_what_will_run(scene):
     lines = dict(re.findall(r"^(\S+(?: \S+)*)  +(.*)$", printed, flags=re.MULTILINE))
     assert lines["nodes"] == "5" and lines["rod edges"] == "4 (rods: 1)" and lines["springs"] == "3"
     assert lines["dofs"] == "19, of which free 12" and lines["robots"].startswith("3, in space, on cpu")
+    assert lines["clamps"] == "clamp0 (2 nodes: 0, 1)"
     assert lines["integrator"] == "implicit_euler, 25 steps of 0.01 s"
     assert re.search(r"\w+", lines["solver"]) and re.fullmatch(r"about [\d.]+ KiB .*", lines["memory"])
     assert lines["kernels"] == "eager, after some steps recorded, which is faster than compiled"

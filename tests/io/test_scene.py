@@ -188,6 +188,19 @@ def test_clamps_masses_and_planar_reach_the_model(load):
     assert not planar.free[1:15:3].any() and not planar.free[15:].any()
 
 
+def test_boxes_have_the_nodes_on_their_faces_where_lengths_are_scaled(load):
+    """Clamp the node at 9 mm by a box up to 0.009 m, and end two rods there: 1e-3 * 9 is 0.009000000000000001."""
+    section = 'section = {shape = "circle", radius = 5e-4}\nyoungs = 1e6\ndensity = 1000.0\n'
+    text = (
+        "[robot]\nscale = 1e-3\nnodes = [[0, 0, 0], [3, 0, 0], [6, 0, 0], [9, 0, 0], [12, 0, 0]]\n"
+        "rod_edges = [[0, 1], [1, 2], [2, 3], [3, 4]]\n"
+        f"[[rod]]\n{section}box = {{min = [0, 0, 0], max = [0.009, 0, 0]}}\n"
+        f"[[rod]]\n{section}box = {{min = [0.009, 0, 0], max = [1, 0, 0]}}\n"
+        "[[clamp]]\nbox = {min = [0, 0, 0], max = [0.009, 0, 0]}\n"
+    )
+    assert load(text + SIMULATION).build().model.body.clamps[0].nodes.tolist() == [0, 1, 2, 3]
+
+
 def test_every_force_reaches_the_model(load):
     """Find a force for each key of [environment] and [[point_force]], with its numbers."""
     text = ROBOT + ROD + CLAMP + SIMULATION

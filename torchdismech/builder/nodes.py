@@ -1,4 +1,4 @@
-"""The nodes of a robot: which of the points that are added are nodes already, and which are new."""
+"""The nodes of a robot: which of the points that are added are nodes already, which are new, and which a box has."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import numpy as np
 
 from torchdismech.errors import InputError, warn
 
-__all__ = ["joined_nodes", "nearest"]
+__all__ = ["joined_nodes", "nearest", "nodes_in_box"]
 
 ONE_PLACE = 1e-9  # of the size of what is built: nodes nearer to each other differ by rounding
 # direction in which points are sorted to find near ones: a little less than 1 long, so that none nearer than a reach
 # is missed, and across no plane that anyone builds in
 SWEEP = np.array([0.5367, 0.6381, 0.5493])
+# of the robot's extent, by which boxes are wider than they are written. Coordinates of files in float32 are off by 6e-8
+# of their size, those that were scaled by 1e-16; the edges of robots are longer than this by far
+MARGIN = 1e-6
 FEW_DISTANCES = 20_000  # between points and nodes up to which all are found, in a millisecond
 
 
@@ -79,3 +82,14 @@ def _in_one_place(points: np.ndarray) -> tuple[int, int] | None:
         if len(near):
             return int(near[0, 0]), int(near[0, 1])
     return None
+
+
+def nodes_in_box(nodes: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return which of the nodes (N, 3) lie in a box between two corners (3,), or on its faces.
+
+    Those that are outside by a millionth of the robot's extent count, too: rounding alone puts them there.
+    """
+    if not len(nodes):
+        return np.zeros(0, dtype=np.int64)
+    margin = MARGIN * np.ptp(nodes, axis=0).max()
+    return np.flatnonzero(((nodes >= low - margin) & (nodes <= high + margin)).all(axis=1))

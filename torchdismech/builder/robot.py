@@ -24,7 +24,7 @@ from torchdismech.builder.given import (
 )
 from torchdismech.builder.laws import Laws
 from torchdismech.builder.masses import EdgeInertia
-from torchdismech.builder.nodes import joined_nodes
+from torchdismech.builder.nodes import joined_nodes, nodes_in_box
 from torchdismech.builder.parts import warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
     refuse_fields_out_of_plane,
@@ -263,6 +263,9 @@ class RobotBuilder:
     ) -> None:
         """Fix nodes, given by indices, each once, or a bool mask (N,), or by a box (min, max).
 
+        Of a box those on its faces are fixed, too, also where rounding puts them outside: up to a millionth of the
+        extent of the robot's nodes so far.
+
         A rod is held by its end node and a direction. Without a direction, fix two nodes. The rod is then held half an
         edge too far: the error of its tip is about 1.5 / edges (docs/rods.md).
 
@@ -289,7 +292,7 @@ class RobotBuilder:
         fixed = fixed_directions(axes, along, normal, self.planar)
         if nodes is None:
             low, high = corners_of(box)
-            selected = np.flatnonzero(((self._nodes >= low) & (self._nodes <= high)).all(1))
+            selected = nodes_in_box(self._nodes, low, high)
             if not len(selected):
                 raise InputError(f"clamp.box: no node lies between {low.tolist()} and {high.tolist()}")
         else:

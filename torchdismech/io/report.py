@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.compilation import THRESHOLD
 from torchdismech.control import Controller
 from torchdismech.elastic.assembly import dofs_of
-from torchdismech.errors import Status
+from torchdismech.errors import Status, listed
 from torchdismech.integrate import SteppingMethod
 from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recorded.recordable import has_own_terms, why_code_unrecorded, why_steps_unrecorded
@@ -92,6 +92,7 @@ def what_will_run(
         "bodies": _bodies(model),
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.unknowns.count - model.unknowns.slides.n_across}",
+        "clamps": _clamps(model),
         "start": _beginning(scene),
         "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
         "contact": _contact(scene, model),
@@ -117,6 +118,14 @@ def _bodies(model: Model) -> str:
     said = [model.body.said_of_part(k) for k in range(min(count, MOST_PARTS))]
     more = [f"and {count - MOST_PARTS} more"] if count > MOST_PARTS else []
     return f"{count} that no edge joins: {', '.join([*said, *more])}"
+
+
+def _clamps(model: Model) -> str:
+    """Return which nodes each clamp holds, so that one which a box has missed is seen."""
+    held = [clamp.nodes.tolist() for clamp in model.body.clamps]
+    said = [f"clamp{k} ({len(nodes)} nodes: {listed(nodes)})" for k, nodes in enumerate(held[:MOST_PARTS])]
+    more = [f"and {len(held) - MOST_PARTS} more"] if len(held) > MOST_PARTS else []
+    return ", ".join([*said, *more]) or "none"
 
 
 def _beginning(scene: Scene) -> str:

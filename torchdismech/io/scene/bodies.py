@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from torchdismech.builder import RobotBuilder
+from torchdismech.builder.nodes import nodes_in_box
 from torchdismech.builder.shells import USUAL_MEMBRANE
 from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, MooneyRivlin, NeoHookean, Plastic
 from torchdismech.io.scene.contacts import contact_radius
@@ -226,7 +227,7 @@ def selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: Box | Non
     if box is None:
         return np.array(nodes, dtype=np.int64)
     x = scene.geometry.nodes
-    inside = np.flatnonzero(((x >= np.array(box.min)) & (x <= np.array(box.max))).all(axis=1))
+    inside = nodes_in_box(x, np.array(box.min), np.array(box.max))
     if not len(inside):
         low, high = x.min(axis=0).tolist(), x.max(axis=0).tolist()
         raise SceneError(scene.path, (*key, "box"), f"no node is inside; the robot spans {low} to {high}")
