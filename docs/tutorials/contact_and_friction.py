@@ -39,9 +39,11 @@ def rods_on_a_slope(response: Response, friction: Friction) -> Model:
 
 # %% [markdown]
 # ## By penalty
-# Surfaces overlap by their load over twice the stiffness. The weight of a node here is 0.008 N, so 20 N/m lets them
-# overlap by 0.2 mm, a fifteenth of the radius. Friction is smoothed: below the slip velocity it grows with the
-# velocity, so what sticks creeps. Choose it a hundred times below the velocities that matter.
+# Surfaces overlap by their load over twice the stiffness, if the tolerance is at most five times that; with more
+# tolerance, or more stiffness, they would float above each other (docs/contact.md, "Which response"). The weight of a
+# node here is 0.008 N, so 20 N/m lets them overlap by 0.2 mm, a fifteenth of the radius, and the tolerance may be 1 mm
+# or less. Friction is smoothed: below the slip velocity it grows with the velocity, so what sticks creeps. Choose it a
+# hundred times below the velocities that matter.
 
 # %%
 soft = rods_on_a_slope(Penalty(stiffness=20.0, tolerance=5e-4), Friction(FRICTION, slip_velocity=1e-3))

@@ -3,7 +3,9 @@
 import copy
 import math
 import pickle
+import re
 import warnings
+from pathlib import Path as FilePath
 
 import pytest
 import torch
@@ -141,6 +143,65 @@ def test_closed_form_of_the_barrier():
     expected = STIFFNESS * (2 * (d - TOLERANCE) * math.log(d / TOLERANCE) + (d - TOLERANCE) ** 2 / d)
     slope, _ = response.derivatives(real(d), response.stiffness, response.tolerance)
     assert -float(slope) == pytest.approx(expected, rel=1e-13)
+
+
+def borne_by_the_page(overlap, stiffness, tolerance):
+    """Return the load of a penalty (..) [N] as docs/contact.md has it, of overlaps (..) [m]."""
+    x = 15 * overlap / tolerance
+    return 2 * stiffness * tolerance / 15 * torch.log1p(torch.exp(x)) / (1 + torch.exp(-x))
+
+
+def test_the_page_says_what_a_penalty_bears():
+    """Find the formula and the table of docs/contact.md in the law, and the rule for choosing both numbers."""
+    text = (FilePath(__file__).parents[2] / "docs" / "contact.md").read_text(encoding="utf-8")
+    rows = re.search(r"\| load / \(2 stiffness tolerance\) \|([^\n]*)\n[^\n]*\n\| o / tolerance \|([^\n]*)\n", text)
+    assert rows is not None
+    loads, overlaps = (real(*map(float, row.strip(" |").split("|"))) for row in rows.groups())
+    response = Penalty(STIFFNESS, TOLERANCE)
+    slope, _ = response.derivatives(-overlaps * TOLERANCE, response.stiffness, response.tolerance)
+    torch.testing.assert_close(-slope, borne_by_the_page(overlaps * TOLERANCE, STIFFNESS, TOLERANCE))
+    assert -slope / (2 * STIFFNESS * TOLERANCE) == pytest.approx(loads, rel=0.035)  # two digits
+    chosen, load = 1e-4, 1e-2  # m, N
+    stiffness, tolerance = load / (2 * chosen), 5 * chosen
+    least, most = borne_by_the_page(chosen * real(1.0, 1.035), stiffness, tolerance)  # to 3 %
+    assert least < load < most
+    assert borne_by_the_page(real(-1.4 * chosen), stiffness, tolerance) < 1e-4 * load
+    ten_times = borne_by_the_page(0.1 * chosen * overlaps, 10 * stiffness, 0.1 * tolerance)
+    torch.testing.assert_close(ten_times, borne_by_the_page(chosen * overlaps, stiffness, tolerance))
+
+
+def test_more_stiffness_without_less_tolerance_ends_in_floating():
+    """Let three rods of 3 mm come to rest on a floor, the second and third with ten times the stiffness of the first.
+
+    The second floats, as its tolerance is that of the first. The floor bears the weight of each by the page's formula.
+    """
+    stiffness, tolerance = real(100, 1000, 1000)[:, None], real(5e-4, 5e-4, 2e-5)[:, None]
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((-0.05, 0, 3e-3), (0.05, 0, 3e-3), 5), Circle(3e-3), Material(1e6, 1100.0))
+    builder.clamp(nodes=[2], axes="x")
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    builder.add_contact(Obstacle(FLOOR, Penalty(stiffness, tolerance)))
+    model = builder.finalize()
+    state, info = Static().step(model, model.initial_state(), throw=True)
+    overlap = 3e-3 - state.positions[:, :, 2]
+    weight = 9.81 * float(model.body.node_mass().sum())
+    # 1e-6: Static leaves 1e-12 N
+    assert borne_by_the_page(overlap, stiffness, tolerance).sum(1) == pytest.approx(real(weight).expand(3), rel=1e-6)
+    assert 1e6 * overlap[:, 2] == pytest.approx(real(42, -27, 4), abs=0.5)  # as docs/contact.md has it
+    assert bool((overlap[1] < 0).all()) and float(info.contact["penetration"][1]) == 0
+
+
+def test_the_page_says_how_friction_sets_in():
+    """Find both laws of smoothed friction of docs/contact.md, and how fast it says that what sticks creeps."""
+    y = torch.linspace(0.01, 2, 200, dtype=torch.float64)
+    slip = real(SLIP)
+    said = {"penalty": torch.tanh(7.5 * y), "barrier": torch.where(y < 1, 2 * y - y**2, 1.0)}
+    for kind, gamma in said.items():
+        torch.testing.assert_close(RESPONSES[kind].slipping(y * SLIP, slip)[0] * y * SLIP, gamma)
+    creeps = ("penalty", 0.5, 0.073), ("barrier", 0.5, 0.29), ("penalty", 0.1, 0.013), ("barrier", 0.1, 0.051)
+    for kind, share, creeping in creeps:
+        ratio, _ = RESPONSES[kind].slipping(real(creeping * SLIP), slip)
+        assert ratio * creeping * SLIP == pytest.approx(share, rel=0.03), kind  # two digits
 
 
 @pytest.mark.parametrize("kind", RESPONSES)

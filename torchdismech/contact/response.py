@@ -25,7 +25,7 @@ __all__ = [
     "warn_of_wide_tolerance",
 ]
 
-SHARPNESS = 15.0  # K1 delta and K2 v_slip: at the tolerance, and at the slip velocity, exp(-15) = 3e-7 is left
+SHARPNESS = 15.0  # K1 delta and K2 v_slip: exp(-30) of the force is left at the tolerance
 
 LARGEST_COEFFICIENT = 5.0  # of friction that is not wondered at: gels and racing tyres have 2
 WIDE = 100.0  # contact radii: a potential's tolerance beyond is likely to be another number
@@ -133,7 +133,9 @@ class Potential(Response):
 class Penalty(Potential):
     r"""phi = k (log(1 + exp(-K1 d)) / K1)^2 with K1 = 15 / tolerance: a spring of stiffness 2 k with a smooth onset.
 
-    Bodies in contact overlap by what their load needs. Implicit contact model of Tong, Choi, Joo and Jawed, A
+    Under a load F surfaces overlap by F / (2 k), to 3 %, where that is more than a fifth of the tolerance; where it is
+    less than .023 of it they stay apart ("Which response" in docs/contact.md has the whole relation): for an overlap o
+    take k = F / (2 o) and a tolerance of 5 o or less. Implicit contact model of Tong, Choi, Joo and Jawed, A
     fully implicit method for robust frictional contact handling in elastic rods, Extreme Mech. Lett. 58, 101924, 2023
     (MAT-DiSMech eq. 25).
     """

@@ -36,7 +36,7 @@ class Law(Table):
     stiffness: Annotated[Positive, PER_ROBOT] | None = Field(
         default=None,
         validate_default=True,
-        description="of each contact [N/m]: about its load, such as a node's weight, over the overlap it may have",
+        description="of each contact [N/m]: its load, such as a node's weight, over twice the overlap it may have",
     )
     method: Literal["interior_point", "fischer_burmeister", "gauss_seidel"] | None = Field(
         default=None, description='how complementarity finds loads, by default "interior_point"'
@@ -54,6 +54,7 @@ class Law(Table):
     tolerance: Annotated[Positive, PER_ROBOT] | None = Field(
         default=None,
         description="gap at which contact begins [m], by default half the smallest contact radius; with "
+        "penalty at most five times the overlap, else surfaces float; with "
         "complementarity how far surfaces may overlap, by default 1e-8",
     )
 
