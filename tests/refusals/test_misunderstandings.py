@@ -15,6 +15,7 @@ from torchdismech import (
     Material,
     Newmark,
     RobotBuilder,
+    Static,
     control,
     rollout,
     straight,
@@ -23,6 +24,8 @@ from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.errors import FailureWarning
 from torchdismech.forces import Force, Gravity
 from torchdismech.rigid import Radau
+from torchdismech.view.export import save_export
+from torchdismech.view.movie import save_movie
 
 
 def builder(section=None, material=None, loads=()):
@@ -35,6 +38,12 @@ def run(integrator=None, model=None, **options):
     """Take a step of a rod."""
     model = model or builder().finalize()
     return rollout(model, builder().finalize().initial_state(), integrator or ImplicitEuler(1e-3), 1, **options)
+
+
+def curvatures():
+    """Return the curvatures of a rod, and its model."""
+    model = builder().finalize()
+    return control.Strains(model, ["curvature"]), model
 
 
 MISUNDERSTOOD = {
@@ -52,6 +61,19 @@ MISUNDERSTOOD = {
         lambda: ImplicitEuler(torch.tensor(0.01, requires_grad=True)),
         "dt: got a tensor that requires gradients; only its numbers are kept",
     ),
+    "substeps of a step without time": (
+        lambda: Static(max_substeps=16),
+        "Static: has no time step to divide, got max_sub",
+    ),
+    "a run for its frames": (
+        lambda: control.Table.recorded(run(), *curvatures()),
+        r"Table.recorded: frames: expected .* torchdismech.runs.frames\(.* got Trajectory",
+    ),
+    "a run for what a movie shows": (
+        lambda: save_movie(run(), "run.gif"),
+        r"save_movie: scenery: expected .* view.scenery.Scenery\(trajectory\), got Trajectory",
+    ),
+    "a run for what is exported": (lambda: save_export(run(), "run.glb"), "save_export: scenery: .* got Trajectory"),
     "text for a tolerance": (lambda: ImplicitEuler(1e-3, force_tolerance="1e-9"), "force_tolerance: expected a number"),
     "trained weight of Newmark's": (
         lambda: Newmark(1e-3, beta=torch.tensor(0.25, requires_grad=True)),

@@ -133,6 +133,16 @@ def test_the_command_lines_exist():
         assert set(re.findall(r"^torchdismech (\w+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)) <= known
 
 
+def test_the_code_on_looking_at_runs_runs(tmp_path, monkeypatch):
+    """Run the block of docs/looking.md, which writes a picture, a movie and a file for Blender."""
+    pytest.importorskip("PIL")
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    names = after_the_only_block("looking.md")
+    assert len(names["figure"].axes) >= 2
+    assert {path.name for path in tmp_path.iterdir()} == {"run.png", "run.gif", "run.glb"}
+
+
 def test_the_code_on_tendons_runs():
     """Run the blocks of docs/tendons.md: the arm goes to the side of the tendon that is taken in, and that is taut."""
     *_, names = after_each_block("tendons.md")

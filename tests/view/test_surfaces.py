@@ -210,7 +210,8 @@ def test_chains_in_a_batch_are_as_thick_as_each_is():
     def seen(diameter, space=False):
         chain = RigidChain.cylinder(3, 0.5, diameter, 1000.0, 1e6, shear=1e6 if space else None, space=space)
         run = rollout(chain, chain.initial_state(), Radau(1e-3), 1)
-        scenery = Scenery(run, range(run.batch))
+        scenery = Scenery(run)
+        assert scenery.robots.tolist() == list(range(run.batch))
         return run.appearance().sections.height, np.ptp(scenery.shown(0).vertices[..., 1], axis=-1), scenery.remarks
 
     height, thick, remarks = seen(torch.tensor([[0.02], [0.03]], dtype=torch.float64))

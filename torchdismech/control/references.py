@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.control.strains import Strains
-from torchdismech.errors import InputError, whole_number
+from torchdismech.errors import InputError, refuse_other_kind, whole_number
 from torchdismech.model import Model
 from torchdismech.values import tensor_of
 
@@ -95,7 +95,16 @@ class Table(Reference):
 
     @classmethod
     def recorded(cls, frames: Iterable[Any], strains: Strains, model: Model, beyond: str = "refuse") -> Table:
-        """Return the strains of the frames of a run, such as `rollout.frames` yields them."""
+        """Return the strains of the frames of a run, as `runs.frames` yields them.
+
+        Raises
+        ------
+        InputError
+            No frames, such as a `Trajectory`, which keeps the sections' frames of its last state alone; a robot of the
+            run failed.
+        """
+        expected = "the frames of a run, as torchdismech.runs.frames(model, state, integrator, steps) yields them"
+        refuse_other_kind("Table.recorded: frames", frames, Iterable, expected)
         times, values = [], []
         for frame in frames:
             times.append(frame.state.time)

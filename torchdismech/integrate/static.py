@@ -83,6 +83,7 @@ class Static(SteppingMethod):
         surface with a free rim; an iterative linear solver) "leave" and "report" leave
         `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
         stay closed in a push, and those that touch without any may open.
+    max_substeps : is for integrators with a time step: above 1 it is refused, as it has none that could be divided.
     Others as for `SteppingMethod`.
     """
 
@@ -99,8 +100,14 @@ class Static(SteppingMethod):
         line_search: bool = True,
         chunk: int | str | None = "auto",
         unstable: str = "leave",
+        max_substeps: int = 0,
     ):
         super().__init__(force_tolerance, relative_tolerance, max_iterations, line_search, chunk)
+        if whole_number(max_substeps, "max_substeps", least=0) > 1:
+            raise InputError(
+                f"Static: has no time step to divide, got max_substeps = {max_substeps}; take more load_steps (shares "
+                "that fail are taken in parts by themselves)"
+            )
         if unstable not in UNSTABLE:
             raise InputError(f"unstable: expected one of {', '.join(map(repr, UNSTABLE))}, got {unstable!r}")
         self.load_steps, self.unstable = whole_number(load_steps, "load_steps"), unstable

@@ -1,6 +1,6 @@
 """Many steps: to a trajectory, and with gradients."""
 
-from torchdismech.runs.rollout import rollout
+from torchdismech.runs.rollout import frames, rollout
 from torchdismech.runs.unroll import unroll
 
-__all__ = ["rollout", "unroll"]
+__all__ = ["frames", "rollout", "unroll"]

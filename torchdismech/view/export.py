@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.view.gltf import write_glb
 from torchdismech.view.scenery import Scenery, Shown
 from torchdismech.view.usd import write_usd
@@ -25,15 +25,18 @@ def save_export(scenery: Scenery, path: str | Path, progress: bool = False) -> N
 
     Parameters
     ----------
-    scenery : what is written.
+    scenery : what is written, `Scenery(trajectory)` of a run.
     path : its ending says the format. ".glb": the surfaces, animated. ".usda", ".usdc": the same, as text or binary.
         ".pvd": a list of files, one a frame, in a folder beside it: nodes, rod edges and triangles with their values.
 
     Raises
     ------
     InputError
-        Another ending, no such folder, a package that is missing.
+        No scenery, another ending, no such folder, a package that is missing.
     """
+    refuse_other_kind(
+        "save_export: scenery", scenery, Scenery, "what is shown of a run, view.scenery.Scenery(trajectory)"
+    )
     path = Path(path)
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
 from torchdismech.view.scenery import Scenery, Shown
@@ -41,7 +41,7 @@ def save_movie(
 
     Parameters
     ----------
-    scenery : what it shows.
+    scenery : what it shows, `Scenery(trajectory)` of a run.
     path : its ending, .mp4 or .gif, says the format.
     fps : frames per second.
     size : width and height [pixels], even.
@@ -51,8 +51,12 @@ def save_movie(
     Raises
     ------
     InputError
-        Another ending, a size or a rate that the format does not have, no such folder, a package that is missing.
+        No scenery, another ending, a size or a rate that the format does not have, no such folder, a package that is
+        missing.
     """
+    refuse_other_kind(
+        "save_movie: scenery", scenery, Scenery, "what is shown of a run, view.scenery.Scenery(trajectory)"
+    )
     path = Path(path)
     write = _writer(path, fps, size)
     for name, angle in (("azimuth", azimuth), ("elevation", elevation)):

@@ -51,7 +51,7 @@ class Scenery:
     Parameters
     ----------
     trajectory : the run.
-    robots : which of the batch.
+    robots : which of the batch; None: all.
     every : frames from one that is taken to the next; the last one is taken, too.
     colour : "robot", or one of `colours.QUANTITIES`.
     apart : put robots side by side; else they are overlaid, with the obstacles of the first of them.
@@ -73,13 +73,14 @@ class Scenery:
     def __init__(
         self,
         trajectory: Trajectory,
-        robots: Sequence[int],
+        robots: Sequence[int] | None = None,
         every: int = 1,
         colour: str = "robot",
         apart: bool = False,
         radius: float | None = None,
         contact: bool = False,
     ):
+        robots = range(trajectory.batch) if robots is None else robots
         self.trajectory, self.robots = trajectory, np.array(robots, dtype=np.int64)
         self.frames = _every(len(trajectory.time), every)
         known = trajectory.appearance()
