@@ -55,8 +55,9 @@ open_loop = rollout(model, model.initial_state(), ImplicitEuler(DT), steps=40, s
 assert not open_loop.failed.any()
 
 # %% [markdown]
-# An arc of 0.1 m with a radius of 0.1 m ends at `R (sin 1, 1 - cos 1)`, up or down as the sign of the curvature is.
-# The arm gets near, and hangs below: gravity bends it, and an open loop does not know.
+# Curvature above zero bends a rod towards the first director of its sections, which points up where a rod was built
+# along +x (docs/rods.md, "Which way it bends"). So an arc of 0.1 m with a radius of 0.1 m ends at
+# `R (sin 1, 1 - cos 1)`. The arm gets near, and hangs below: gravity bends it, and an open loop does not know.
 
 # %%
 s = torch.linspace(0, 1, NODES, dtype=torch.float64)

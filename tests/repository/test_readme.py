@@ -1,5 +1,6 @@
 """The code in the pages of docs/, and the commands in all of them; tests/examples/test_basics.py has the README's."""
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, rollout, straight
+from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, Static, rollout, straight
 from torchdismech.forces import Gravity, LocalForce
 from torchdismech.rigid import natural_frequencies
 
@@ -120,6 +121,60 @@ def test_the_code_on_modes_runs():
     assert found.stable.all() and (found.frequency[1] > found.frequency[0]).all()
     assert (found.damping_ratio > 0).all() and (found.damping_ratio < 0.2).all()
     assert path.reached.all() and len(path.limits(robot=0)) == 2 and path.limits(robot=0)[0] > 0
+
+
+def test_the_code_on_questions_runs():
+    """Run the blocks of docs/questions.md, each of whose results has a closed form or a robot that is built so."""
+    run = after_each_block("questions.md")
+    names = next(run)
+    bending = 1e7 * math.pi / 4 * 4e-3**4
+    names = next(run)
+    state, model = names["state"], names["model"]
+    last = state.positions[0, -1] - state.positions[0, -2]
+    assert names["pitch"].item() == pytest.approx(math.atan2(last[2], last[0])) and names["pitch"] < -0.3
+    torch.testing.assert_close(names["turned"] @ torch.tensor([1.0, 0, 0]).double(), last / last.norm())
+    names = next(run)
+    weights, x = 9.81 * model.body.node_mass().flatten(), state.positions[0, :, 0]
+    moments = torch.stack([(weights * (x - held).clamp(min=0)).sum() for held in x[:-1]])
+    # of an angle phi the moment is EI 2 tan(phi / 2) / cos(phi / 2)^2 over the length: 6e-4 more at .05 rad
+    torch.testing.assert_close(-bending * names["at_clamp"], moments[:1], rtol=1e-3, atol=0)
+    torch.testing.assert_close(-bending * names["at_nodes"][0], moments[1:], rtol=3e-3, atol=1e-9)
+    assert next(run)["ratio"] == pytest.approx(0.05, rel=1e-6)
+    names = next(run)
+    by_hand, by_force = names["by_hand"], names["by_force"]
+    assert by_hand.positions[-1, 0, 0, 2].item() == pytest.approx(0.01 * math.sin(2.0))
+    over = by_hand.positions[-1, 0, 1] - by_hand.positions[-1, 0, 0]  # half an edge from where its direction is held
+    assert math.atan2(-over[2], over[0]) == pytest.approx(0.5 * math.sin(2.0), abs=0.03)
+    at_rest = 1e-3 * math.sin(0.4) * 0.2**3 / (3 * bending)
+    assert by_force.positions[-1, 0, -1, 2].item() == pytest.approx(at_rest, rel=0.1)  # it rings, as it began in a jerk
+    names = next(run)
+    swing = math.sqrt(1.5 * 9.81 / 0.2) / (2 * math.pi)
+    assert names["swings"][0].item() == pytest.approx(swing, rel=5e-3) and names["swings"][1] > 5 * swing  # 10 edges
+    assert abs(next(run)["miss"].item()) < 1e-9
+    names = next(run)
+    for robot, length in enumerate((0.2, 0.3)):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), (length, 0, 0), 21), Circle(4e-3), Material(1e7, 1100.0))
+        builder.clamp(nodes=[0], direction="rest")
+        builder.add_force(Gravity((0, 0, -9.81)))
+        alone = builder.finalize()
+        built, _ = Static().step(alone, alone.initial_state(), throw=True)
+        # both balances are found to a millionth of the load
+        torch.testing.assert_close(names["state"].positions[robot], built.positions[0], rtol=0, atol=1e-6)
+    names = next(run)
+    mass = names["model"].body.node_mass().flatten().split(21)
+    assert mass[0].sum().item() == pytest.approx(1100.0 * math.pi * 0.2 * 7e-6)
+    assert mass[1].sum().item() == pytest.approx(1100.0 * math.pi * 0.2 * 13e-6, rel=1e-3)  # a cone in 20 cylinders
+    with pytest.warns(RuntimeWarning, match="the matrix of each robot is full"):
+        names = next(run)
+    assert 1.010e5 < names["inside"].item() < 1.013e5 - 50
+    x = names["state"].positions.clone().requires_grad_()
+    volume = names["volume"](x, names["triangles"])
+    (push,) = torch.autograd.grad((names["content"] * volume.log() - 1.010e5 * volume).sum(), x)
+    (gas,) = names["model"].forces
+    on_nodes = names["model"].free & (torch.arange(names["model"].n_dofs) < x.numel())
+    torch.testing.assert_close(gas(names["state"], Control())[0, on_nodes], push.flatten()[on_nodes[: x.numel()]])
+    assert next(run, None) is None
 
 
 def test_the_command_lines_exist():

@@ -27,6 +27,7 @@ from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.fused import is_own
 from torchdismech.geometry.checks import Indices
+from torchdismech.geometry.material_frames import MaterialFrames
 from torchdismech.model import constants
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.checked import CheckedModel
@@ -506,15 +507,35 @@ class Model(CheckedModel):
         """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...
 
         Natural strains are not taken off, and lengths at rest are the model's own. Curvatures of rods are integrated
-        over their Voronoi lengths [1], twists over these [rad]; those of plates are in 1/m. kappa1 and kappa2 are about
-        axes half-way between the sections of both edges; where rods branch, and at shells, about those of the edge that
-        was added first (docs/rods.md, "Axes at joints"). Those of the springs at held tangents come after those between
-        edges. They can be differentiated by the state and the model's tensors.
+        over their Voronoi lengths [1], twists over these [rad]; those of plates are in 1/m. kappa1 above 0 is a bend
+        towards m1 of the sections, kappa2 one towards m2, tau above 0 a twist as of a right-handed screw. kappa1 and
+        kappa2 are about axes half-way between the sections of both edges; where rods branch, and at shells, about those
+        of the edge that was added first (docs/rods.md, "Axes at joints"). Those of the springs at held tangents come
+        after those between edges. They can be differentiated by the state and the model's tensors.
         """
         return self._by_parts(self._strains, state, Control())
 
     def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
         return self.mechanics.strains(state, control)
+
+    def orientations(self, state: State) -> Tensor:
+        """Return how the sections of the rod edges stand in space: rotation matrices (B, E, 3, 3).
+
+        Their columns are the directors m1 and m2 of a section, as twisted, and its tangent t, from the first node of
+        the edge in `rod_edges` to the second. They can be differentiated by the state. What an edge has turned by since
+        it was built is `model.orientations(state) @ model.orientations(model.rest_state(1)).mT`.
+
+        Raises
+        ------
+        InputError
+            The state is of another model.
+        """
+        self.check_batch(state, Control())
+        (starts, ends), count = self.rod_edges.T, len(self.rod_edges)
+        along = state.positions[:, ends] - state.positions[:, starts]
+        anchors = state.tangent[:, :count], state.director[:, :count]
+        frames = MaterialFrames.of(along, state.twist[:, :count], *anchors)
+        return torch.stack([frames.m1, frames.m2, frames.t], dim=-1)
 
     def internal_variables(self, state: State) -> dict[str, Tensor]:
         """Return what materials that remember carry, (B, springs) by name: "bend_twist.dahl.EI1_strain", ...

@@ -231,8 +231,9 @@ class Control:
     Attributes
     ----------
     natural_curvature : (B, S, 2) kappa1, kappa2 of each spring, dimensionless (integrated over the Voronoi length).
-        Planar robots refuse the one out of their plane: kappa2, unless rods have directors of your own.
-    natural_twist : (B, S) [rad].
+        kappa1 above 0 bends a rod towards the directors m1 of its sections, kappa2 towards m2 = t x m1. Planar robots
+        refuse the one out of their plane: kappa2, unless rods have directors of your own.
+    natural_twist : (B, S) [rad]; above 0 sections turn about their tangents as a right-handed screw does.
     natural_hinge_angle : (B, H) [rad] of the edges between two triangles, for "hinge" and for "midedge" bending.
     natural_membrane_strain : (B, F, 3) Green's strains E11, E22, E12 at which triangles of continuum membranes are at
         rest: growth.
