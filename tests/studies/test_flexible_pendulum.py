@@ -47,6 +47,16 @@ def test_frequencies_approach_the_beam():
     assert np.allclose(errors[0] / errors[1], 4, rtol=0.1), errors
 
 
+@pytest.mark.parametrize(("segments", "mode"), [(5, 0), (9, 1), (12, 2)])
+def test_segments_that_the_page_advises(segments, mode):
+    """Meet the first, second and third frequency to 1 % with 5, 9 and 12 segments, and not with one fewer."""
+    beam = pendulum.beam_frequencies(3)[mode]
+    fewer, error = (
+        float(natural_frequencies(pendulum.cable(n), 3)[0, mode]) / beam - 1 for n in (segments - 1, segments)
+    )
+    assert 0 < error < 0.01 < fewer
+
+
 @pytest.mark.slow
 def test_sagging():
     """Rest where a continuous cable does, all sixty-four, and closer with more segments."""

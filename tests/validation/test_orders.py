@@ -17,6 +17,7 @@ from torchdismech import (
     Newmark,
     RobotBuilder,
     forces,
+    modes,
     rollout,
     straight,
 )
@@ -173,3 +174,17 @@ def tumbling(model):
     nodes[0, :, 1] = 0.5 * torch.sin(8 * x)
     nodes[0, :, 2] = 2.0 * x
     return velocity
+
+
+def test_a_period_of_implicit_euler_loses_what_the_page_says():
+    """Swing in the lowest mode, a hundred steps a period, as docs/start.md has it: 18 % are lost in each."""
+    model = coarse_rod()
+    rest = model.initial_state()
+    lowest = modes(model, rest, 1)
+    way = 1e-5 * lowest.shape[:, 0] / lowest.shape[:, 0].abs().max()  # so little that the mode stays alone
+    start = model.initial_state(q=rest.q + way)
+    period = 1 / lowest.frequency[0, 0].item()
+    run = rollout(model, start, ImplicitEuler(period / 100, **TIGHT), 300, every=100, throw=True)
+    moved = (run.positions - rest.positions)[:, 0, -1].norm(dim=-1)
+    loss = 1 - (moved[3] / moved[1]) ** 0.5
+    assert loss.item() == pytest.approx(1 - (1 + (2 * math.pi / 100) ** 2) ** -50, abs=1e-3)  # of the phase, too
