@@ -43,12 +43,14 @@ html_title = "torchdismech"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
-html_sidebars = {page: [] for page in ("index", "start", "gallery", "symptoms", "features")}  # nothing below them
+html_sidebars = {
+    page: [] for page in ("index", "start", "gallery", "symptoms", "questions", "features")
+}  # nothing below them
 html_sourcelink_suffix = ""
 html_theme_options = {
     "logo": {"text": "torchdismech"},
     "navbar_align": "left",
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
