@@ -3,7 +3,8 @@ r"""The force between two surfaces, from their gap, their normal and how they sl
     F = N n - mu N gamma(|v_t|) v_t / |v_t|,    N = -dphi/dd,    v_t = v - (n . v) n
 
 acts on the body, its opposite on what is touched; d is the gap, n = dd/dx the normal towards the body and v the
-body's relative velocity. With a static coefficient mu is a function of |v_t|, too.
+body's relative velocity. With a static coefficient mu is a function of |v_t|, too. Along rods friction may have other
+coefficients: see `Friction`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchdismech.contact.directional import AlongRods
 from torchdismech.contact.own import of_its_own
 from torchdismech.contact.response import Complementarity, Friction, Potential, Response, of_robots, stribeck
 from torchdismech.errors import InputError, refuse_other_kind
@@ -25,18 +27,38 @@ from torchdismech.geometry.vec3 import Mat3, Vec3
 __all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "LawFormulas", "law_of"]
 
 
+OF_FRICTION = 4  # constants of friction that is the same all around, at most; those along rods stand behind them
+
+
 @dataclass(frozen=True)
 class LawConstants:
-    """The constants of a law for each contact, broadcasting against the gaps."""
+    """The constants of a law for each contact, broadcasting against the gaps.
+
+    Attributes
+    ----------
+    stiffness, tolerance : of the response.
+    friction : what `Friction.given` lists; None: smooth.
+    tangent : of the rod at each contact, for friction that is directional; zero where there is no rod.
+    """
 
     stiffness: Tensor
     tolerance: Tensor
-    friction: tuple[Tensor, ...] | None  # what `Friction.given` lists
+    friction: tuple[Tensor, ...] | None
+    tangent: Vec3 | None = None
 
     @classmethod
     def of(cls, stiffness: Tensor, tolerance: Tensor, *friction: Tensor) -> LawConstants:
-        """Return the constants that `given` lists."""
-        return cls(stiffness, tolerance, friction or None)
+        """Return the constants that `given` lists, with tangents (3, ..) behind those of directional friction."""
+        if len(friction) <= OF_FRICTION:
+            return cls(stiffness, tolerance, friction or None)
+        return cls(stiffness, tolerance, friction[:-1], Vec3(*friction[-1].unbind(0)))
+
+    @property
+    def along_rods(self) -> AlongRods | None:
+        """What coefficients along rods make of tractions; None where friction is the same all around."""
+        if self.friction is None or self.tangent is None:
+            return None
+        return AlongRods(self.tangent, self.friction[0], *self.friction[OF_FRICTION:])
 
     def given(self) -> tuple[Tensor, ...]:
         """Return stiffness and tolerance and, with friction, what `Friction.given` lists."""
@@ -57,6 +79,11 @@ class ConstraintLaw(nn.Module):
             raise InputError("Friction.slip_velocity: Complementarity does not smooth friction; leave it out")
         if friction is not None and friction.static is not None:
             raise InputError("Friction.static: Complementarity has one coefficient; take Penalty or Barrier")
+        if friction is not None and friction.directional:
+            raise InputError(
+                "Friction.forward_coefficient: Complementarity has one coefficient, the same all around; take Penalty "
+                "or Barrier"
+            )
         self.response = response
         self.friction = friction
 
@@ -109,9 +136,10 @@ class LawFormulas:
         slope, _ = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         if constants.friction is None:
             return normal.times(-slope)
-        sliding = _along_surface(normal, velocity)
-        ratio, _ = self.friction_ratio(sliding.length(), *constants.friction)
-        return (normal - sliding.times(ratio)).times(-slope)
+        traction, along_rods = self.traction(normal, velocity, constants), constants.along_rods
+        if along_rods is not None:
+            traction = along_rods.directed(traction, normal)
+        return (normal - traction).times(-slope)
 
     def partials(
         self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants, traction: Vec3 | None = None
@@ -133,7 +161,7 @@ class LawFormulas:
         speed = sliding.length()
         ratio, rise = self.friction_ratio(speed, *constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
-        pull = normal - sliding.times(ratio)  # F over the load
+        found, along_rods = sliding.times(ratio), constants.along_rods
         # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding; the first d is that of the traction
         across = -load * ratio
         ahead = -load * rise - across
@@ -141,15 +169,20 @@ class LawFormulas:
             along_traction = direction.times(ahead)
         else:
             along_traction = traction.times(-load * _log_slope(speed, ratio, rise))
-        by_sliding = Mat3.diagonal(across) + Mat3.outer(along_traction, direction)
+        by_sliding, by_turning = Mat3.diagonal(across) + Mat3.outer(along_traction, direction), Mat3.diagonal(load)
+        if along_rods is not None:
+            by_sliding = along_rods.directed_changes(by_sliding, found, normal)
+            by_turning = by_turning - along_rods.by_normal(found, normal).times(load)
+            found = along_rods.directed(found, normal)
+        pull = normal - found  # F over the load
         # v_t changes by -(along 1 + n v^T) dn and by (1 - n n^T) dv; "normals" of rounded edges are shorter than one
         by_along = by_sliding.applied(normal)
-        by_normal = Mat3.diagonal(load) - by_sliding.times(along) - Mat3.outer(by_along, velocity)
+        by_normal = by_turning - by_sliding.times(along) - Mat3.outer(by_along, velocity)
         by_velocity = by_sliding - Mat3.outer(by_along, normal)
         return Partials(pull.times(load), pull.times(-stiffness), by_normal, by_velocity)
 
     def traction(self, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Vec3:
-        """Return the traction at a velocity: what friction takes off the load, over the load."""
+        """Return the traction at a velocity, the same all around: what friction takes off the load, over the load."""
         assert constants.friction is not None
         sliding = _along_surface(normal, velocity)
         ratio, _ = self.friction_ratio(sliding.length(), *constants.friction)
@@ -171,12 +204,12 @@ class LawFormulas:
     def friction_ratio(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
         """Return mu gamma / v, which times the sliding velocity is the traction, and d(mu gamma)/dv.
 
-        `fall` are the static coefficient and the release, if any.
+        `fall` are the static coefficient and the release, if any; those along rods are not looked at.
         """
         ratio, rise = self.response.slipping(speed, slip_velocity)
         if not fall:
             return mu * ratio, mu * rise
-        present, slope = stribeck(speed, mu, slip_velocity, *fall)
+        present, slope = stribeck(speed, mu, slip_velocity, *fall[:2])
         return present * ratio, present * rise + slope * speed * ratio
 
 
@@ -210,24 +243,36 @@ class ContactLaw(nn.Module):
         """Return the potential (..) of the normal force [J]."""
         return self.response.energy(gap, constants.stiffness, constants.tolerance)
 
-    def forces(self, gap: Tensor, normal: Tensor, velocity: Tensor) -> Tensor:
-        """Return F (B, N, 3) of gaps (B, N), normals and relative velocities (B, N, 3); autograd can follow it."""
-        given = (tensor.t() for tensor in self.constants.given())
+    def forces(self, gap: Tensor, normal: Tensor, velocity: Tensor, tangent: Tensor | None = None) -> Tensor:
+        """Return F (B, N, 3) of gaps (B, N), normals and relative velocities (B, N, 3); autograd can follow it.
+
+        Parameters
+        ----------
+        tangent : (B, N, 3) of rods, zero where there is none, if friction is directional; else None.
+        """
+        given = self._given(tangent)
         rows = self.formulas.forces(gap.shape[1], gap.t(), normal.permute(2, 1, 0), velocity.permute(2, 1, 0), *given)
         return rows.permute(2, 1, 0)
 
     def forces_and_derivatives(
-        self, gap: Tensor, normal: Tensor, curvature: Tensor, velocity: Tensor, traction: Tensor | None = None
+        self,
+        gap: Tensor,
+        normal: Tensor,
+        curvature: Tensor,
+        velocity: Tensor,
+        tangent: Tensor | None = None,
+        traction: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return F (B, N, 3), dF/dx and dF/dvelocity (B, N, 3, 3); the last is None without friction.
 
         Parameters
         ----------
         curvature : (B, N, 3, 3) dn/dx, symmetric [1/m].
+        tangent : as for `forces`; it does not turn.
         traction : (B, N, 3) that a search expects; see `LawFormulas.partials`.
         """
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
-        given = (tensor.t() for tensor in self.constants.given())
+        given = self._given(tangent)
         turning = curvature.permute(3, 2, 1, 0)
         if traction is None:
             rows = self.formulas.forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *given)
@@ -241,7 +286,7 @@ class ContactLaw(nn.Module):
     def tractions(self, normal: Tensor, velocity: Tensor) -> Tensor:
         """Return the tractions (B, N, 3) at velocities (B, N, 3): what friction takes off the load, over the load."""
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
-        given = (tensor.t() for tensor in self.constants.given())
+        given = self._given_all_around()
         return self.formulas.tractions(normal.shape[1], *moving, *given).permute(2, 1, 0)
 
     def expected_tractions(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
@@ -250,8 +295,18 @@ class ContactLaw(nn.Module):
         By the derivatives that `LawFormulas.partials` gives with that; no larger than friction can be.
         """
         tensors = (x.permute(2, 1, 0) for x in (normal, velocity, change, traction))
-        given = (tensor.t() for tensor in self.constants.given())
+        given = self._given_all_around()
         return self.formulas.expected_tractions(normal.shape[1], *tensors, *given).permute(2, 1, 0)
+
+    def _given(self, tangent: Tensor | None) -> tuple[Tensor, ...]:
+        """Return what formulas are given beside what moves: the constants and, if they are given, tangents."""
+        given = tuple(tensor.t() for tensor in self.constants.given())
+        return given if tangent is None else (*given, tangent.permute(2, 1, 0))
+
+    def _given_all_around(self) -> tuple[Tensor, ...]:
+        """Return the constants without those along rods, which tractions do not depend on."""
+        stiffness, tolerance, *friction = (tensor.t() for tensor in self.constants.given())
+        return stiffness, tolerance, *friction[:OF_FRICTION]
 
 
 class Partials(NamedTuple):

@@ -221,23 +221,45 @@ class Friction(nn.Module):
     (static - coefficient) / ((release - 1) slip_velocity), N the load on a mass m. A longer dt may let go early or
     late.
 
+    Scales, bristles and bellows rub less one way than another. With coefficients along rods friction on an obstacle is
+
+        F = -N (1 + (s - 1) p t^T) T,    s = (forward or backward coefficient) / coefficient
+
+    in the place of -N T, of the traction T (mu gamma v / |v|), the rod's tangent t (from its first node to its last; as
+    the step begins) and what of it lies in the surface, p. On a rod that lies flat each component of the sliding
+    direction has a coefficient of its own (Hu, Nirody, Scott and Shelley, The mechanics of slithering locomotion, PNAS
+    106, 2009); as a rod rises by an angle the difference falls by the square of its cosine, and one that stands upright
+    has the same coefficient all around.
+
     Parameters
     ----------
-    coefficient : mu, () or (B, 1); with `static` that of sliding.
+    coefficient : mu, () or (B, 1); with `static` that of sliding. With coefficients along rods that across them.
     slip_velocity : () or (B, 1) [m/s], at which smoothed friction has (nearly) its full size; None for
         `Complementarity`, whose friction is not smoothed.
     static : () or (B, 1), the coefficient at rest, not below the other one; None: the same. For potentials.
     release : () or (B, 1), above 1: in slip velocities, from where on surfaces slide by `coefficient`; 10 by default.
+    forward_coefficient, backward_coefficient : () or (B, 1), of rods that slide along themselves, with their tangents
+        and against them; None: both the same or, where neither is given, `coefficient`. `static` grows them in the same
+        ratio. For obstacles that are potentials.
     """
 
-    per_robot = not_negative = ("coefficient", "slip_velocity", "static", "release")
-    positive = ("slip_velocity",)
+    per_robot = not_negative = (
+        "coefficient",
+        "slip_velocity",
+        "static",
+        "release",
+        "forward_coefficient",
+        "backward_coefficient",
+    )
+    positive: tuple[str, ...] = ("slip_velocity",)
     open_intervals = {"release": (1.0, math.inf)}
     not_below = (("static", "coefficient"),)
     coefficient: Tensor
     slip_velocity: Tensor | None
     static: Tensor | None
     release: Tensor | None
+    forward_coefficient: Tensor | None
+    backward_coefficient: Tensor | None
 
     def __init__(
         self,
@@ -245,6 +267,8 @@ class Friction(nn.Module):
         slip_velocity: Given | None = None,
         static: Given | None = None,
         release: Given | None = None,
+        forward_coefficient: Given | None = None,
+        backward_coefficient: Given | None = None,
     ):
         super().__init__()
         mu = scalar(coefficient, "Friction.coefficient")
@@ -255,29 +279,44 @@ class Friction(nn.Module):
         if slip is not None and not bool((slip > 0).all()):
             raise InputError(f"Friction.slip_velocity: expected a number above 0, got {slip_velocity}")
         at_rest, end = _fall(mu, static, release)
+        ahead, back = _along_rods(mu, forward_coefficient, backward_coefficient)
         self.coefficient = nn.Parameter(mu.clone(), requires_grad=False)
-        self.slip_velocity, self.static, self.release = (
+        self.slip_velocity, self.static, self.release, self.forward_coefficient, self.backward_coefficient = (
             None if value is None else nn.Parameter(value.clone(), requires_grad=False)
-            for value in (slip, at_rest, end)
+            for value in (slip, at_rest, end, ahead, back)
         )
+        if self.directional:
+            self.positive = ("coefficient", "slip_velocity")  # others are multiples of it
+
+    @property
+    def directional(self) -> bool:
+        """Whether rods have coefficients of their own along themselves."""
+        return self.forward_coefficient is not None
 
     def given(self) -> tuple[Tensor, ...]:
-        """Return coefficient and slip velocity, then, if it is not the same at rest, `static` and `release`."""
+        """Return the constants that a law takes.
+
+        Coefficient and slip velocity; then, if it is not the same at rest, `static` and `release`; then, if it is
+        directional, forward and backward coefficients, behind a static one and a release in any case.
+        """
         assert self.slip_velocity is not None
         fall = () if self.static is None or self.release is None else (self.static, self.release)
-        return self.coefficient, self.slip_velocity, *fall
+        if self.forward_coefficient is None or self.backward_coefficient is None:
+            return self.coefficient, self.slip_velocity, *fall
+        fall = fall or (self.coefficient, torch.full_like(self.slip_velocity, RELEASE))
+        return self.coefficient, self.slip_velocity, *fall, self.forward_coefficient, self.backward_coefficient
 
 
-def _warn_of_angles(mu: Tensor) -> None:
+def _warn_of_angles(mu: Tensor, name: str = "coefficient") -> None:
     """Warn of what is likely to be an angle of friction in degrees."""
     if bool((mu > LARGEST_COEFFICIENT).any()):
         degrees, largest = "", float(mu.max())
         if largest < 90:
             degrees = f"; an angle of {largest:.4g} degrees is the coefficient {math.tan(math.radians(largest)):.3g}"
         warn(
-            f"Friction.coefficient: {largest:.4g} is more than any dry surfaces have (rubber has about 1): it is the "
+            f"Friction.{name}: {largest:.4g} is more than any dry surfaces have (rubber has about 1): it is the "
             f"force along over the force across{degrees}; or, if that is meant, warnings.filterwarnings('ignore', "
-            "'Friction.coefficient')"
+            f"'Friction.{name}')"
         )
 
 
@@ -294,6 +333,25 @@ def _fall(mu: Tensor, static, release) -> tuple[Tensor | None, Tensor | None]:
     if not bool((end > 1).all()):
         raise InputError(f"Friction.release: expected a number above 1, got {release}")
     return at_rest, end
+
+
+def _along_rods(mu: Tensor, forward, backward) -> tuple[Tensor | None, Tensor | None]:
+    """Return the coefficients of rods that slide along themselves, checked; None where they are as others."""
+    if forward is None and backward is None:
+        return None, None
+    if not bool((mu > 0).all()):
+        raise InputError(
+            f"Friction.coefficient: expected more than 0 beside coefficients along rods, got {float(mu.min()):g}; it "
+            "is that across them"
+        )
+    forward, backward = (backward if forward is None else forward), (forward if backward is None else backward)
+    ahead, back = (
+        scalar(forward, "Friction.forward_coefficient", True),
+        scalar(backward, "Friction.backward_coefficient", True),
+    )
+    _warn_of_angles(ahead, "forward_coefficient")
+    _warn_of_angles(back, "backward_coefficient")
+    return ahead, back
 
 
 def warn_of_wide_tolerance(label: str, response: Response, radius: Tensor) -> None:

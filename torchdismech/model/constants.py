@@ -136,6 +136,7 @@ def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Place]:
         found = {name: (law.response, name) for name in law.response.per_robot}
     if law.friction is not None:
         found |= {"friction": (law.friction, "coefficient"), "static_friction": (law.friction, "static")}
+        found |= {f"{way}_friction": (law.friction, f"{way}_coefficient") for way in ("forward", "backward")}
         found |= {name: (law.friction, name) for name in ("slip_velocity", "release")}
     return found
 

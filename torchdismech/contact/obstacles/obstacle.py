@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.obstacles.path import Path
+from torchdismech.contact.obstacles.rod_tangents import RodTangents
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace
@@ -41,7 +42,7 @@ class Obstacle(Force):
     Parameters
     ----------
     shape : what it looks like at displacement zero.
-    response, friction : the law between the surfaces.
+    response, friction : the law between the surfaces. Friction may have coefficients of its own along rods.
     path : how it moves; at rest by default. A place that is set from step to step otherwise, such as by
         `Control(values={"floor.point": ...})`, is a jump: friction does not feel it, and what it leaps over is not
         noticed.
@@ -55,11 +56,13 @@ class Obstacle(Force):
     ------
     InputError
         A name that is no text, or has a "/"; a spacing that is not above zero, or for a half-space; when it is bound,
-        nodes that the robot does not have, and a shape or law that requires gradients and that another contact has.
+        nodes that the robot does not have, friction with coefficients along rods where nothing that touches is on a
+        rod, and a shape or law that requires gradients and that another contact has.
     """
 
     per_robot = ("traction",)
     points: TouchPoints
+    rod_tangents: RodTangents | None  # at the points, where friction is another along rods
     traction: Tensor | None  # (B, P, 3) that a search expects of friction, see `integrate.search.primal_dual`
     _passing: Tensor
 
@@ -138,9 +141,26 @@ class Obstacle(Force):
         self.points = TouchPoints(body, touches, self.spacing)
         warn_of_wide_tolerance(f"obstacle {self.name!r}", self.law.response, self.points.radius)
         refuse_wrong_shape(self.shape, self.name, body.nodes, float(self.points.radius.min()))
+        self.rod_tangents = self._tangents_for_friction(body)
         passing = torch.zeros(self.points.count, dtype=torch.bool, device="cpu")
         passing[: body.n_nodes] = torch.as_tensor(~touches, device="cpu")
         self.register_buffer("_passing", passing, persistent=False)
+
+    def _tangents_for_friction(self, body: Body) -> RodTangents | None:
+        """Return the tangents that friction needs; refuse a robot that has none where it touches."""
+        if self.law.friction is None or not self.law.friction.directional:
+            return None
+        tangents = RodTangents(body, self.points)
+        if not bool(tangents.on_rods.any()):
+            raise InputError(
+                f"obstacle {self.name!r}: its friction has coefficients along rods, and the robot has none; leave out "
+                "forward_coefficient and backward_coefficient"
+            )
+        return tangents
+
+    def tangents(self, state: State) -> Tensor | None:
+        """Return the tangents (B, P, 3) of rods at the points as a step begins; None where friction needs none."""
+        return None if self.rod_tangents is None else self.rod_tangents.of(state.tangent)
 
     def clearance(self, distance: Tensor) -> Tensor:
         """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
@@ -199,7 +219,7 @@ class Obstacle(Force):
             return torch.zeros_like(state.q)
         points, velocity = self.relative(state)
         distance, normal, _ = self.shape.distance_and_derivatives(points)
-        return self._of_points(self.law.forces(self.clearance(distance), normal, velocity))
+        return self._of_points(self.law.forces(self.clearance(distance), normal, velocity, self.tangents(state)))
 
     def blocks(self) -> list[Block]:
         """Return each node's three coordinates, then those of each edge and each triangle with points."""
@@ -225,7 +245,9 @@ class Obstacle(Force):
         points, velocity = self.relative(state)
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
         gap = self.clearance(distance)
-        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, self.traction)
+        force, by_x, by_velocity = law.forces_and_derivatives(
+            gap, normal, curvature, velocity, self.tangents(state), self.traction
+        )
         positions = self.points.derivatives(by_x)
         velocities = [None] * len(positions) if by_velocity is None else self.points.derivatives(by_velocity)
         return self._of_points(force), list(zip(positions, velocities, strict=True))

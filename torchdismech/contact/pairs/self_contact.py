@@ -118,6 +118,11 @@ class SelfContact(nn.Module):
             raise InputError(f"SelfContact.name: expected a name without '/', got {self.name!r}")
         self.scope = Scope(f"SelfContact {self.name!r}", None if between is None else (*between,), themselves)  # type: ignore[arg-type]
         self.law = law_of(response, friction)
+        if friction is not None and friction.directional:
+            raise InputError(
+                "Friction.forward_coefficient: rods that touch each other have one coefficient, the same all around; "
+                "coefficients along rods are for obstacles"
+            )
         self.ring = ring
         self.centre_line = centre_line
         if centre_line == "smooth" and self.constrained:

@@ -1,0 +1,68 @@
+"""The tangents of rods at the points that touch an obstacle, for friction that is another along them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdismech.contact.obstacles.touch_points import TouchPoints
+from torchdismech.robot.body import Body
+
+__all__ = ["RodTangents"]
+
+
+class RodTangents(nn.Module):
+    """The tangents at the points of an obstacle, where these lie on rods.
+
+    At a node between two edges, of which one goes on where the other ends, that is the mean direction of both; at an
+    end and on an edge it is that of the edge. Elsewhere there is none: where rods meet in another way, and on shells.
+
+    Parameters
+    ----------
+    body : of the robot.
+    points : that touch.
+
+    Attributes
+    ----------
+    edges : (P, 2) rod edges of each point, twice the same where there is one.
+    on_rods : (P,) bool, which points have a tangent.
+    """
+
+    edges: Tensor
+    on_rods: Tensor
+
+    def __init__(self, body: Body, points: TouchPoints):
+        super().__init__()
+        edges, on_rods = np.zeros((points.count, 2), dtype=np.int64), np.zeros(points.count, dtype=bool)
+        of_nodes = _edges_of_nodes(body.rod_edges, body.n_nodes)
+        of_links = {frozenset(link): edge for edge, link in enumerate(body.rod_edges.tolist())}
+        for point, (nodes, weights) in enumerate(zip(points.nodes.tolist(), points.weights.tolist(), strict=True)):
+            between = [node for node, weight in zip(nodes, weights, strict=True) if weight > 0]
+            link = of_links.get(frozenset(between))
+            found = of_nodes[between[0]] if len(between) == 1 else link if link is None else (link, link)
+            if found is not None:
+                edges[point], on_rods[point] = found, True
+        self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
+        self.register_buffer("on_rods", torch.as_tensor(on_rods, device="cpu"), persistent=False)
+
+    def of(self, tangent: Tensor) -> Tensor:
+        """Return the unit tangents (B, P, 3) of the points, zero where there is none, from those of edges (B, A, 3)."""
+        both = tangent[:, self.edges[:, 0]] + tangent[:, self.edges[:, 1]]
+        square = (both * both).sum(-1, keepdim=True)
+        there = self.on_rods[:, None] & (square > 0)  # a rod that folds back on itself has none
+        return torch.where(there, both / torch.where(there, square, 1.0).sqrt(), 0.0)
+
+
+def _edges_of_nodes(rod_edges: np.ndarray, n_nodes: int) -> list[tuple[int, int] | None]:
+    """Return the two edges of each node that give it a direction, or twice its only one; None without."""
+    into: list[list[int]] = [[] for _ in range(n_nodes)]
+    out: list[list[int]] = [[] for _ in range(n_nodes)]
+    for edge, (start, end) in enumerate(rod_edges.tolist()):
+        out[start].append(edge)
+        into[end].append(edge)
+    found: list[tuple[int, int] | None] = []
+    for before, after in zip(into, out, strict=True):
+        one_way = max(len(before), len(after)) == 1
+        found.append(((before or after)[0], (after or before)[0]) if one_way else None)
+    return found
