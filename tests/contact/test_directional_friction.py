@@ -166,3 +166,38 @@ def test_gradients_by_coefficients():
             difference = (end(values + step) - end(values - step)) / (2 * h)
         # 1e-5: h^2, and what is left of the steps' residuals over h
         assert float(found[k]) == pytest.approx(float(difference), rel=1e-5)
+
+
+def test_what_is_refused():
+    """Name what coefficients along rods do not go with."""
+    along = {"forward_coefficient": 0.1}
+    with pytest.raises(InputError, match=r"Friction.forward_coefficient: rods that touch each other have one"):
+        SelfContact(Penalty(10.0, 1e-3), Friction(0.3, SLIP, **along))
+    with pytest.raises(InputError, match=r"Friction.forward_coefficient: Complementarity has one coefficient"):
+        Obstacle(FLOOR, Complementarity(), Friction(0.3, **along))
+    with pytest.raises(InputError, match=r"Friction.coefficient: expected more than 0 beside coefficients along rods"):
+        Friction(0.0, SLIP, **along)
+    with pytest.raises(InputError, match=r"Friction.backward_coefficient: expected 0 or more, got -0.1"):
+        Friction(0.3, SLIP, backward_coefficient=-0.1)
+    builder = RobotBuilder()
+    builder.add_shell([[0, 0, 0], [1, 0, 0], [0, 1, 0.0]], [[0, 1, 2]], 0.01, Material(1e6, 1000.0), "hinge")
+    builder.add_contact(Obstacle(FLOOR, Penalty(10.0, 1e-3), Friction(0.3, SLIP, **along), name="ground"))
+    with pytest.raises(InputError, match=r"obstacle 'ground': its friction has coefficients along rods"):
+        builder.finalize()
+    model = lying(friction())
+    with pytest.raises(InputError, match=r"floor.friction.*: expected more than 0, got 0"):
+        ImplicitEuler(2e-3).step(
+            model, model.initial_state(), Control(values={"floor.friction": torch.zeros(1, 1).double()})
+        )
+
+
+def test_where_there_is_no_tangent():
+    """Rub all around alike where rods meet head to head, and by the tangents of the edges elsewhere."""
+    builder = RobotBuilder()
+    first = builder.add_rod(straight((-0.1, 0, RADIUS), (0, 0, RADIUS), 3), Circle(RADIUS), Material(1e7, 1000.0))
+    second = builder.add_rod(straight((0.1, 0, RADIUS), (0, 0, RADIUS), 3), Circle(RADIUS), Material(1e7, 1000.0))
+    assert first[-1] == second[-1]
+    builder.add_contact(Obstacle(FLOOR, Penalty(100.0, 1e-4), friction(), spacing=None))
+    model = builder.finalize()
+    tangents = model.obstacles[0].tangents(model.initial_state())
+    assert tangents[0, :, 0].tolist() == [1, 1, 0, -1, -1]

@@ -144,6 +144,22 @@ def test_named_parts_touch_as_the_same_robot_in_python(load):
     assert float(through.positions[-1, 0, 1, 2]) < -4e-3
 
 
+def test_friction_along_rods(load):
+    """Give the floor, and robots of a batch, coefficients along rods; refuse them where they cannot be."""
+    text = rod(0.1) + time(0.01) + FLOOR + "friction = 0.3\nforward_friction = 0.1\n"
+    law = load(text + "backward_friction = 0.2\n").build().model.obstacles[0].law
+    assert [float(x) for x in law.friction.given()[-2:]] == [0.1, 0.2]
+    drawn = load(text + "backward_friction = 0.2\n" + randomized("floor.backward_friction", [0.5, 0.6]))
+    drawn = drawn.build().model.obstacles[0].law.friction
+    assert drawn.backward_coefficient.flatten().tolist() == [0.5, 0.6] and float(drawn.forward_coefficient) == 0.1
+    with pytest.raises(InputError, match="floor: forward_friction needs friction, the coefficient across rods"):
+        load(rod(0.1) + time(0.01) + FLOOR + "forward_friction = 0.1\n")
+    with pytest.raises(InputError, match="floor: backward_friction: response"):
+        load(rod(0.1) + time(0.01) + CONSTRAINT + "friction = 0.3\nbackward_friction = 0.4\n")
+    with pytest.raises(InputError, match=r"self_contact"):
+        load(rod(0.1) + time(0.01) + "[self_contact]\nstiffness = 1.0\nfriction = 0.3\nforward_friction = 0.4\n")
+
+
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [

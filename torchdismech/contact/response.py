@@ -344,14 +344,13 @@ def _along_rods(mu: Tensor, forward, backward) -> tuple[Tensor | None, Tensor | 
             f"Friction.coefficient: expected more than 0 beside coefficients along rods, got {float(mu.min()):g}; it "
             "is that across them"
         )
-    forward, backward = (backward if forward is None else forward), (forward if backward is None else backward)
-    ahead, back = (
-        scalar(forward, "Friction.forward_coefficient", True),
-        scalar(backward, "Friction.backward_coefficient", True),
-    )
-    _warn_of_angles(ahead, "forward_coefficient")
-    _warn_of_angles(back, "backward_coefficient")
-    return ahead, back
+    found: list[Tensor | None] = []
+    for name, value in (("forward_coefficient", forward), ("backward_coefficient", backward)):
+        found.append(None if value is None else scalar(value, f"Friction.{name}", from_zero=True))
+        if found[-1] is not None:
+            _warn_of_angles(found[-1], name)
+    ahead, back = found
+    return (back if ahead is None else ahead), (ahead if back is None else back)
 
 
 def warn_of_wide_tolerance(label: str, response: Response, radius: Tensor) -> None:

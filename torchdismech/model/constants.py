@@ -38,11 +38,10 @@ def constants(model: Any) -> dict[str, Place]:
     which loads alone act, such as drag and buoyancy.
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
-    coefficient), "floor.static_friction", "floor.slip_velocity", "floor.release"; of its shape "floor.point",
-    "ball.radius", ..., and "ball.shape.stiffness" where that is a name of the law's, too; where a `Path` moves it,
-    "ball.displacements". Then
-    "self_contact.stiffness", ..., or by the names of several contacts between parts. Contact radii are not among them:
-    contact learns them when the model is made.
+    coefficient), "floor.static_friction", "floor.forward_friction", "floor.backward_friction", "floor.slip_velocity",
+    "floor.release"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness" where that is a name of
+    the law's, too; where a `Path` moves it, "ball.displacements". Then "self_contact.stiffness", ..., or by the names
+    of several contacts between parts. Contact radii are not among them: contact learns them when the model is made.
 
     Raises
     ------

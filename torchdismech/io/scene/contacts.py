@@ -90,15 +90,18 @@ def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction 
 
     tolerance = None if table.tolerance is None else number("tolerance")
     friction = 0.0 if table.friction is None else number("friction")
-    holding = () if table.static_friction is None else (number("static_friction"), number("release"))
-    smooth = not isinstance(friction, Tensor) and friction == 0 and not holding
+    more = {} if table.static_friction is None else {"static": number("static_friction"), "release": number("release")}
+    for way in ("forward", "backward"):
+        if getattr(table, f"{way}_friction", None) is not None:  # rods that touch each other have none
+            more[f"{way}_coefficient"] = number(f"{way}_friction")
+    smooth = not isinstance(friction, Tensor) and friction == 0 and not more
     if table.response == "complementarity":
         given = {"tolerance": tolerance, "method": table.method}
         response = Complementarity(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         return response, None if smooth else Friction(friction)
     begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
     potential = POTENTIALS[table.response](number("stiffness"), begin)
-    return potential, None if smooth else Friction(friction, number("slip_velocity"), *holding)
+    return potential, None if smooth else Friction(friction, number("slip_velocity"), **more)
 
 
 def _smallest_radius(scene: Scene) -> Number:

@@ -100,7 +100,30 @@ class Law(Table):
         return self
 
 
-class Floor(Law):
+class LawOfObstacles(Law):
+    """How surfaces of rods push an obstacle and rub on it."""
+
+    forward_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None,
+        description="coefficient of friction of rods that slide ahead along themselves, by default the same",
+    )
+    backward_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
+        default=None, description="and of rods that slide back along themselves, by default that forwards"
+    )
+
+    @model_validator(mode="after")
+    def _rubs_along_rods(self) -> LawOfObstacles:
+        for name in ("forward_friction", "backward_friction"):
+            if getattr(self, name) is None:
+                continue
+            if self.response == "complementarity":
+                raise ValueError(f'{name}: response = "complementarity" has one coefficient: remove the key')
+            if self.friction is None:
+                raise ValueError(f"{name} needs friction, the coefficient across rods")
+        return self
+
+
+class Floor(LawOfObstacles):
     """[floor]: all below a height."""
 
     nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
@@ -143,7 +166,7 @@ def _free_name(name: str) -> str:
     return name
 
 
-class Obstacle(Law):
+class Obstacle(LawOfObstacles):
     """[[obstacle]]: a rigid thing; how it moves."""
 
     name: str | None = Field(default=None, description="what reports call it")
