@@ -182,7 +182,7 @@ def test_what_is_refused():
     builder = RobotBuilder()
     builder.add_shell([[0, 0, 0], [1, 0, 0], [0, 1, 0.0]], [[0, 1, 2]], 0.01, Material(1e6, 1000.0), "hinge")
     builder.add_contact(Obstacle(FLOOR, Penalty(10.0, 1e-3), Friction(0.3, SLIP, **along), name="ground"))
-    with pytest.raises(InputError, match=r"obstacle 'ground': its friction has coefficients along rods"):
+    with pytest.raises(InputError, match=r"no rod touches it; leave out forward_coefficient and backward"):
         builder.finalize()
     model = lying(friction())
     with pytest.raises(InputError, match=r"floor.friction.*: expected more than 0, got 0"):

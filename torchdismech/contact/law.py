@@ -248,7 +248,7 @@ class ContactLaw(nn.Module):
 
         Parameters
         ----------
-        tangent : (B, N, 3) of rods, zero where there is none, if friction is directional; else None.
+        tangent : (B, N, 3) of rods, zero where there is none; None will do for friction that is the same all around.
         """
         given = self._given(tangent)
         rows = self.formulas.forces(gap.shape[1], gap.t(), normal.permute(2, 1, 0), velocity.permute(2, 1, 0), *given)
@@ -299,9 +299,12 @@ class ContactLaw(nn.Module):
         return self.formulas.expected_tractions(normal.shape[1], *tensors, *given).permute(2, 1, 0)
 
     def _given(self, tangent: Tensor | None) -> tuple[Tensor, ...]:
-        """Return what formulas are given beside what moves: the constants and, if they are given, tangents."""
+        """Return what formulas are given beside what moves: the constants and, for directional friction, tangents."""
         given = tuple(tensor.t() for tensor in self.constants.given())
-        return given if tangent is None else (*given, tangent.permute(2, 1, 0))
+        if self.friction is None or not self.friction.directional:
+            return given
+        assert tangent is not None
+        return *given, tangent.permute(2, 1, 0)
 
     def _given_all_around(self) -> tuple[Tensor, ...]:
         """Return the constants without those along rods, which tractions do not depend on."""

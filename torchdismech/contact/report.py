@@ -163,15 +163,14 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
     """Take note of the contacts with an obstacle that is a force."""
     law = obstacle.law
     assert not isinstance(law, ConstraintLaw)
-    points, velocity = obstacle.relative(state)
-    distance, normal, _ = obstacle.shape.distance_and_derivatives(points)
-    gap = obstacle.clearance(distance)
+    surface = obstacle.surface(state)
+    gap, normal, velocity = surface.gap, surface.normal, surface.velocity
     slides = None
     if law.friction is not None:
         along = velocity - (velocity * normal).sum(-1, keepdim=True) * normal
         slides = torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity
     tally.add_points(gap, gap < law.response.tolerance, slides)
-    force = law.forces(gap, normal, velocity, obstacle.tangents(state))
+    force = law.forces(gap, normal, velocity, surface.tangent)
     load = torch.linalg.vector_norm(force, dim=-1).sum(1)
     tally.add_obstacle(obstacle.name, obstacle.points.onto_nodes(force), load)
 

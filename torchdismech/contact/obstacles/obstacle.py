@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.obstacles.path import Path
 from torchdismech.contact.obstacles.rod_tangents import RodTangents
+from torchdismech.contact.obstacles.rolling import Rolling
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace
@@ -29,6 +31,25 @@ __all__ = ["Obstacle"]
 
 CARRYING_ROUNDS = 3  # in which nodes of edges and triangles that would overlap are carried; then all nodes of the robot
 FAR_GAP = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are finite, too
+
+
+class Surface(NamedTuple):
+    """How a robot's surface stands to an obstacle at P points, and moves against it.
+
+    Attributes
+    ----------
+    gap : (B, P) [m]; normal : (B, P, 3) towards the robot; curvature : (B, P, 3, 3) its derivative by the points [1/m].
+    velocity : (B, P, 3) of the surface against the obstacle [m/s].
+    tangent : (B, P, 3) of rods, where friction needs it; else None.
+    lever : (B, P, 3) by which spin moves the surface of rods that roll [m]; None where they do not.
+    """
+
+    gap: Tensor
+    normal: Tensor
+    curvature: Tensor
+    velocity: Tensor
+    tangent: Tensor | None
+    lever: Tensor | None
 
 
 class Obstacle(Force):
@@ -51,6 +72,8 @@ class Obstacle(Force):
         and triangles that have one of them.
     spacing : points that touch are no farther apart at rest, along edges and across triangles [m]; None: nodes alone.
         Not for a `HalfSpace`: where nodes are above it, so is what lies between them.
+    rolling : whether friction feels how fast rods spin about themselves, and turns them, see `rolling.Rolling`. By
+        default it goes by the velocity of centre lines, and rods slide where they would roll. For potentials.
 
     Raises
     ------
@@ -62,7 +85,8 @@ class Obstacle(Force):
 
     per_robot = ("traction",)
     points: TouchPoints
-    rod_tangents: RodTangents | None  # at the points, where friction is another along rods
+    rod_tangents: RodTangents | None  # at the points, where friction needs them
+    rolls: Rolling | None
     traction: Tensor | None  # (B, P, 3) that a search expects of friction, see `integrate.search.primal_dual`
     _passing: Tensor
 
@@ -75,6 +99,7 @@ class Obstacle(Force):
         name: str = "obstacle",
         nodes: Indices | None = None,
         spacing: float | None = None,
+        rolling: bool = False,
     ):
         super().__init__()
         if not isinstance(name, str) or not name or "/" in name:
@@ -91,6 +116,12 @@ class Obstacle(Force):
                 "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
             )
         self.law = law_of(response, friction)
+        if rolling and not self.rubs:
+            raise InputError(
+                f"obstacle {name!r}: rolling: rods roll by friction that is smoothed, and there is none; give a "
+                "Friction, and a Penalty or a Barrier"
+            )
+        self.rolling = rolling
         self.shape = of_its_own(shape)
         self.path = None if path is None else of_its_own(path)
         self.name = name
@@ -142,25 +173,49 @@ class Obstacle(Force):
         warn_of_wide_tolerance(f"obstacle {self.name!r}", self.law.response, self.points.radius)
         refuse_wrong_shape(self.shape, self.name, body.nodes, float(self.points.radius.min()))
         self.rod_tangents = self._tangents_for_friction(body)
+        self.rolls = None
+        if self.rolling and self.rod_tangents is not None:
+            self.rolls = Rolling(body, self.points, self.rod_tangents)
         passing = torch.zeros(self.points.count, dtype=torch.bool, device="cpu")
         passing[: body.n_nodes] = torch.as_tensor(~touches, device="cpu")
         self.register_buffer("_passing", passing, persistent=False)
 
     def _tangents_for_friction(self, body: Body) -> RodTangents | None:
         """Return the tangents that friction needs; refuse a robot that has none where it touches."""
-        if self.law.friction is None or not self.law.friction.directional:
+        directional = self.law.friction is not None and self.law.friction.directional
+        if not directional and not self.rolling:
             return None
         tangents = RodTangents(body, self.points)
         if not bool(tangents.on_rods.any()):
+            given = "forward_coefficient and backward_coefficient" if directional else "rolling"
             raise InputError(
-                f"obstacle {self.name!r}: its friction has coefficients along rods, and the robot has none; leave out "
-                "forward_coefficient and backward_coefficient"
+                f"obstacle {self.name!r}: its friction is to differ along rods or to turn them, and no rod touches it; "
+                f"leave out {given}"
             )
         return tangents
 
     def tangents(self, state: State) -> Tensor | None:
         """Return the tangents (B, P, 3) of rods at the points as a step begins; None where friction needs none."""
         return None if self.rod_tangents is None else self.rod_tangents.of(state.tangent)
+
+    def surface(self, state: State) -> Surface:
+        """Return how the robot's surface stands to the obstacle at the points."""
+        points, velocity = self.relative(state)
+        distance, normal, curvature = self.shape.distance_and_derivatives(points)
+        tangent, lever = self.tangents(state), None
+        if self.rolls is not None:
+            assert tangent is not None
+            lever = self.rolls.lever(self.points.radius, tangent, normal)
+            velocity = velocity + self.rolls.spin(state.velocity) * lever
+        return Surface(self.clearance(distance), normal, curvature, velocity, tangent, lever)
+
+    def learn_free(self, free: np.ndarray) -> None:
+        """Refuse rods that are to roll and cannot turn about themselves."""
+        if self.rolls is not None and not free[self.rolls.angles.cpu().numpy()].any():
+            raise InputError(
+                f"obstacle {self.name!r}: rolling: the rods cannot turn about themselves, as in planar robots; leave "
+                "it out"
+            )
 
     def clearance(self, distance: Tensor) -> Tensor:
         """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
@@ -217,13 +272,15 @@ class Obstacle(Force):
         """Return the contact force (B, n) [N]."""
         if isinstance(self.law, ConstraintLaw):
             return torch.zeros_like(state.q)
-        points, velocity = self.relative(state)
-        distance, normal, _ = self.shape.distance_and_derivatives(points)
-        return self._of_points(self.law.forces(self.clearance(distance), normal, velocity, self.tangents(state)))
+        surface = self.surface(state)
+        force = self.law.forces(surface.gap, surface.normal, surface.velocity, surface.tangent)
+        return self._of_points(force, surface.lever)
 
     def blocks(self) -> list[Block]:
         """Return each node's three coordinates, then those of each edge and each triangle with points."""
-        return [] if self.constrained else self.points.blocks()
+        if self.constrained:
+            return []
+        return self.points.blocks() + ([] if self.rolls is None else self.rolls.blocks())
 
     def derivative_count(self) -> int:
         """Return how many numbers its derivatives by position are, those of points that edges sum up included."""
@@ -242,19 +299,24 @@ class Obstacle(Force):
         return self._both(state, self.law)
 
     def _both(self, state: State, law: ContactLaw) -> tuple[Tensor, Derivatives]:
-        points, velocity = self.relative(state)
-        distance, normal, curvature = self.shape.distance_and_derivatives(points)
-        gap = self.clearance(distance)
-        force, by_x, by_velocity = law.forces_and_derivatives(
-            gap, normal, curvature, velocity, self.tangents(state), self.traction
-        )
+        of_angles: Derivatives = []
+        gap, normal, curvature, velocity, tangent, lever = self.surface(state)
+        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, tangent, self.traction)
+        if self.rolls is not None and tangent is not None and lever is not None and by_velocity is not None:
+            lever_by_x = self.rolls.lever_by_place(self.points.radius, tangent, curvature)
+            by_x = by_x + by_velocity @ (self.rolls.spin(state.velocity).unsqueeze(-1) * lever_by_x)
+            torque_by_x = lever.unsqueeze(-2) @ by_x + force.unsqueeze(-2) @ lever_by_x
+            of_angles = self.rolls.derivatives(lever, by_velocity, torque_by_x.squeeze(-2))
         positions = self.points.derivatives(by_x)
         velocities = [None] * len(positions) if by_velocity is None else self.points.derivatives(by_velocity)
-        return self._of_points(force), list(zip(positions, velocities, strict=True))
+        return self._of_points(force, lever), [*zip(positions, velocities, strict=True), *of_angles]
 
-    def _of_points(self, force: Tensor) -> Tensor:
-        """Return the force (B, n) on the robot of forces (B, P, 3) on its points."""
-        return self.body.on_nodes(self.points.onto_nodes(force))
+    def _of_points(self, force: Tensor, lever: Tensor | None) -> Tensor:
+        """Return the force (B, n) on the robot of forces (B, P, 3) on its points, with levers on rods that roll."""
+        on_nodes = self.body.on_nodes(self.points.onto_nodes(force))
+        if self.rolls is None or lever is None:
+            return on_nodes
+        return on_nodes + self.rolls.torques(lever, force, self.body.n_dofs)
 
     @property
     def rubs(self) -> bool:
@@ -263,8 +325,8 @@ class Obstacle(Force):
 
     def slides(self, state: State) -> tuple[Tensor, Tensor]:
         """Return normals and velocities (B, P, 3) of the points, also of those that do not touch."""
-        points, velocity = self.relative(state)
-        return self.shape.distance_and_derivatives(points)[1], velocity
+        surface = self.surface(state)
+        return surface.normal, surface.velocity
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""
