@@ -144,6 +144,18 @@ def test_named_parts_touch_as_the_same_robot_in_python(load):
     assert float(through.positions[-1, 0, 1, 2]) < -4e-3
 
 
+def test_rods_that_roll(load):
+    """Give a floor and an obstacle on which rods roll, as in Python; refuse it where there is no friction."""
+    text = rod(0.1) + time(0.01) + FLOOR + "friction = 0.3\n"
+    assert [load(text + key).build().model.obstacles[0].rolling for key in ("", "rolling = true\n")] == [False, True]
+    ball = '[[obstacle]]\nshape = "sphere"\ncenter = [0, 0, -1]\nradius = 0.5\nstiffness = 1.0\n'
+    assert load(text + ball + "friction = 0.3\nrolling = true\n").build().model.obstacles[1].rolling
+    with pytest.raises(InputError, match="floor: rolling needs friction"):
+        load(rod(0.1) + time(0.01) + FLOOR + "rolling = true\n")
+    with pytest.raises(InputError, match="floor: rolling: response"):
+        load(rod(0.1) + time(0.01) + CONSTRAINT + "friction = 0.3\nrolling = true\n")
+
+
 def test_friction_along_rods(load):
     """Give the floor, and robots of a batch, coefficients along rods; refuse them where they cannot be."""
     text = rod(0.1) + time(0.01) + FLOOR + "friction = 0.3\nforward_friction = 0.1\n"

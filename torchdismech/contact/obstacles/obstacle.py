@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from torchdismech.contact.obstacles.rolling import Rolling
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace
+from torchdismech.contact.obstacles.surface import Surface
 from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.contact.own import of_its_own, take_trained
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
@@ -31,25 +31,6 @@ __all__ = ["Obstacle"]
 
 CARRYING_ROUNDS = 3  # in which nodes of edges and triangles that would overlap are carried; then all nodes of the robot
 FAR_GAP = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are finite, too
-
-
-class Surface(NamedTuple):
-    """How a robot's surface stands to an obstacle at P points, and moves against it.
-
-    Attributes
-    ----------
-    gap : (B, P) [m]; normal : (B, P, 3) towards the robot; curvature : (B, P, 3, 3) its derivative by the points [1/m].
-    velocity : (B, P, 3) of the surface against the obstacle [m/s].
-    tangent : (B, P, 3) of rods, where friction needs it; else None.
-    lever : (B, P, 3) by which spin moves the surface of rods that roll [m]; None where they do not.
-    """
-
-    gap: Tensor
-    normal: Tensor
-    curvature: Tensor
-    velocity: Tensor
-    tangent: Tensor | None
-    lever: Tensor | None
 
 
 class Obstacle(Force):
@@ -205,8 +186,7 @@ class Obstacle(Force):
         tangent, lever = self.tangents(state), None
         if self.rolls is not None:
             assert tangent is not None
-            lever = self.rolls.lever(self.points.radius, tangent, normal)
-            velocity = velocity + self.rolls.spin(state.velocity) * lever
+            velocity, lever = self.rolls.surface_motion(state, self.points.radius, tangent, normal, velocity)
         return Surface(self.clearance(distance), normal, curvature, velocity, tangent, lever)
 
     def learn_free(self, free: np.ndarray) -> None:
@@ -300,13 +280,11 @@ class Obstacle(Force):
 
     def _both(self, state: State, law: ContactLaw) -> tuple[Tensor, Derivatives]:
         of_angles: Derivatives = []
-        gap, normal, curvature, velocity, tangent, lever = self.surface(state)
+        surface = self.surface(state)
+        gap, normal, curvature, velocity, tangent, lever = surface
         force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, tangent, self.traction)
-        if self.rolls is not None and tangent is not None and lever is not None and by_velocity is not None:
-            lever_by_x = self.rolls.lever_by_place(self.points.radius, tangent, curvature)
-            by_x = by_x + by_velocity @ (self.rolls.spin(state.velocity).unsqueeze(-1) * lever_by_x)
-            torque_by_x = lever.unsqueeze(-2) @ by_x + force.unsqueeze(-2) @ lever_by_x
-            of_angles = self.rolls.derivatives(lever, by_velocity, torque_by_x.squeeze(-2))
+        if self.rolls is not None and by_velocity is not None:
+            by_x, of_angles = self.rolls.derivatives(state, self.points.radius, surface, force, by_x, by_velocity)
         positions = self.points.derivatives(by_x)
         velocities = [None] * len(positions) if by_velocity is None else self.points.derivatives(by_velocity)
         return self._of_points(force, lever), [*zip(positions, velocities, strict=True), *of_angles]

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.obstacles.touch_points import TouchPoints
+from torchdismech.fused import Fused
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
 
 __all__ = ["RodTangents"]
@@ -48,10 +50,20 @@ class RodTangents(nn.Module):
 
     def of(self, tangent: Tensor) -> Tensor:
         """Return the unit tangents (B, P, 3) of the points, zero where there is none, from those of edges (B, A, 3)."""
-        both = tangent[:, self.edges[:, 0]] + tangent[:, self.edges[:, 1]]
-        square = (both * both).sum(-1, keepdim=True)
-        there = self.on_rods[:, None] & (square > 0)  # a rod that folds back on itself has none
-        return torch.where(there, both / torch.where(there, square, 1.0).sqrt(), 0.0)
+        ends = (tangent[:, self.edges[:, k]].permute(2, 1, 0) for k in range(2))
+        there = self.on_rods.to(tangent.dtype)[:, None]
+        return _MEAN_DIRECTION(len(self.edges), *ends, there).permute(2, 1, 0)
+
+
+def _mean_direction(first: Tensor, second: Tensor, there: Tensor) -> tuple[Tensor, ...]:
+    """Return the mean directions of unit vectors, by components, and zero where `there` is 0 or they cancel out."""
+    both = Vec3(*first.unbind(0)) + Vec3(*second.unbind(0))
+    square = both.dot(both)
+    some = (there > 0) & (square > 0)
+    return both.times(torch.where(some, 1 / torch.sqrt(torch.where(some, square, 1.0)), 0.0)).components()
+
+
+_MEAN_DIRECTION = Fused(_mean_direction, "tangents of rods that touch")
 
 
 def _edges_of_nodes(rod_edges: np.ndarray, n_nodes: int) -> list[tuple[int, int] | None]:

@@ -6,9 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.obstacles.rod_tangents import RodTangents
+from torchdismech.contact.obstacles.surface import Surface
 from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.fused import Fused
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
+from torchdismech.robot.state import State
 
 __all__ = ["Rolling"]
 
@@ -44,18 +48,23 @@ class Rolling(nn.Module):
             if len(index)
         )
 
-    def lever(self, radius: Tensor, tangent: Tensor, normal: Tensor) -> Tensor:
-        """Return the levers (B, P, 3) [m] of contact radii (.., P), of tangents and normals (B, P, 3)."""
-        return -radius.unsqueeze(-1) * torch.linalg.cross(tangent, normal)
+    def surface_motion(
+        self, state: State, radius: Tensor, tangent: Tensor, normal: Tensor, velocity: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return how fast surfaces move (B, P, 3) [m/s], and the levers (B, P, 3) [m].
 
-    def lever_by_place(self, radius: Tensor, tangent: Tensor, curvature: Tensor) -> Tensor:
-        """Return the derivatives (B, P, 3, 3) of `lever` by the points, at which normals turn by (B, P, 3, 3) [1/m]."""
-        turned = torch.linalg.cross(tangent.unsqueeze(-1).expand_as(curvature), curvature, dim=-2)
-        return -radius[..., None, None] * turned
+        Parameters
+        ----------
+        radius : (.., P) contact radii; tangent, normal : (B, P, 3); velocity : (B, P, 3) of the centre lines.
+        """
+        vectors = (x.permute(2, 1, 0) for x in (tangent, normal, velocity))
+        found = _SURFACE_MOTION(len(self.angles), self._spin(state).t(), _of_points(radius), *vectors)
+        motion, lever = found.permute(2, 1, 0).split(3, dim=2)
+        return motion, lever
 
-    def spin(self, velocity: Tensor) -> Tensor:
-        """Return the spins (B, P, 1) [rad/s] at a velocity (B, n)."""
-        return velocity[:, self.angles].mean(-1, keepdim=True)
+    def _spin(self, state: State) -> Tensor:
+        """Return the spins (B, P) [rad/s]."""
+        return state.velocity[:, self.angles].mean(-1)
 
     def torques(self, lever: Tensor, force: Tensor, n_dofs: int) -> Tensor:
         """Return the torques, as forces (B, n) on all dofs, of forces (B, P, 3) on the points."""
@@ -66,17 +75,26 @@ class Rolling(nn.Module):
         """Return where derivatives stand that have to do with angles: of each kind of points three blocks."""
         return [block for kind in self._alike for block in kind.blocks()]
 
-    def derivatives(self, lever: Tensor, by_velocity: Tensor, torque_by_x: Tensor) -> Derivatives:
-        """Return the derivatives by position and by velocity for `blocks`.
+    def derivatives(
+        self, state: State, radius: Tensor, surface: Surface, force: Tensor, by_x: Tensor, by_velocity: Tensor
+    ) -> tuple[Tensor, Derivatives]:
+        """Return the derivatives (B, P, 3, 3) of forces by the points, and those for `blocks`.
 
         Parameters
         ----------
-        lever : (B, P, 3).
-        by_velocity : (B, P, 3, 3) the derivatives of forces on the points by the velocities of surfaces.
-        torque_by_x : (B, P, 3) those of the torques by the places of the points.
+        radius : (.., P) contact radii.
+        force : (B, P, 3) on the points.
+        by_x, by_velocity : (B, P, 3, 3) its derivatives by the points and by the velocity of the surface; the first as
+            if levers did not turn as normals do.
         """
-        found = (kind.derivatives(lever, by_velocity, torque_by_x) for kind in self._alike)
-        return [both for of_kind in found for both in of_kind]
+        assert surface.tangent is not None and surface.lever is not None
+        vectors = (x.permute(2, 1, 0) for x in (surface.tangent, surface.lever, force))
+        matrices = (x.permute(2, 3, 1, 0) for x in (surface.curvature, by_x, by_velocity))
+        given = (self._spin(state).t(), _of_points(radius), *vectors, *matrices)
+        found = _DERIVATIVES(len(self.angles), *given).permute(2, 1, 0)
+        of_points, *of_angles = found.split([9, 3, 3, 3, 1], dim=2)
+        derivatives = [both for kind in self._alike for both in kind.derivatives(*of_angles)]
+        return of_points.unflatten(2, (3, 3)), derivatives
 
     @property
     def _alike(self) -> list[_Alike]:
@@ -108,16 +126,16 @@ class _Alike(nn.Module):
         places, angles = self._places, self._angles
         return [Block(places, angles), Block(angles, places), Block(angles, angles)]
 
-    def derivatives(self, lever: Tensor, by_velocity: Tensor, torque_by_x: Tensor) -> Derivatives:
-        """Return what `Rolling.derivatives` does for `blocks`."""
-        lever, by_velocity, torque_by_x = (x[:, self.points] for x in (lever, by_velocity, torque_by_x))
-        by_spin = (by_velocity @ lever.unsqueeze(-1)).squeeze(-1)
-        torque_by_velocity = (by_velocity.mT @ lever.unsqueeze(-1)).squeeze(-1)
-        torque_by_spin = (lever * by_spin).sum(-1)
+    def derivatives(
+        self, torque_by_x: Tensor, torque_by_velocity: Tensor, by_spin: Tensor, torque_by_spin: Tensor
+    ) -> Derivatives:
+        """Return the derivatives for `blocks`, of what `_derivatives` finds for all points (B, P, 3), (B, P, 1)."""
+        given = torque_by_x, torque_by_velocity, by_spin, torque_by_spin
+        torque_by_x, torque_by_velocity, by_spin, torque_by_spin = (x[:, self.points] for x in given)
         return [
             (None, self._on_places(by_spin).unsqueeze(-1).expand(-1, -1, -1, 2)),
             (self._on_angles(torque_by_x), self._on_angles(torque_by_velocity)),
-            (None, 0.25 * torque_by_spin[..., None, None].expand(-1, -1, 2, 2)),
+            (None, 0.25 * torque_by_spin.unsqueeze(-1).expand(-1, -1, 2, 2)),
         ]
 
     def _on_angles(self, by_points: Tensor) -> Tensor:
@@ -127,3 +145,56 @@ class _Alike(nn.Module):
     def _on_places(self, vectors: Tensor) -> Tensor:
         """Return halves of vectors (B, S, 3), which two angles share, on the coordinates of nodes (B, S, 3 k)."""
         return 0.5 * (self.weights.unsqueeze(-1) * vectors.unsqueeze(-2)).flatten(-2)
+
+
+def _of_points(sizes: Tensor) -> Tensor:
+    """Return sizes (P,) or (B, P) of points with these first, (P, 1) or (P, B)."""
+    return sizes.unsqueeze(1) if sizes.dim() == 1 else sizes.t()
+
+
+def _surface_motion(spin: Tensor, radius: Tensor, tangent: Tensor, normal: Tensor, velocity: Tensor) -> tuple:
+    """Return how fast surfaces move, and the levers, by components."""
+    t, n, v = (Vec3(*x.unbind(0)) for x in (tangent, normal, velocity))
+    lever = t.cross(n).times(-radius)
+    return *(v + lever.times(spin)).components(), *lever.components()
+
+
+def _derivatives(
+    spin: Tensor,
+    radius: Tensor,
+    tangent: Tensor,
+    lever: Tensor,
+    force: Tensor,
+    curvature: Tensor,
+    by_x: Tensor,
+    by_velocity: Tensor,
+) -> list:
+    """Return derivatives by components.
+
+    Those of the force by the points (9), of the torque by the points (3) and by the velocity of the surface (3), of the
+    force by the spin (3), and of the torque by it.
+    """
+    t, a, f = (Vec3(*x.unbind(0)) for x in (tangent, lever, force))
+    by_v = [Vec3(*row.unbind(0)) for row in by_velocity.unbind(0)]
+    # columns: how levers turn as points move, and forces as they do; the curvature's rows are its columns
+    turns = [t.cross(Vec3(*row.unbind(0))).times(-radius) for row in curvature.unbind(0)]
+    grown = [
+        [x + row.dot(turn) * spin for x, turn in zip(old.unbind(0), turns, strict=True)]
+        for old, row in zip(by_x.unbind(0), by_v, strict=True)
+    ]
+    torque_by_x = [
+        a.dot(Vec3(*column)) + f.dot(turn) for column, turn in zip(zip(*grown, strict=True), turns, strict=True)
+    ]
+    by_spin = Vec3(*(row.dot(a) for row in by_v))
+    torque_by_velocity = [a.dot(Vec3(*column)) for column in zip(*(row.components() for row in by_v), strict=True)]
+    return [
+        *(x for row in grown for x in row),
+        *torque_by_x,
+        *torque_by_velocity,
+        *by_spin.components(),
+        a.dot(by_spin),
+    ]
+
+
+_SURFACE_MOTION = Fused(_surface_motion, "motion of surfaces that roll")
+_DERIVATIVES = Fused(_derivatives, "derivatives of forces on surfaces that roll")

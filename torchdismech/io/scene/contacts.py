@@ -74,12 +74,14 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64, device="cpu")
         height = scene.numbers.scalar((*key, "height"), table.height)
-        return Obstacle(HalfSpace(height * up, up), response, friction, name="floor", nodes=table.nodes)
+        return Obstacle(
+            HalfSpace(height * up, up), response, friction, name="floor", nodes=table.nodes, rolling=table.rolling
+        )
     assert isinstance(table, schema.Obstacle)
     name = schema.obstacle_name(int(key[-1]), table)
     shape, path = _shape(scene, key, table), _path(scene, key, table)
     spacing = table.spacing if isinstance(table, schema.Bounded) else None
-    return Obstacle(shape, response, friction, path, name, table.nodes, spacing)
+    return Obstacle(shape, response, friction, path, name, table.nodes, spacing, table.rolling)
 
 
 def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:

@@ -110,6 +110,9 @@ class LawOfObstacles(Law):
     backward_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
         default=None, description="and of rods that slide back along themselves, by default that forwards"
     )
+    rolling: bool = Field(
+        default=False, description="whether friction feels how fast rods spin about themselves, and turns them"
+    )
 
     @model_validator(mode="after")
     def _rubs_along_rods(self) -> LawOfObstacles:
@@ -120,6 +123,14 @@ class LawOfObstacles(Law):
                 raise ValueError(f'{name}: response = "complementarity" has one coefficient: remove the key')
             if self.friction is None:
                 raise ValueError(f"{name} needs friction, the coefficient across rods")
+        return self
+
+    @model_validator(mode="after")
+    def _rolls_by_friction(self) -> LawOfObstacles:
+        if self.rolling and self.response == "complementarity":
+            raise ValueError('rolling: response = "complementarity" has friction without spin: remove the key')
+        if self.rolling and self.friction is None:
+            raise ValueError("rolling needs friction, by which rods roll")
         return self
 
 
