@@ -260,16 +260,16 @@ class ContactLaw(nn.Module):
         normal: Tensor,
         curvature: Tensor,
         velocity: Tensor,
-        tangent: Tensor | None = None,
         traction: Tensor | None = None,
+        tangent: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return F (B, N, 3), dF/dx and dF/dvelocity (B, N, 3, 3); the last is None without friction.
 
         Parameters
         ----------
         curvature : (B, N, 3, 3) dn/dx, symmetric [1/m].
-        tangent : as for `forces`; it does not turn.
         traction : (B, N, 3) that a search expects; see `LawFormulas.partials`.
+        tangent : as for `forces`; it does not turn.
         """
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
         given = self._given(tangent)

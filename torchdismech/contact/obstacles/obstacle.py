@@ -282,7 +282,7 @@ class Obstacle(Force):
         of_angles: Derivatives = []
         surface = self.surface(state)
         gap, normal, curvature, velocity, tangent, lever = surface
-        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, tangent, self.traction)
+        force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, self.traction, tangent)
         if self.rolls is not None and by_velocity is not None:
             by_x, of_angles = self.rolls.derivatives(state, self.points.radius, surface, force, by_x, by_velocity)
         positions = self.points.derivatives(by_x)
