@@ -106,7 +106,7 @@ def test_code_runs_only_when_allowed(folder):
     """Refuse a Python file without --allow-code, and with it name what is wrong in it."""
     path = folder / "scene.toml"
     for name, words in {
-        "raises.py:act": "actuation.python: {}raises.py does not run: RuntimeError: no",
+        "raises.py:act": "actuation.python: {}raises.py does not run: RuntimeError in line 1: no",
         "nothing.py:act": "actuation.python: {}nothing.py has no function 'act'",
         "absent.py:act": "actuation.python: no such file: {}absent.py",
     }.items():
