@@ -88,11 +88,55 @@ def test_overrides_take_the_place_of_the_file(load):
     masses = GOOD + "[[mass]]\nnodes = [1]\nadd = 0.1\n[[mass]]\nnodes = [2]\nadd = 0.1\n"
     heavier = load(masses, overrides={"mass.1.add": 0.3, "rod.stiffness.EA": 7.0}).document
     assert [table.add for table in heavier.mass] == [0.1, 0.3] and heavier.rod[0].stiffness.EA == 7.0
-    for key in ("mass.2.add", "mass.first.add", "mass.-1"):
-        with pytest.raises(InputError, match=f"{key}: expected the number of a table, 0 to 1"):
-            load(masses, overrides={key: 0.3})
     with pytest.raises(InputError, match="does not apply to static"):
         load(ROBOT + ROD + CLAMP + '[simulation]\nintegrator = "static"', steps=7)
+
+
+@pytest.mark.parametrize("table", ["[rod]", "[[rod]]"])
+def test_a_table_that_stands_alone_needs_no_number(load, table):
+    """Reach the key of a lone [rod] and of a single [[rod]] with and without its number, and of other single tables."""
+    text = GOOD.replace("[rod]", table) + "[[mass]]\nnodes = [1]\nadd = 0.1\n"
+    for key in ("rod.section.radius", "rod.0.section.radius"):
+        assert load(text, overrides={key: 7e-3}).document.rod[0].section.radius == 7e-3
+    for key in ("mass.add", "mass.0.add"):
+        assert load(text, overrides={key: 0.3}).document.mass[0].add == 0.3
+    for key in ("rod.radius", "rod.0.radius"):
+        with pytest.raises(InputError, match=r"radius: unknown key; did you mean rod.section.radius\?"):
+            load(text, overrides={key: 7e-3})
+
+
+MASSES = GOOD + "[[mass]]\nnodes = [1]\nadd = 0.1\n[[mass]]\nnodes = [2]\nadd = 0.1\n"
+ODD = ("1", "-1", "²", "٣", "", "0x0", "9" * 5000)  # what is no number of a table that stands alone
+
+
+@pytest.mark.parametrize("part", ODD)
+@pytest.mark.parametrize("table", ["[rod]", "[[rod]]"])
+def test_odd_numbers_of_tables_are_refused(load, table, part):
+    """Refuse what is no number of a table in overrides and in [batch.randomize], also where Python calls it a digit."""
+    text, name = GOOD.replace("[rod]", table), f"rod.{part}.youngs"
+    expected = "9 ... 9" if len(part) > 9 else r"youngs\"?: expected the number 0, as there is one table, or none, got"
+    with pytest.raises(InputError, match=expected):
+        load(text, overrides={name: 1e6})
+    with pytest.raises(InputError, match=expected):
+        load(text + f'[batch]\nsize = 2\n[batch.randomize]\n"{name}" = {{values = [1e6, 2e6]}}\n')
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("mass.2.add", r"expected the number of one of the 2 tables, 0 to 1, as in mass.0, got '2'"),
+        ("mass.add", r"expected the number of one of the 2 tables, 0 to 1, as in mass.0, got 'add'"),
+        ("mass.-1", r"expected the number of one of the 2 tables, 0 to 1, as in mass.0, got '-1'"),
+        ("inertia.across", r"there is no \[\[inertia\]\] in the scene to be changed"),
+        ("environment.gravity.-1", r"environment.gravity: expected an index 0 to 2, got '-1'"),
+        ("simulation.dt.x", r"simulation.dt is 0.01: there is no 'x' in it to be changed"),
+        ("rod.section.radius.0", r"rod.section.radius is 0.005: there is no '0' in it to be changed"),
+    ],
+)
+def test_overrides_of_what_is_not_there_are_refused(load, key, problem):
+    """Name the key of an override that reaches nothing, and what there is."""
+    with pytest.raises(InputError, match=rf"scene.toml: {key}: {problem}$"):
+        load(MASSES, overrides={key: 0.3})
 
 
 def test_static_scene_ends_in_equilibrium(load):

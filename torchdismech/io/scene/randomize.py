@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
 
+from torchdismech.io.scene.names import number_in_list, number_of_table
 from torchdismech.io.scene.refusals import Key, SceneError, field_at, sentences
 from torchdismech.io.schema.base import per_robot
 from torchdismech.io.schema.scene import Batch, Distribution, Document
@@ -100,31 +101,29 @@ def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
     value: Any = document
     table: BaseModel = document
     for part in name.split("."):
-        if isinstance(value, list) and value and isinstance(value[0], BaseModel) and not part.isdigit():
-            if len(value) > 1:
-                several = ".".join(map(str, key))
-                raise SceneError(
-                    path, where, f"there are {len(value)} tables {several}: say which, as in {several}.0.{part}"
-                )
-            key.append(0)
-            value = value[0]
+        before = ".".join(map(str, key))
+        if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+            number = number_of_table(path, where, before, part, len(value))
+            key.append(number or 0)
+            value = value[number or 0]
+            if number is not None:
+                continue
         table = value if isinstance(value, BaseModel) else table
-        value = _entry(path, where, value, part, ".".join(map(str, key)))
-        key.append(int(part) if part.isdigit() else part)
+        place, value = _entry(path, where, value, part, before)
+        key.append(place)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SceneError(path, where, f"expected the name of one number of the scene, got {_kind(value)}")
     _check_per_robot(path, where, tuple(key), table)
     return tuple(key)
 
 
-def _entry(path: Path, where: str, value: Any, part: str, before: str) -> Any:
-    """Return what stands under the next part of a name, behind the parts `before` it."""
+def _entry(path: Path, where: str, value: Any, part: str, before: str) -> tuple[str | int, Any]:
+    """Return the key that the next part of a name is, behind the parts `before` it, and what stands under it."""
+    if isinstance(value, list) and value:
+        place = number_in_list(path, where, before, part, len(value))
+        return place, value[place]
     if isinstance(value, list):
-        if part.isdigit() and int(part) < len(value):
-            return value[int(part)]
-        if not value:
-            raise SceneError(path, where, f"there is no {before!r} in the scene to be drawn")
-        raise SceneError(path, where, f"expected an index 0 to {len(value) - 1}, got {part!r}")
+        raise SceneError(path, where, f"there is no {before!r} in the scene to be drawn")
     inside = type(value).model_fields if isinstance(value, BaseModel) else {}
     present = [k for k in inside if getattr(value, k) is not None]
     if part not in present:
@@ -132,7 +131,7 @@ def _entry(path: Path, where: str, value: Any, part: str, before: str) -> Any:
             present = [k for k in present if k in value.model_fields_set and getattr(value, k) != []]
         listed = f"; there are {', '.join(present)}" if present else ""
         raise SceneError(path, where, f"there is no {part!r} in the scene to be drawn{listed}")
-    return getattr(value, part)
+    return part, getattr(value, part)
 
 
 def _kind(value: Any) -> str:

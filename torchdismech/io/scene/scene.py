@@ -28,6 +28,7 @@ from torchdismech.io.scene.indices import check_indices, refuse_unused
 from torchdismech.io.scene.initial import initial_state
 from torchdismech.io.scene.limits import refuse_endless, refuse_too_large
 from torchdismech.io.scene.motions import build_schedule
+from torchdismech.io.scene.names import put
 from torchdismech.io.scene.randomize import Numbers, Sampled, draw
 from torchdismech.io.scene.refusals import Key, SceneError, sentences
 from torchdismech.io.scene.schedule import Schedule, load_function
@@ -186,7 +187,8 @@ def load_scene(
     Parameters
     ----------
     overrides : values by dotted key that take the place of the file's, such as {"batch.size": 8}; of tables that come
-        several times one is named by its number, counted from 0, as in {"mass.1.add": 0.2}.
+        several times one is named by its number, counted from 0, as in {"mass.1.add": 0.2}; that of a table that stands
+        alone may be left out.
     steps : number of steps in place of simulation.duration.
     insist : accept what would take more than a month, or more than the memory that is free.
 
@@ -200,7 +202,7 @@ def load_scene(
     path = Path(path)
     text, tables = _parsed(path)
     for key, value in (overrides or {}).items():
-        _override(path, tables, key, value)
+        put(path, tables, key, value)
     if steps is not None:
         _set_steps(path, tables.get("simulation"), steps)
     try:
@@ -236,30 +238,6 @@ def load_scene(
 
 
 # ---- reading and checking ----------------------------------------------------------------------------------------
-
-
-def _override(path: Path, tables: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value where a dotted key says; what does not fit there is told when the tables are checked."""
-    *outer, name = key.split(".")
-    inside: Any = tables
-    for part in outer:
-        inside = (
-            inside[_number_of(path, key, part, inside)] if isinstance(inside, list) else inside.setdefault(part, {})
-        )
-        if not isinstance(inside, dict | list):
-            return  # the file's own value is wrong
-    if isinstance(inside, list):
-        inside[_number_of(path, key, name, inside)] = value
-    else:
-        inside[name] = value
-
-
-def _number_of(path: Path, key: str, part: str, tables: list) -> int:
-    """Return which of some tables a part of a key names."""
-    if not part.isdecimal() or int(part) >= len(tables):
-        there = f"0 to {len(tables) - 1}" if tables else "none, as there are none"
-        raise SceneError(path, key, f"expected the number of a table, {there}, got {part!r:.80}")
-    return int(part)
 
 
 def _parsed(path: Path) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,75 @@
+"""Dotted names of what stands in a scene, such as "rod.1.section.radius"."""
+
+from __future__ import annotations
+
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+from torchdismech.errors import shown
+from torchdismech.io.scene.refusals import SceneError
+from torchdismech.io.schema.scene import Document
+
+__all__ = ["number_in_list", "number_of_table", "put"]
+
+SEVERAL = {name for name, field in Document.model_fields.items() if typing.get_origin(field.annotation) is list}
+ALONE = {"rod", "shell"}  # of these: what one [table] may say
+
+
+def put(path: Path, tables: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value where a dotted key says; what does not fit there is told when the tables are checked."""
+    parts = _as_written(path, tables, key)
+    inside: Any = tables
+    for k, part in enumerate(parts):
+        before = ".".join(parts[:k])
+        if not isinstance(inside, dict | list):
+            raise SceneError(path, key, f"{before} is {shown(inside)}: there is no {part!r:.80} in it to be changed")
+        place: Any = number_in_list(path, key, before, part, len(inside)) if isinstance(inside, list) else part
+        if k == len(parts) - 1:
+            inside[place] = value
+        else:
+            inside = inside.setdefault(place, {}) if isinstance(inside, dict) else inside[place]
+
+
+def _as_written(path: Path, tables: dict[str, Any], key: str) -> list[str]:
+    """Return the parts of a dotted key as the file has its tables: [[rod]] by their numbers, [rod] without one."""
+    first, *rest = key.split(".")
+    if not rest or first not in SEVERAL:
+        return [first, *rest]
+    there = tables.get(first)
+    if there == [] or (there is None and first not in ALONE):
+        raise SceneError(path, key, f"there is no [[{first}]] in the scene to be changed")
+    number = number_of_table(path, key, first, rest[0], len(there) if isinstance(there, list) else 1)
+    if isinstance(there, list):
+        return [first, "0", *rest] if number is None else [first, *rest]
+    return [first, *rest] if number is None else [first, *rest[1:]]
+
+
+def number_of_table(path: Path, where: str, name: str, part: str, count: int) -> int | None:
+    """Return which of `count` tables, all called `name`, a part of a dotted name says.
+
+    None: it is a key of the only one, whose number is left out.
+    """
+    if count == 1 and part.isidentifier():
+        return None
+    number = _number(part)
+    if number is not None and number < count:
+        return number
+    each = f"of one of the {count} tables, 0 to {count - 1}, as in {name}.0"
+    expected = each if count > 1 else "0, as there is one table, or none"
+    raise SceneError(path, where, f"expected the number {expected}, got {part!r:.80}")
+
+
+def number_in_list(path: Path, where: str, name: str, part: str, count: int) -> int:
+    """Return which of the `count` entries of the list called `name` a part of a dotted name says."""
+    number = _number(part)
+    if number is not None and number < count:
+        return number
+    expected = f"an index 0 to {count - 1}" if count else "no index, as it is empty"
+    raise SceneError(path, where, f"{name}: expected {expected}, got {part!r:.80}")
+
+
+def _number(part: str) -> int | None:
+    """Return the whole number that is written so; None where it is none, or beyond all lists."""
+    return int(part) if re.fullmatch("[0-9]{1,10}", part) else None
