@@ -129,6 +129,11 @@ randomize = {"tendon.0.tension" = {values = [0.0, 0.1, 0.2]}, "chamber.0.area" =
         (BY_TENSION + "stiffness = 1.0", "stiffness is of tendons driven by length"),
         (BY_TENSION + "slip_velocity = 1.0", "slip_velocity belongs to friction"),
         (BY_TENSION + "friction = -0.1", "friction"),
+        ("[[tendon]]\nnodes = [0, 3]\ntension = 1.0\nfriction = 0.1\n", "friction: a tendon of two points has no"),
+        (
+            BY_TENSION + "friction = 0.1\n[[tendon]]\nnodes = [3]\nmotor = [0, 0, 1]\ntension = 1.0\nfriction = 0.1\n",
+            "tendon.1: friction: a tendon of two points has no point between them to rub at",
+        ),
         (BY_TENSION + "offset = [0, 0, 0]", "offset or offsets, got both"),
         (BY_TENSION.replace("edges = [0, 1, 2]", "edges = [0, 1]"), "one of each of the 2 edges, got 3"),
         (BY_TENSION.replace("edges = [0, 1, 2]", "edges = [0, 1, 3]"), "expected edges 0 to 2, got 3"),

@@ -131,8 +131,8 @@ IN_PLANE = HEAD["rod"].replace("[robot]\n", "[robot]\nplanar = true\n")
 @pytest.mark.parametrize(
     ("keys", "tables", "problem"),
     [
-        ("stiffness = {GJ = 1.0}\n", "", "rod.0: stiffness.GJ: the robot is planar, and its rods do not twist"),
-        ("stiffness = {EI2 = 1.0}\n", "", "rod.0: stiffness.EI2: the robot is planar, and its rods bend with EI1"),
+        ("stiffness = {GJ = 1.0}\n", "", "rod: stiffness.GJ: the robot is planar, and its rods do not twist"),
+        ("stiffness = {EI2 = 1.0}\n", "", "rod: stiffness.EI2: the robot is planar, and its rods bend with EI1"),
         (
             "",
             "[[spring]]\nnodes = [[1, 2, 3]]\nstiffness = {GJ = 1.0}\n",
@@ -161,10 +161,81 @@ def test_planar_robots_refuse_what_is_out_of_their_plane(load, keys, tables, pro
 
 
 def test_planar_robots_take_what_is_in_their_plane(load):
-    """Turn the sections, and EI2 is what bends in the plane; all four stiffnesses stand in for Young's modulus."""
+    """Turn the sections, and EI2 is what bends in the plane; the stiffnesses that act stand in for Young's modulus."""
     directors = "directors_file = 'd1.csv'\nstiffness = {EI2 = 1.0}\n"
     tables = '[dissipation]\nEI2 = 1.0\n[actuation]\nnatural_curvature = "kappa.csv"\n'
     files = {"d1__csv": "0, 1, 0\n" * 4, "kappa__csv": "0, 0, 0, 0, 1, 1, 1\n"}
     load(IN_PLANE + directors + SIMULATION + tables, **files).build()
-    four = IN_PLANE.replace("youngs = 1e6\n", "stiffness = {EA = 1e3, EI1 = 1e-3, EI2 = 1e-3, GJ = 1e-3}\n")
-    assert load(four + SIMULATION).build().model.term("bend_twist").energy.EI1 == 1e-3
+    both = IN_PLANE.replace("youngs = 1e6\n", "stiffness = {EA = 1e3, EI1 = 1e-3}\n")
+    assert load(both + SIMULATION).build().model.term("bend_twist").energy.EI1 == 1e-3
+    three = both.replace("EI1 = 1e-3", "EI1 = 1e-3, EI2 = 2e-3") + "directors_file = 'd1.csv'\n"
+    assert load(three + SIMULATION, **files).build().model.term("bend_twist").energy.EI2 == 2e-3
+
+
+def test_rods_that_go_on_from_turned_ones_take_what_bends_them(load):
+    """Give a [[rod]] EI2 that bends it in the plane where it carries the directors of another table on."""
+    keys = "youngs = 1e6\ndensity = 1000.0\n"
+    turned, on = "nodes = [0, 1, 2]\ndirectors_file = 'd1.csv'\n", "nodes = [2, 3, 4]\nstiffness = {EI2 = 2e-3}\n"
+    section = 'section = {shape = "circle", radius = 5e-3}\n'
+    text = IN_PLANE[: IN_PLANE.index("[rod]")] + f"[[rod]]\n{section}{keys}{turned}[[rod]]\n{section}{keys}{on}"
+    model = load(text + SIMULATION, d1__csv="0, 1, 0\n" * 2).build().model
+    assert model.term("bend_twist").energy.EI2.flatten()[-1] == 2e-3
+    assert abs(float(model.directors[-1, 1])) == 1, "the test is of a rod whose d1 is across the plane"
+
+
+MEMBRANE = '[membrane]\nlaw = "neo_hookean"\nshear = 1.0\n'
+CONTINUUM = HEAD["shell"] + 'membrane = "continuum"\n'
+SOLID = CONTINUUM.replace("youngs = 1e6\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            IN_PLANE + "stiffness = {EA = 1.0, EI1 = 1.0}\n",
+            "rod: youngs does nothing beside all of EA, EI1 in stiffness, as the robot is planar: leave it out",
+        ),
+        (
+            IN_PLANE.replace("youngs = 1e6\n", "stiffness = {EA = 1.0}\n"),
+            "rod: youngs is missing: Young's modulus [Pa], or all of EA, EI1 in stiffness, as the robot is planar",
+        ),
+        (
+            IN_PLANE + "directors_file = 'd1.csv'\nstiffness = {EA = 1.0, EI1 = 1.0, EI2 = 1.0}\n",
+            "rod: youngs does nothing beside all of EA, EI1, EI2 in stiffness, as the robot is planar: leave it out",
+        ),
+        (
+            CONTINUUM + "stiffness = {bending = 1.0}\n" + MEMBRANE,
+            "shell: youngs does nothing beside bending in stiffness, as [membrane] is there: leave it out",
+        ),
+        (
+            SOLID + MEMBRANE,
+            "shell: youngs is missing: Young's modulus [Pa], or bending in stiffness, as [membrane] is there",
+        ),
+        (
+            SOLID + "stiffness = {membrane = 1.0, bending = 1.0}\n" + MEMBRANE,
+            "shell: stiffness.membrane: [membrane] is there in its place: leave it out",
+        ),
+        (
+            SOLID + "relaxation_time = 0.1\nstiffness = {bending = 1.0}\n" + MEMBRANE,
+            "shell: youngs is missing: Young's modulus [Pa], times which relaxation_time damps beside [membrane]",
+        ),
+    ],
+)
+def test_moduli_that_do_nothing_or_are_missing_are_refused(load, text, problem):
+    """Name Young's modulus beside all stiffnesses that act, and say what is missing."""
+    with pytest.raises(InputError) as error:
+        load(text + SIMULATION, d1__csv="0, 1, 0\n" * 4)
+    assert problem in str(error.value)
+
+
+def test_youngs_acts_beside_a_membrane_where_it_damps(load):
+    """Keep Young's modulus beside [membrane] and bending where it says how the membrane damps."""
+    damped = CONTINUUM + "relaxation_time = 0.1\nstiffness = {bending = 1.0}\n" + MEMBRANE
+    softer = damped.replace("youngs = 1e6", "youngs = 1e5")
+    viscous = [
+        load(text + SIMULATION).build().model.term("membrane").dissipation.stiffness for text in (damped, softer)
+    ]
+    # to the rounding of the product
+    assert float(viscous[0].max()) == pytest.approx(10 * float(viscous[1].max()), rel=1e-12)
+    without = load(SOLID + "stiffness = {bending = 2.0}\n" + MEMBRANE + SIMULATION)
+    assert without.build().model.term("midedge").energy.stiffness.max() == 2.0

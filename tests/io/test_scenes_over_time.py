@@ -183,6 +183,46 @@ def test_what_begins_after_the_end_is_warned_of(load, name):
         warn_of_idle(load(GOOD + table + "0.049\n"))
 
 
+MAGNET = GOOD.replace("density = 1000.0\n", "density = 1000.0\nmagnetisation = [1e3, 0, 0]\n")
+DRIVEN = {  # keys of tables: a scene and how many numbers a row has beside its time
+    "actuation.rest_length": (GOOD + '[actuation]\nrest_length = "t.csv"\n', "0.1, 0.1, 0.1, 0.1"),
+    "move.0.file": (GOOD + '[[move]]\nnodes = [0]\nfile = "t.csv"\n', "0, 0, 0"),
+    "tendon.0.tension_file": (GOOD + '[[tendon]]\nnodes = [1, 2, 3]\ntension_file = "t.csv"\n', "1"),
+    "chamber.0.pressure_file": (
+        GOOD + '[[chamber]]\nnodes = [1, 2]\noffset = [0, 0, 0]\narea = 1e-5\npressure_file = "t.csv"\n',
+        "1",
+    ),
+    "magnetic.file": (MAGNET + '[magnetic]\nfile = "t.csv"\n', "0, 0, 1"),
+    "magnetic.dipole.file": (MAGNET + '[magnetic]\ndipole = {file = "t.csv"}\n', "0, 0, 1, 0, 0, 1"),
+    "obstacle.0.path": (
+        GOOD + '[[obstacle]]\nshape = "sphere"\ncenter = [0, 0, 9]\nradius = 1.0\nstiffness = 1.0\npath = "t.csv"\n',
+        "0, 0, 0",
+    ),
+    "controller.reference": (
+        GOOD + '[controller]\nkind = "pi"\nfields = ["stretch"]\nreference = "t.csv"\nbeyond = "hold"\n',
+        "0, 0, 0, 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("key", DRIVEN)
+def test_tables_that_begin_after_the_end_are_warned_of(load, key):
+    """Name a table that drives something, when it begins, and the end; not one that begins in time, or has one row."""
+    text, numbers = DRIVEN[key]
+
+    def starting(first: float, rows: int = 2):
+        lines = [f"{first + row}, {numbers}\n" for row in range(rows)]
+        return load(text, t__csv="# in s\n" + "".join(lines))
+
+    words = rf"scene.toml: {key}: t.csv begins at 0.05 s, and the run ends at 0.05 s: its first row holds from"
+    with pytest.warns(UserWarning, match=words):
+        warn_of_idle(starting(0.05))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_idle(starting(0.049))
+        warn_of_idle(starting(0.05, rows=1))
+
+
 def test_runs_and_checks_warn_of_what_begins_after_the_end(load, tmp_path):
     """Say it in a run, and before one."""
     scene = load(GOOD + "[[point_force]]\nnodes = [2]\nforce = [0.5, 0, 0]\nstart = 100\n")

@@ -195,7 +195,8 @@ class RobotBuilder:
         check_name(name)
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
         if self.planar:
-            refuse_stiffness_out_of_plane("stiffness.", stiffness or {}, turned=directors is not None)
+            turned = directors is not None or any(group.directors is not None for group in self._rods)
+            refuse_stiffness_out_of_plane("stiffness.", stiffness or {}, turned)
         index = self._join(points, where="rod")
         directors = None if directors is None else array_of(directors, "directors", float)
         if directors is not None and directors.shape != (len(pairs), 3):

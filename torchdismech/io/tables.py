@@ -9,6 +9,7 @@ import csv
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torchdismech.errors import InputError, shown
 from torchdismech.io.dismech import NUMBER
 from torchdismech.system.memory import size_of
 
-__all__ = ["TimeTable", "read_rows", "read_time_table"]
+__all__ = ["TimeTable", "first_of_times", "read_rows", "read_time_table"]
 
 LARGEST_WORKBOOK = 1 << 29  # bytes when unpacked: a small file may say that it is endless
 # what damaged workbooks make openpyxl raise
@@ -72,6 +73,12 @@ def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:
         raise InputError(f"{path}: no rows; expected time and {' or '.join(columns.values())}")
     table = torch.tensor(rows, dtype=torch.float64, device="cpu")
     return TimeTable(table[:, 0].contiguous(), table[:, 1:].contiguous())
+
+
+def first_of_times(path: Path) -> float | None:
+    """Return the first time of a table of several rows; None for a single row, which holds at all times."""
+    rows = [row for _, row in islice(_rows(path), 2)]
+    return rows[0][0] if len(rows) == 2 else None
 
 
 def read_rows(path: Path, count: int, columns: Sequence[str], what: str) -> Tensor:

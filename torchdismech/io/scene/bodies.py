@@ -108,9 +108,6 @@ def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.M
             "there are springs" if kinds else "there are none"
         )
         raise SceneError(scene.path, "membrane", problem)
-    for k, shell in enumerate(scene.document.shell):
-        if shell.stiffness.membrane is not None:
-            raise SceneError(scene.path, ("shell", k, "stiffness", "membrane"), "[membrane] is there in its place")
     names = ("shear",) if table.law == "neo_hookean" else ("c1", "c2")
     numbers = [scene.numbers.scalar(("membrane", name), getattr(table, name)) for name in names]
     builder.replace_energy("membrane", NeoHookean(*numbers) if table.law == "neo_hookean" else MooneyRivlin(*numbers))
@@ -258,7 +255,7 @@ def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, 
     else:
         width, height = rod.section.width, rod.section.height
         section = Rectangle(number(width, "section", "width"), number(height, "section", "height"))
-    # without youngs all stiffnesses are given, and none is derived from this 1.0
+    # without youngs all stiffnesses that act are given, and none of them is derived from this 1.0
     youngs = 1.0 if rod.youngs is None else number(rod.youngs, "youngs")
     material = Material(
         youngs,
@@ -267,8 +264,6 @@ def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, 
         number(rod.relaxation_time, "relaxation_time"),
     )
     given = rod.stiffness.model_dump(exclude_none=True)
-    if rod.youngs is None and scene.document.robot.planar:  # all four have to be there, and this robot feels two
-        given = {name: value for name, value in given.items() if name not in ("EI2", "GJ") or rod.directors_file}
     return section, material, {name: number(value, "stiffness", name) for name, value in given.items()}
 
 
@@ -280,7 +275,7 @@ def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, 
         return scene.numbers.scalar(("shell", k, *name), nominal)
 
     material = Material(
-        1.0 if shell.youngs is None else number(shell.youngs, "youngs"),  # without it both stiffnesses are given
+        1.0 if shell.youngs is None else number(shell.youngs, "youngs"),  # as of rods
         number(shell.density, "density"),
         number(shell.poisson, "poisson"),
         number(shell.relaxation_time, "relaxation_time"),

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from torchdismech.errors import InputError
 from torchdismech.io.scene.refusals import Key, SceneError
-from torchdismech.io.schema.base import names_file
+from torchdismech.io.schema.base import names_file, names_time_table
 
-__all__ = ["fingerprints", "named_files", "reading"]
+__all__ = ["fingerprints", "named_files", "named_time_tables", "reading"]
 
 
 def named_files(document: BaseModel) -> dict[str, str]:
     """Return the names of all files that a scene names, by dotted key; of "file.py:function" the file."""
-    return dict(_names(document, ()))
+    return dict(_names(document, (), names_file))
+
+
+def named_time_tables(document: BaseModel) -> dict[str, str]:
+    """Return the names of those files whose rows begin with their times, by dotted key."""
+    return dict(_names(document, (), names_time_table))
 
 
 def fingerprints(scene: Path, document: BaseModel) -> dict[str, str]:
@@ -65,15 +71,15 @@ def reading(scene: Path, key: str | Key, name: str) -> Iterator[Path]:
         raise SceneError(scene, key, problem) from None
 
 
-def _names(table: BaseModel, key: Key) -> Iterator[tuple[str, str]]:
+def _names(table: BaseModel, key: Key, wanted: Callable[[FieldInfo], bool]) -> Iterator[tuple[str, str]]:
     for name, field in type(table).model_fields.items():
         value = getattr(table, name)
-        if isinstance(value, str) and names_file(field):
+        if isinstance(value, str) and wanted(field):
             dotted = ".".join(map(str, (*key, name)))
             yield dotted, value.rpartition(":")[0] if name == "python" else value
         elif isinstance(value, BaseModel):
-            yield from _names(value, (*key, name))
+            yield from _names(value, (*key, name), wanted)
         elif isinstance(value, list):
             for k, entry in enumerate(value):
                 if isinstance(entry, BaseModel):
-                    yield from _names(entry, (*key, name, k))
+                    yield from _names(entry, (*key, name, k), wanted)

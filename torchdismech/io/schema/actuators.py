@@ -6,7 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from torchdismech.io.schema.base import PER_ROBOT, FileName, Nodes, NotNegative, Positive, Table, Vector, exactly_one
+from torchdismech.io.schema.base import (
+    PER_ROBOT,
+    FileName,
+    Nodes,
+    NotNegative,
+    Positive,
+    Table,
+    TimeTableName,
+    Vector,
+    exactly_one,
+)
 
 __all__ = ["Chamber", "Tendon"]
 
@@ -24,9 +34,9 @@ class Tendon(Table):
     frame: Literal["world", "material"] = Field(default="world", description="axes of offset and offsets")
     motor: Vector | None = Field(default=None, description="a point in space before the others [m]")
     tension: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="tension at the motor [N]")
-    tension_file: FileName | None = Field(default=None, description="name of a table: time, tension")
+    tension_file: TimeTableName | None = Field(default=None, description="name of a table: time, tension")
     pull: Annotated[float, PER_ROBOT] | None = Field(default=None, description="length taken in by the motor [m]")
-    pull_file: FileName | None = Field(default=None, description="name of a table: time, pull")
+    pull_file: TimeTableName | None = Field(default=None, description="name of a table: time, pull")
     stiffness: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="EA of the tendon [N]")
     pretension: Annotated[NotNegative, PER_ROBOT] | None = Field(
         default=None, description="tension of the robot as built with nothing taken in [N]"
@@ -55,6 +65,8 @@ class Tendon(Table):
                 raise ValueError(f"{name} is of tendons driven by length; {driven} does not use it: remove the key")
         if by_length and self.stiffness is None:
             raise ValueError("stiffness is missing: EA [N] of a tendon driven by length")
+        if self.friction is not None and points + (self.motor is not None) == 2:
+            raise ValueError("friction: a tendon of two points has no point between them to rub at: remove the key")
         if self.friction is None and self.slip_velocity is not None:
             raise ValueError("slip_velocity belongs to friction, which is not given")
         return self
@@ -81,7 +93,7 @@ class Chamber(Table):
     frame: Literal["world", "material"] = Field(default="world", description="axes of offset")
     area: Annotated[Positive, PER_ROBOT] = Field(description="area of its sections [m^2]")
     pressure: Annotated[float, PER_ROBOT] | None = Field(default=None, description="pressure over that outside [Pa]")
-    pressure_file: FileName | None = Field(default=None, description="name of a table: time, pressure")
+    pressure_file: TimeTableName | None = Field(default=None, description="name of a table: time, pressure")
 
     @model_validator(mode="after")
     def _one_pressure(self) -> Chamber:

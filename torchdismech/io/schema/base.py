@@ -20,10 +20,12 @@ __all__ = [
     "Positive",
     "Stop",
     "Table",
+    "TimeTableName",
     "Vector",
     "exactly_one",
     "file_and_function",
     "names_file",
+    "names_time_table",
     "nonzero",
     "ordered",
     "per_robot",
@@ -39,10 +41,15 @@ class _NamesFile:
     """Marks the name of a file, relative to the scene's folder."""
 
 
-PER_ROBOT, _NAMES_FILE = _PerRobot(), _NamesFile()
+class _NamesTimeTable:
+    """Marks the name of a file whose rows begin with their times."""
+
+
+PER_ROBOT, _NAMES_FILE, _NAMES_TIME_TABLE = _PerRobot(), _NamesFile(), _NamesTimeTable()
 MAX_COUNT = 2**31 - 1  # of anything that is counted
 
 FileName = Annotated[str, Field(min_length=1, max_length=1000), _NAMES_FILE]
+TimeTableName = Annotated[FileName, _NAMES_TIME_TABLE]
 Index = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Nodes = Annotated[list[Index], Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -81,6 +88,11 @@ def per_robot(field: FieldInfo) -> bool:
 def names_file(field: FieldInfo) -> bool:
     """Return whether the text is the name of a file."""
     return _NAMES_FILE in (*field.metadata, *_metadata(field.annotation))
+
+
+def names_time_table(field: FieldInfo) -> bool:
+    """Return whether the text is the name of a file whose rows begin with their times."""
+    return _NAMES_TIME_TABLE in (*field.metadata, *_metadata(field.annotation))
 
 
 def _metadata(annotation: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from torchdismech.io.schema.base import (
     NotNegative,
     Positive,
     Table,
+    TimeTableName,
     Vector,
     nonzero,
     usable_name,
@@ -183,7 +184,7 @@ class Obstacle(LawOfObstacles):
     name: str | None = Field(default=None, description="what reports call it")
     nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
-    path: FileName | None = Field(default=None, description="name of a table: time, displacement x y z")
+    path: TimeTableName | None = Field(default=None, description="name of a table: time, displacement x y z")
 
     @property
     def at_rest(self) -> bool:

@@ -13,6 +13,7 @@ from torchdismech.io.schema.base import (
     NotNegative,
     Positive,
     Table,
+    TimeTableName,
     exactly_one,
     file_and_function,
 )
@@ -58,7 +59,7 @@ class Controller(Table):
     target_directors: FileName | None = Field(
         default=None, description="name of a table: x, y, z of the first director of each rod edge, in the target"
     )
-    reference: FileName | None = Field(default=None, description="name of a table: time, strains of each field")
+    reference: TimeTableName | None = Field(default=None, description="name of a table: time, strains of each field")
     beyond: Literal["refuse", "hold"] = Field(default="refuse", description="what is before and after the reference")
     Kp: Annotated[NotNegative, PER_ROBOT] = Field(default=0.5, description="gain [1]")
     Ki: Annotated[NotNegative, PER_ROBOT] = Field(default=10.0, description="gain of the integral [1/s]")

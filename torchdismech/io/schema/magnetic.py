@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from torchdismech.io.schema.base import PER_ROBOT, FileName, Table, Vector, exactly_one, file_and_function, nonzero
+from torchdismech.io.schema.base import (
+    PER_ROBOT,
+    FileName,
+    Table,
+    TimeTableName,
+    Vector,
+    exactly_one,
+    file_and_function,
+    nonzero,
+)
 
 __all__ = ["Dipole", "Gradient", "Magnetic", "Rotating"]
 
@@ -37,7 +46,9 @@ class Dipole(Table):
 
     moment: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="magnetic moment [x, y, z] in A m^2")
     center: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="where the magnet is [x, y, z] in m")
-    file: FileName | None = Field(default=None, description="name of a table: time, its center x, y, z, moment x, y, z")
+    file: TimeTableName | None = Field(
+        default=None, description="name of a table: time, its center x, y, z, moment x, y, z"
+    )
 
     @field_validator("moment")
     @classmethod
@@ -61,7 +72,7 @@ class Magnetic(Table):
     rotating: Rotating | None = Field(default=None, description="{amplitude = .., frequency = .., plane = ..}")
     gradient: Gradient | None = Field(default=None, description="{value = [..], gradient = [..], center = [..]}")
     dipole: Dipole | None = Field(default=None, description='{moment = [..], center = [..]} or {file = ".."}')
-    file: FileName | None = Field(default=None, description="name of a table: time, Bx, By, Bz")
+    file: TimeTableName | None = Field(default=None, description="name of a table: time, Bx, By, Bz")
     scale: Annotated[float, PER_ROBOT] = Field(default=1.0, description="factor of the field in the file")
     python: FileName | None = Field(default=None, description='"file.py:function"')
 

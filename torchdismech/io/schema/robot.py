@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -171,17 +172,28 @@ class Rod(Part):
 
     @model_validator(mode="after")
     def _complete(self) -> Rod:
-        stiffness = self.stiffness
-        every = None not in (stiffness.EA, stiffness.EI1, stiffness.EI2, stiffness.GJ)
-        if self.youngs is None and not every:
-            raise ValueError("youngs is missing: Young's modulus [Pa], or all of EA, EI1, EI2, GJ in stiffness")
-        if self.youngs is not None and every:
-            raise ValueError("youngs does nothing beside all of EA, EI1, EI2, GJ in stiffness: leave it out")
-        if stiffness.GJ is not None and "poisson" in self.model_fields_set:
+        if self.stiffness.GJ is not None and "poisson" in self.model_fields_set:
             raise ValueError("poisson does nothing beside GJ in stiffness, which alone depends on it: leave it out")
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self
+
+    def problem_of_moduli(self, planar: bool, turned: bool) -> str | None:
+        """Return what is wrong with youngs and stiffness: what is missing, or does nothing; None where nothing is.
+
+        Parameters
+        ----------
+        planar : the robot keeps to the x-z plane.
+        turned : rods have directors of the user's, and may bend in the plane with EI2.
+        """
+        acting = {"EA": True, "EI1": True, "EI2": turned or not planar, "GJ": not planar}
+        for name, acts in acting.items():
+            if not acts and getattr(self.stiffness, name) is not None:
+                does = "do not twist" if name == "GJ" else "bend with EI1 there"
+                return f"stiffness.{name}: the robot is planar, and its rods {does}: leave it out"
+        names = [name for name, acts in acting.items() if acts]
+        every = f"all of {', '.join(names)} in stiffness" + ", as the robot is planar" * planar
+        return _problem_of_youngs(self.youngs, self.stiffness, names, every)
 
 
 class SpringStiffness(Table):
@@ -235,14 +247,39 @@ class Shell(Part):
 
     @model_validator(mode="after")
     def _complete(self) -> Shell:
-        both = None not in (self.stiffness.membrane, self.stiffness.bending)
-        if self.youngs is None and not both:
-            raise ValueError("youngs is missing: Young's modulus [Pa], or both membrane and bending in stiffness")
-        if self.youngs is not None and both:
-            raise ValueError("youngs does nothing beside both membrane and bending in stiffness: leave it out")
         if self.nodes is not None or self.box is not None:
             exactly_one(self, "nodes", "box")
         return self
+
+    def problem_of_moduli(self, stretched_otherwise: bool) -> str | None:
+        """Return what is wrong with youngs and stiffness: what is missing, or does nothing; None where nothing is.
+
+        Parameters
+        ----------
+        stretched_otherwise : [membrane] says how triangles stretch.
+        """
+        if stretched_otherwise and self.stiffness.membrane is not None:
+            return "stiffness.membrane: [membrane] is there in its place: leave it out"
+        if stretched_otherwise and "relaxation_time" in self.model_fields_set:
+            missing = "youngs is missing: Young's modulus [Pa], times which relaxation_time damps beside [membrane]"
+            return missing if self.youngs is None else None
+        names = ["bending"] if stretched_otherwise else ["membrane", "bending"]
+        every = (
+            "bending in stiffness, as [membrane] is there"
+            if stretched_otherwise
+            else "both membrane and bending in stiffness"
+        )
+        return _problem_of_youngs(self.youngs, self.stiffness, names, every)
+
+
+def _problem_of_youngs(youngs: float | None, stiffness: Table, names: Sequence[str], every: str) -> str | None:
+    """Return what is wrong with Young's modulus beside the stiffnesses that take its place where all are given."""
+    derived = [name for name in names if getattr(stiffness, name) is None]
+    if youngs is None and derived:
+        return f"youngs is missing: Young's modulus [Pa], or {every}"
+    if youngs is not None and not derived:
+        return f"youngs does nothing beside {every}: leave it out"
+    return None
 
 
 class Membrane(Table):

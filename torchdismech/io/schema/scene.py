@@ -21,6 +21,7 @@ from torchdismech.io.schema.base import (
     Positive,
     Stop,
     Table,
+    TimeTableName,
     Vector,
     exactly_one,
     file_and_function,
@@ -74,7 +75,7 @@ class Move(Table):
     nodes: Nodes | None = Field(default=None, description="node indices")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
     rotation: Rotation | None = Field(default=None, description="{axis = [..], center = [..], rate = ..}")
-    file: FileName | None = Field(default=None, description="name of a table: time, x y z of each node")
+    file: TimeTableName | None = Field(default=None, description="name of a table: time, x y z of each node")
     edges: Nodes | None = Field(default=None, description="edge indices")
     twist_rate: Annotated[float, PER_ROBOT] | None = Field(default=None, description="rate of the twist angle [rad/s]")
     start: NotNegative = Field(default=0.0, description="time [s]")
@@ -164,15 +165,17 @@ class Environment(Table):
 class Actuation(Table):
     """[actuation]: natural strains over time."""
 
-    natural_curvature: FileName | None = Field(
+    natural_curvature: TimeTableName | None = Field(
         default=None, description="name of a table: time, kappa1 of each spring, .."
     )
-    natural_twist: FileName | None = Field(default=None, description="name of a table: time, twist of each spring")
-    natural_hinge_angle: FileName | None = Field(default=None, description="name of a table: time, angle of each hinge")
-    natural_membrane_strain: FileName | None = Field(
+    natural_twist: TimeTableName | None = Field(default=None, description="name of a table: time, twist of each spring")
+    natural_hinge_angle: TimeTableName | None = Field(
+        default=None, description="name of a table: time, angle of each hinge"
+    )
+    natural_membrane_strain: TimeTableName | None = Field(
         default=None, description="name of a table: time, E11, E22, E12 of each triangle"
     )
-    rest_length: FileName | None = Field(
+    rest_length: TimeTableName | None = Field(
         default=None, description="name of a table: time, rest length of each rod edge"
     )
     python: FileName | None = Field(default=None, description='"file.py:function"')
@@ -360,6 +363,18 @@ class Document(Contacts):
         return [value] if isinstance(value, dict) else value
 
     @model_validator(mode="after")
+    def _moduli_act(self) -> Document:
+        turned, membrane = any(rod.directors_file is not None for rod in self.rod), self.membrane is not None
+        of_rods = [rod.problem_of_moduli(self.robot.planar, turned) for rod in self.rod]
+        of_shells = [shell.problem_of_moduli(membrane) for shell in self.shell]
+        problems = {_label("rod", k, self.rod): problem for k, problem in enumerate(of_rods)}
+        problems |= {_label("shell", k, self.shell): problem for k, problem in enumerate(of_shells)}
+        for table, problem in problems.items():
+            if problem is not None:
+                raise ValueError(f"{table}: {problem}")
+        return self
+
+    @model_validator(mode="after")
     def _nothing_in_time_when_static(self) -> Document:
         if self.simulation.integrator != "static":
             return self
@@ -402,7 +417,7 @@ class Document(Contacts):
     def _radii_touch_something(self) -> Document:
         given = [k for k, rod in enumerate(self.rod) if rod.contact_radius is not None]
         if given and not self.contacts:
-            table = f"rod.{given[0]}" if len(self.rod) > 1 else "rod"
+            table = _label("rod", given[0], self.rod)
             raise ValueError(
                 f"{table}.contact_radius: nothing touches the robot: add [floor], [[obstacle]], [[contact]] or "
                 "[self_contact], or remove the key"
@@ -413,7 +428,7 @@ class Document(Contacts):
     def _fields_act_on_something(self) -> Document:
         kinds: dict[str, Sequence[Magnetisable]] = {"rod": self.rod, "shell": self.shell}
         magnetised = [
-            (f"{name}.{k}" if len(tables) > 1 else name, table)
+            (_label(name, k, tables), table)
             for name, tables in kinds.items()
             for k, table in enumerate(tables)
             if table.magnetised
@@ -427,3 +442,8 @@ class Document(Contacts):
             key = "magnetisation" if given.magnetisation_file is None else "magnetisation_file"
             raise ValueError(f"{table}.{key}: there is no magnetic field: add [magnetic], or remove the key")
         return self
+
+
+def _label(name: str, number: int, tables: Sequence[Table]) -> str:
+    """Return what messages call one of the tables of a name: with its number where there are several."""
+    return f"{name}.{number}" if len(tables) > 1 else name
