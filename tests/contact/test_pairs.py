@@ -167,7 +167,7 @@ def test_blocks_with_a_traction(kernel, response):
     normal, velocity = Vec3(*found.geometry[1:4]), Vec3(*found.geometry[4:7])
     sliding = velocity - normal.times(velocity.dot(normal))
     speed = sliding.dot(sliding).sqrt()
-    ratio, rise = law.formulas.friction_ratio(speed, *constants.friction)
+    ratio, rise = law.formulas.friction_ratio(speed, constants.friction)
     own = torch.stack(sliding.times(ratio).components(), dim=1)
     plain = whole(found.force_and_blocks(0.7, 30.0)[1])
     force, blocks = found.force_and_blocks(0.7, 30.0, own)
@@ -178,7 +178,7 @@ def test_blocks_with_a_traction(kernel, response):
     assert worst(by_u, whole(found.force_and_blocks(0.0, 1.0)[1])) > 0.1
     q, u = case.q.clone().requires_grad_(), case.velocity.clone().requires_grad_()
     there = case.touching(q, u, follow=True)
-    at, load = Geometry.of(there.geometry), -law.response.derivatives(there.gap, *constants.given()[:2])[0]
+    at, load = Geometry.of(there.geometry), -law.response.derivatives(there.gap, *constants.tensors()[:2])[0]
     slides = at.velocity - at.normal.times(at.velocity.dot(at.normal))
     ahead = (slides - sliding).dot(sliding.times(1 / speed)) * (rise - ratio) / (speed * ratio)
     pull = at.normal - slides.times(ratio) - Vec3(*traction.t()).times(ahead)
@@ -219,7 +219,7 @@ def test_action_is_reaction(kernel, response, rough):
     if not rough:
         assert float((moment.norm(dim=0) / scale).max()) < 1e-13
     else:
-        bound = case.law.constants.at(case.table.robot).friction[0] * way.norm(dim=0) * scale
+        bound = case.law.constants.at(case.table.robot).friction.coefficient * way.norm(dim=0) * scale
         assert bool((moment.norm(dim=0) <= bound).all())
 
 

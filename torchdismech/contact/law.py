@@ -19,15 +19,20 @@ from torch import Tensor, nn
 
 from torchdismech.contact.directional import AlongRods
 from torchdismech.contact.own import of_its_own
-from torchdismech.contact.response import Complementarity, Friction, Potential, Response, of_robots, stribeck
+from torchdismech.contact.response import (
+    Complementarity,
+    Friction,
+    FrictionConstants,
+    Potential,
+    Response,
+    of_robots,
+    stribeck,
+)
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.fused import Fused, is_own
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
 __all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "LawFormulas", "law_of"]
-
-
-OF_FRICTION = 4  # constants of friction that is the same all around, at most; those along rods stand behind them
 
 
 @dataclass(frozen=True)
@@ -37,37 +42,39 @@ class LawConstants:
     Attributes
     ----------
     stiffness, tolerance : of the response.
-    friction : what `Friction.given` lists; None: smooth.
+    friction : None: surfaces are smooth.
     tangent : of the rod at each contact, for friction that is directional; zero where there is no rod.
     """
 
     stiffness: Tensor
     tolerance: Tensor
-    friction: tuple[Tensor, ...] | None
+    friction: FrictionConstants | None
     tangent: Vec3 | None = None
 
     @classmethod
     def of(cls, stiffness: Tensor, tolerance: Tensor, *friction: Tensor) -> LawConstants:
-        """Return the constants that `given` lists, with tangents (3, ..) behind those of directional friction."""
-        if len(friction) <= OF_FRICTION:
-            return cls(stiffness, tolerance, friction or None)
-        return cls(stiffness, tolerance, friction[:-1], Vec3(*friction[-1].unbind(0)))
+        """Return the constants that `tensors` lists, of friction along rods with tangents (3, ..) behind them."""
+        if not friction:
+            return cls(stiffness, tolerance, None)
+        given, beyond = friction[: len(FrictionConstants._fields)], friction[len(FrictionConstants._fields) :]
+        tangent = Vec3(*beyond[0].unbind(0)) if beyond else None
+        return cls(stiffness, tolerance, FrictionConstants(*given), tangent)
 
     @property
     def along_rods(self) -> AlongRods | None:
         """What coefficients along rods make of tractions; None where friction is the same all around."""
-        if self.friction is None or self.tangent is None:
+        friction = self.friction
+        if friction is None or self.tangent is None or friction.forward is None or friction.backward is None:
             return None
-        return AlongRods(self.tangent, self.friction[0], *self.friction[OF_FRICTION:])
+        return AlongRods(self.tangent, friction.coefficient, friction.forward, friction.backward)
 
-    def given(self) -> tuple[Tensor, ...]:
-        """Return stiffness and tolerance and, with friction, what `Friction.given` lists."""
-        return self.stiffness, self.tolerance, *(self.friction or ())
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return stiffness and tolerance and, with friction, its constants."""
+        return self.stiffness, self.tolerance, *(() if self.friction is None else self.friction.tensors())
 
     def at(self, robot: Tensor) -> LawConstants:
         """Return the constants of single contacts (A,), of the robots with these numbers; () stay as they are."""
-        friction = None if self.friction is None else tuple(of_robots(v, robot) for v in self.friction)
-        return LawConstants(of_robots(self.stiffness, robot), of_robots(self.tolerance, robot), friction)
+        return LawConstants.of(*(of_robots(constant, robot) for constant in self.tensors()))
 
 
 class ConstraintLaw(nn.Module):
@@ -96,7 +103,7 @@ class LawFormulas:
     Parameters
     ----------
     response : whose potential it is, and how friction sets in; its own constants are not read.
-    constants : number of those that `LawConstants.given` lists.
+    constants : number of those that `LawConstants.tensors` lists.
 
     Attributes
     ----------
@@ -159,7 +166,7 @@ class LawFormulas:
         along = velocity.dot(normal)
         sliding = velocity - normal.times(along)
         speed = sliding.length()
-        ratio, rise = self.friction_ratio(speed, *constants.friction)
+        ratio, rise = self.friction_ratio(speed, constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
         found, along_rods = sliding.times(ratio), constants.along_rods
         # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding; the first d is that of the traction
@@ -185,7 +192,7 @@ class LawFormulas:
         """Return the traction at a velocity, the same all around: what friction takes off the load, over the load."""
         assert constants.friction is not None
         sliding = _along_surface(normal, velocity)
-        ratio, _ = self.friction_ratio(sliding.length(), *constants.friction)
+        ratio, _ = self.friction_ratio(sliding.length(), constants.friction)
         return sliding.times(ratio)
 
     def expected_traction(
@@ -194,22 +201,22 @@ class LawFormulas:
         """Return the traction to expect after a `change` of the velocity, if `traction` was before it."""
         assert constants.friction is not None
         sliding, changes = (_along_surface(normal, v) for v in (velocity, change))
-        speed, (mu, *rest) = sliding.length(), constants.friction
-        ratio, rise = self.friction_ratio(speed, mu, *rest)
+        speed, friction = sliding.length(), constants.friction
+        ratio, rise = self.friction_ratio(speed, friction)
         ahead = sliding.dot(changes) / torch.where(speed > 0, speed, 1.0)
         found = (sliding + changes).times(ratio) + traction.times(_log_slope(speed, ratio, rise) * ahead)
-        largest, size = rest[1] if len(rest) > 1 else mu, found.length()
-        return found.times(torch.where(size > largest, largest / torch.where(size > 0, size, 1.0), 1.0))
+        size = found.length()
+        return found.times(
+            torch.where(size > friction.largest, friction.largest / torch.where(size > 0, size, 1.0), 1.0)
+        )
 
-    def friction_ratio(self, speed: Tensor, mu: Tensor, slip_velocity: Tensor, *fall: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mu gamma / v, which times the sliding velocity is the traction, and d(mu gamma)/dv.
-
-        `fall` are the static coefficient and the release, if any; those along rods are not looked at.
-        """
-        ratio, rise = self.response.slipping(speed, slip_velocity)
-        if not fall:
+    def friction_ratio(self, speed: Tensor, friction: FrictionConstants) -> tuple[Tensor, Tensor]:
+        """Return mu gamma / v, which times the sliding velocity is the traction, and d(mu gamma)/dv, all around."""
+        ratio, rise = self.response.slipping(speed, friction.slip_velocity)
+        mu, static, release = friction.coefficient, friction.static, friction.release
+        if static is None or release is None:
             return mu * ratio, mu * rise
-        present, slope = stribeck(speed, mu, slip_velocity, *fall[:2])
+        present, slope = stribeck(speed, mu, friction.slip_velocity, static, release)
         return present * ratio, present * rise + slope * speed * ratio
 
 
@@ -231,7 +238,7 @@ class ContactLaw(nn.Module):
             )
         self.response = response
         self.friction = friction
-        self.formulas = LawFormulas.of(response, len(self.constants.given()))
+        self.formulas = LawFormulas.of(response, len(self.constants.tensors()))
 
     @property
     def constants(self) -> LawConstants:
@@ -300,7 +307,7 @@ class ContactLaw(nn.Module):
 
     def _given(self, tangent: Tensor | None) -> tuple[Tensor, ...]:
         """Return what formulas are given beside what moves: the constants and, for directional friction, tangents."""
-        given = tuple(tensor.t() for tensor in self.constants.given())
+        given = tuple(tensor.t() for tensor in self.constants.tensors())
         if self.friction is None or not self.friction.directional:
             return given
         assert tangent is not None
@@ -308,8 +315,10 @@ class ContactLaw(nn.Module):
 
     def _given_all_around(self) -> tuple[Tensor, ...]:
         """Return the constants without those along rods, which tractions do not depend on."""
-        stiffness, tolerance, *friction = (tensor.t() for tensor in self.constants.given())
-        return stiffness, tolerance, *friction[:OF_FRICTION]
+        constants = self.constants
+        assert constants.friction is not None
+        given = constants.stiffness, constants.tolerance, *constants.friction.all_around().tensors()
+        return tuple(tensor.t() for tensor in given)
 
 
 class Partials(NamedTuple):

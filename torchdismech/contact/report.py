@@ -182,7 +182,7 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
         assert not isinstance(contact.law, ConstraintLaw)
         found = contact.summary(table, state.q, state.velocity)
         friction = contact.law.constants.friction
-        slides = None if friction is None else found.speed > of_robots(friction[1], found.robot)
+        slides = None if friction is None else found.speed > of_robots(friction.slip_velocity, found.robot)
         tally.add(found.robot, found.gap, None, slides)
         on_nodes = found.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
         tally.add_pairs(contact.name, found.robot, found.load, on_nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ __all__ = [
     "Barrier",
     "Complementarity",
     "Friction",
+    "FrictionConstants",
     "Penalty",
     "Potential",
     "Response",
@@ -212,6 +214,39 @@ class Barrier(Potential):
         )
 
 
+class FrictionConstants(NamedTuple):
+    """The constants of friction as laws take them, each () or (B, 1), or one for each contact.
+
+    Whatever is there has all before it: with coefficients along rods `static` and `release` are never None.
+
+    Attributes
+    ----------
+    coefficient, slip_velocity : of sliding, and where it has its full size.
+    static, release : at rest, and where that has fallen to `coefficient`; None: it is the same at rest.
+    forward, backward : coefficients along rods; None: friction is the same all around.
+    """
+
+    coefficient: Tensor
+    slip_velocity: Tensor
+    static: Tensor | None = None
+    release: Tensor | None = None
+    forward: Tensor | None = None
+    backward: Tensor | None = None
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return those that are there; they make the same constants again."""
+        return tuple(constant for constant in self if constant is not None)
+
+    def all_around(self) -> FrictionConstants:
+        """Return those without coefficients along rods."""
+        return self._replace(forward=None, backward=None)
+
+    @property
+    def largest(self) -> Tensor:
+        """The coefficient at rest, which no other is above, but along rods."""
+        return self.coefficient if self.static is None else self.static
+
+
 class Friction(nn.Module):
     """Coulomb friction; with potentials it is smoothed about zero velocity: a resting contact creeps.
 
@@ -293,18 +328,14 @@ class Friction(nn.Module):
         """Whether rods have coefficients of their own along themselves."""
         return self.forward_coefficient is not None
 
-    def given(self) -> tuple[Tensor, ...]:
-        """Return the constants that a law takes.
-
-        Coefficient and slip velocity; then, if it is not the same at rest, `static` and `release`; then, if it is
-        directional, forward and backward coefficients, behind a static one and a release in any case.
-        """
+    def given(self) -> FrictionConstants:
+        """Return the constants as they are now, of friction that is smoothed."""
         assert self.slip_velocity is not None
-        fall = () if self.static is None or self.release is None else (self.static, self.release)
-        if self.forward_coefficient is None or self.backward_coefficient is None:
-            return self.coefficient, self.slip_velocity, *fall
-        fall = fall or (self.coefficient, torch.full_like(self.slip_velocity, RELEASE))
-        return self.coefficient, self.slip_velocity, *fall, self.forward_coefficient, self.backward_coefficient
+        static, release = self.static, self.release
+        if self.directional and static is None:
+            static, release = self.coefficient, torch.full_like(self.slip_velocity, RELEASE)
+        along_rods = self.forward_coefficient, self.backward_coefficient
+        return FrictionConstants(self.coefficient, self.slip_velocity, static, release, *along_rods)
 
 
 def _warn_of_angles(mu: Tensor, name: str = "coefficient") -> None:

@@ -27,7 +27,7 @@ __all__ = ["PairSums"]
 
 def _given_of(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
     """Return what loops read of the pairs of a table (reaches, the law's constants, what kernels take), and slots."""
-    given = [table.reaches, *constants.at(table.robot).given(), *table.more]
+    given = [table.reaches, *constants.at(table.robot).tensors(), *table.more]
     return given, table.robot * table.shape[1] + table.slot
 
 
@@ -54,7 +54,7 @@ class PairSums:
         self.block_places = BlockPlaces.unfilled()
         self._bind(table, constants)
         self._reach, *rest = self._calls.given
-        count = len(constants.given())
+        count = len(constants.tensors())
         self._law, self._more = rest[:count], rest[count:]
         with torch.inference_mode(False):  # it is written to in any mode
             self._gains = torch.zeros(2, dtype=table.reaches.dtype, device="cpu").unbind()
@@ -76,12 +76,12 @@ class PairSums:
         The table keeps them, which lives for a step: they serve as long as the law has the same tensors. Those of
         single robots are looked at anew each time.
         """
-        if not compiled_code_takes(q, velocity, *constants.given()):
+        if not compiled_code_takes(q, velocity, *constants.tensors()):
             return None
         kept: PairSums | None = table.sums.get(loops)
         if kept is not None and kept._table() is not table:  # it was bound to another one since
             kept = None
-        if kept is not None and kept._serves(constants.given()):
+        if kept is not None and kept._serves(constants.tensors()):
             return kept if kept._is_compiled else None
         return cls.bound_to(loops, table, constants, kept)
 
@@ -93,7 +93,7 @@ class PairSums:
 
         None where compiled code cannot find them.
         """
-        numbers = constants.given()
+        numbers = constants.tensors()
         if not compiled_code_takes(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
             return None
         if kept is not None and kept._can_take(loops, table, constants):
@@ -107,13 +107,13 @@ class PairSums:
 
     def _can_take(self, loops: PairLoops, table: PairTable, constants: LawConstants) -> bool:
         """Return whether these sums may be bound to another table's pairs."""
-        shapes = [number.numel() > 1 for number in self._constants.given()]
-        same_kinds = shapes == [number.numel() > 1 for number in constants.given()]
+        shapes = [number.numel() > 1 for number in self._constants.tensors()]
+        same_kinds = shapes == [number.numel() > 1 for number in constants.tensors()]
         return self._loops is loops and same_kinds and table.reaches.dtype == self._reach.dtype
 
     def _serves(self, numbers: Sequence[Tensor]) -> bool:
         """Return whether these are the tensors of the constants, for all robots."""
-        own = self._constants.given()
+        own = self._constants.tensors()
         same = len(own) == len(numbers) and all(map(is_, own, numbers))
         return same and all(number.numel() == 1 for number in numbers)
 

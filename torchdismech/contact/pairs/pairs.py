@@ -229,11 +229,11 @@ class Touching:
 
     def summary(self) -> Tensor:
         """Return gaps [m], sizes of the forces between two surfaces [N], and how fast they slide [m/s]: (3, A)."""
-        return self.loops.summary.of_columns(self.geometry, *self.constants.given())
+        return self.loops.summary.of_columns(self.geometry, *self.constants.tensors())
 
     def force(self) -> Tensor:
         """Return the forces (3 n, A) on the nodes of each pair [N]."""
-        return self.loops.force.of_columns(self.geometry, *self.constants.given())
+        return self.loops.force.of_columns(self.geometry, *self.constants.tensors())
 
     def force_and_blocks(
         self, position_gain: float, velocity_gain: float | Tensor, tractions: Tensor | None = None
@@ -248,10 +248,10 @@ class Touching:
         gains = (torch.as_tensor(gain, dtype=like.dtype, device=like.device) for gain in (position_gain, velocity_gain))
         given = (like, self.nodal_velocity, *gains)
         if tractions is None:
-            found = self.loops.derivatives.of_columns(*given, *self.constants.given())
+            found = self.loops.derivatives.of_columns(*given, *self.constants.tensors())
         else:
             expected = tractions.index_select(0, self.chosen).t()
-            found = self.loops.primal_dual_derivatives.of_columns(*given, expected, *self.constants.given())
+            found = self.loops.primal_dual_derivatives.of_columns(*given, expected, *self.constants.tensors())
         n = (len(like) - FIXED) // 3
         force, matrix, left, right = found.split([3 * n, 9, 6 * n, 6 * n])
         left, right = left.view(2, n, 3, -1), right.view(2, n, 3, -1)

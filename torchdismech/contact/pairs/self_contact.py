@@ -243,7 +243,7 @@ class SelfContact(nn.Module):
     @property
     def constants_of_robots(self) -> tuple[bool, ...]:
         """Which of the law's constants are given robot by robot as they are now; not of a constraint."""
-        return tuple(number.numel() > 1 for number in self._force_law.constants.given())
+        return tuple(number.numel() > 1 for number in self._force_law.constants.tensors())
 
     @property
     def rubs(self) -> bool:
@@ -281,7 +281,7 @@ class SelfContact(nn.Module):
         """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""
         found = q.new_zeros(*table.shape, KNOWN)
         if len(table):
-            law = self._force_law.constants.at(table.robot).given()
+            law = self._force_law.constants.at(table.robot).tensors()
             given = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.more)
             found[table.slots] = loop.of_columns(*given).t()
         return found
