@@ -52,7 +52,14 @@ def build_model(
     """
     document = scene.document
     robot = document.robot
-    builder = RobotBuilder(robot.planar, 0.0, robot.joints, robot.curvature, robot.mass, robot.clamp_rule)
+    builder = RobotBuilder(
+        planar=robot.planar,
+        join_distance=0.0,
+        joints=robot.joints,
+        curvature=robot.curvature,
+        mass=robot.mass,
+        clamp_rule=robot.clamp_rule,
+    )
     refuse_coincident_nodes(scene)
     builder.add_nodes(scene.geometry.nodes)  # so that they keep the file's numbers
     table_of_edges = table_of_each(scene, "rod", scene.geometry.rod_edges)

@@ -69,8 +69,16 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
     response, friction = _law(scene, key, table)
     if isinstance(table, schema.SelfContact):
         between, name = (table.between, table.name) if isinstance(table, schema.PartContact) else (None, None)
-        who = (between, table.themselves, name)
-        return SelfContact(response, friction, table.ring, table.rounding, *who, centre_line=table.centre_line)
+        return SelfContact(
+            response,
+            friction,
+            ring=table.ring,
+            rounding=table.rounding,
+            between=between,
+            themselves=table.themselves,
+            name=name,
+            centre_line=table.centre_line,
+        )
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64, device="cpu")
         height = scene.numbers.scalar((*key, "height"), table.height)
@@ -78,10 +86,16 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
             HalfSpace(height * up, up), response, friction, name="floor", nodes=table.nodes, rolling=table.rolling
         )
     assert isinstance(table, schema.Obstacle)
-    name = schema.obstacle_name(int(key[-1]), table)
-    shape, path = _shape(scene, key, table), _path(scene, key, table)
-    spacing = table.spacing if isinstance(table, schema.Bounded) else None
-    return Obstacle(shape, response, friction, path, name, table.nodes, spacing, table.rolling)
+    return Obstacle(
+        _shape(scene, key, table),
+        response,
+        friction,
+        path=_path(scene, key, table),
+        name=schema.obstacle_name(int(key[-1]), table),
+        nodes=table.nodes,
+        spacing=table.spacing if isinstance(table, schema.Bounded) else None,
+        rolling=table.rolling,
+    )
 
 
 def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:
