@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, Control, Material, RobotBuilder, Static, straight
+from torchdismech import Circle, Control, Material, RobotBuilder, Static, modes, straight
 from torchdismech.forces import Gravity, LocalForce
 from torchdismech.rigid import natural_frequencies
 
@@ -211,7 +212,22 @@ def test_contact_page_runs():
     sizes = torch.cdist(corners, corners)
     assert (sizes - sizes[0]).abs().max() < 2e-6
     assert names["trajectory"].contact["force/part0"][-1, 0, 2] == pytest.approx(weight, rel=1e-6)
+    check_that_a_box_is_solid(next(run))
     assert len(list(run)) == 1 and int(names["info"].contact["active"]) == 1
+
+
+def check_that_a_box_is_solid(names) -> None:
+    """Hang the box of docs/contact.md up by a corner: it swings as a solid box about an end of its diagonal does."""
+    builder, box, side = names["builder"], names["box"], names["side"] - 2 * names["rounding"]
+    builder.clamp(nodes=[int(box[0])])
+    down = -names["mesh"].vertices[0] / np.linalg.norm(names["mesh"].vertices[0])
+    builder.add_force(Gravity(9.81 * down))
+    model = builder.finalize()
+    hanging, _ = Static().step(model, model.initial_state())
+    frequency = modes(model, hanging, 3).frequency[0, 1:]
+    expected = math.sqrt(9.81 * math.sqrt(0.75) * side / ((1 / 6 + 3 / 4) * side**2)) / (2 * math.pi)
+    # 1 %: shell and rods weigh 1.7 % of it, where they are
+    assert frequency.tolist() == pytest.approx([expected, expected], rel=0.01)
 
 
 def test_environments_page_runs():
