@@ -36,17 +36,10 @@ class RodTangents(nn.Module):
 
     def __init__(self, body: Body, points: TouchPoints):
         super().__init__()
-        edges, on_rods = np.zeros((points.count, 2), dtype=np.int64), np.zeros(points.count, dtype=bool)
-        of_nodes = _edges_of_nodes(body.rod_edges, body.n_nodes)
-        of_links = {frozenset(link): edge for edge, link in enumerate(body.rod_edges.tolist())}
-        for point, (nodes, weights) in enumerate(zip(points.nodes.tolist(), points.weights.tolist(), strict=True)):
-            between = [node for node, weight in zip(nodes, weights, strict=True) if weight > 0]
-            link = of_links.get(frozenset(between))
-            found = of_nodes[between[0]] if len(between) == 1 else link if link is None else (link, link)
-            if found is not None:
-                edges[point], on_rods[point] = found, True
-        self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
-        self.register_buffer("on_rods", torch.as_tensor(on_rods, device="cpu"), persistent=False)
+        found = _edges_of_points(body, points)
+        edges, on_rods = [both or (0, 0) for both in found], [both is not None for both in found]
+        self.register_buffer("edges", torch.tensor(edges, device="cpu"), persistent=False)
+        self.register_buffer("on_rods", torch.tensor(on_rods, device="cpu"), persistent=False)
 
     def of(self, tangent: Tensor) -> Tensor:
         """Return the unit tangents (B, P, 3) of the points, zero where there is none, from those of edges (B, A, 3)."""
@@ -66,8 +59,19 @@ def _mean_direction(first: Tensor, second: Tensor, there: Tensor) -> tuple[Tenso
 _MEAN_DIRECTION = Fused(_mean_direction, "tangents of rods that touch")
 
 
+def _edges_of_points(body: Body, points: TouchPoints) -> list[tuple[int, int] | None]:
+    """Return the two rod edges of each point that give it a direction, or twice its only one; None without."""
+    of_nodes = _edges_of_nodes(body.rod_edges, body.n_nodes)
+    of_links = {frozenset(link): (edge, edge) for edge, link in enumerate(body.rod_edges.tolist())}
+    found = []
+    for nodes, weights in zip(points.nodes.tolist(), points.weights.tolist(), strict=True):
+        between = [node for node, weight in zip(nodes, weights, strict=True) if weight > 0]
+        found.append(of_nodes[between[0]] if len(between) == 1 else of_links.get(frozenset(between)))
+    return found
+
+
 def _edges_of_nodes(rod_edges: np.ndarray, n_nodes: int) -> list[tuple[int, int] | None]:
-    """Return the two edges of each node that give it a direction, or twice its only one; None without."""
+    """Return the edge that ends at each node and the one that begins there, or twice the only one; None for others."""
     into: list[list[int]] = [[] for _ in range(n_nodes)]
     out: list[list[int]] = [[] for _ in range(n_nodes)]
     for edge, (start, end) in enumerate(rod_edges.tolist()):
