@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from tests.rods import rod_through
 from torchdismech import (
@@ -19,7 +20,7 @@ from torchdismech import (
     trainable,
     unroll,
 )
-from torchdismech.values import Values, evaluated, every_module, per_robot
+from torchdismech.values import Values, evaluated, every_module, per_robot, problem_of_bounds
 
 BATCH = 5
 RATES = torch.linspace(1.0, 3.0, BATCH, dtype=torch.float64)[:, None]
@@ -261,3 +262,15 @@ def test_trained_tensors_that_are_given_are_not_made_again(monkeypatch):
         assert len(made) == 1
         assert torch.equal(energy.EI1, one.tensors[energy, "EI1"])
         assert torch.equal(energy.EI2, made[0] * factor.log_factor.exp())
+
+
+def test_values_without_bounds_are_not_looked_at():
+    """Ask for bounds of gravity, which has none: no operation of torch is called, as steps ask each time."""
+
+    class Refused(TorchFunctionMode):
+        def __torch_function__(self, called, *_):
+            raise AssertionError(f"{called} was called")
+
+    place = rod().places["Gravity.acceleration"]
+    with Refused():
+        assert problem_of_bounds(place, PULLS, {}) is None

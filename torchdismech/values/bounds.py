@@ -69,11 +69,12 @@ def problem_of_bounds(place: Place, value: Tensor, others: Mapping[Place, Tensor
     """Return what of `open_intervals` and `not_below` a value in a place does not keep; None where it keeps both."""
     module, name = place
     intervals = declared(module, "open_intervals", {})
-    low, high = intervals.get(name, (-math.inf, math.inf))
-    wrong = value[(value <= low) | (value >= high)]
-    if name in intervals and wrong.numel():
-        expected = f"more than {low:g}" if high == math.inf else f"a number between {low:g} and {high:g}"
-        return f"expected {expected}, got {float(wrong[0]):g}"
+    if name in intervals:
+        low, high = intervals[name]
+        wrong = value[(value <= low) | (value >= high)]
+        if wrong.numel():
+            expected = f"more than {low:g}" if high == math.inf else f"a number between {low:g} and {high:g}"
+            return f"expected {expected}, got {float(wrong[0]):g}"
     pairs = (pair for pair in declared(module, "not_below", ()) if name in pair)
     return next(filter(None, (_problem_of_order(place, pair, value, others) for pair in pairs)), None)
 
