@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -14,26 +14,23 @@ from torchdismech.errors import InputError
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control
 
-__all__ = ["continuum_triangles", "natural_strains", "refuse_curvatures_without_angles"]
+__all__ = ["continuum_triangles", "natural_strain", "natural_strains", "refuse_curvatures_without_angles"]
 
 ROUNDING = 1e-6  # of angles [rad], also in float32
 
 
 def natural_strains(body: Body, terms: Sequence[ElasticTerm], batch: int) -> Control:
     """Return a control (B, ...) that sets the terms' own natural strains and the rods' rest lengths."""
-    named = {term.name: term for term in terms}
-    found = {"rest_length": _rest_length(body, named).expand(batch, body.n_edges)}
-    if len(body.surface.hinges):
-        found["natural_hinge_angle"] = _hinge_angle(body, named).expand(batch, -1)
-    if continuum_triangles(terms):
-        found["natural_membrane_strain"] = torch.stack(_own(named["membrane"], batch), dim=-1)
-    if body.n_springs:
-        kappa1, kappa2, tau = (value[:, : body.n_springs] for value in _own(named["bend_twist"], batch))
-        found |= {"natural_curvature": torch.stack([kappa1, kappa2], dim=-1), "natural_twist": tau}
-    return Control.of(found)
+    own = {field: natural_strain(field, body, terms, batch) for field in OF_FIELDS}
+    return Control.of({field: strain for field, strain in own.items() if strain is not None})
 
 
-def continuum_triangles(terms: Sequence[ElasticTerm]) -> int:
+def natural_strain(field: str, body: Body, terms: Sequence[ElasticTerm], batch: int) -> Tensor | None:
+    """Return the terms' own strains (B, ...) of one of the fields of `natural_strains`; None where there are none."""
+    return OF_FIELDS[field](body, {term.name: term for term in terms}, batch)
+
+
+def continuum_triangles(terms: Iterable[ElasticTerm]) -> int:
     """Return how many triangles stretch as a continuum: all of a robot's or none."""
     return sum(term.stencil.count for term in terms if isinstance(term.stencil, MembraneStencil))
 
@@ -55,23 +52,54 @@ def refuse_curvatures_without_angles(body: Body, terms: Sequence[ElasticTerm]) -
                 )
 
 
-def _own(term: ElasticTerm, batch: int) -> list[Tensor]:
-    """Return a term's natural strains, each (B, S)."""
-    return [getattr(term, f"natural_{name}").expand(batch, -1) for name in term.stencil.strains]
+def _rest_length(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor:
+    """Return the rest lengths (B, E) of rod edges: those at which rods are not stretched."""
+    own: Tensor = named["stretch"].stencil.rest_length if body.n_edges else body.edge_length  # type: ignore[assignment]
+    return own.expand(batch, body.n_edges)
 
 
-def _rest_length(body: Body, named: dict[str, ElasticTerm]) -> Tensor:
-    """Return the rest lengths (.., E) of rod edges: those at which rods are not stretched."""
-    if not body.n_edges:
-        return body.edge_length
-    return named["stretch"].stencil.rest_length  # type: ignore[return-value]
+def _hinge_angle(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor | None:
+    """Return the natural angles (B, H): those that the hinge term has, of other hinges those as built."""
+    if not len(body.surface.hinges):
+        return None
+    term, angle = named.get("hinge"), body.hinge_angle
+    if term is not None:
+        assert isinstance(term.stencil, HingeStencil)
+        own: Tensor = term.natural_hinge_angle  # type: ignore[assignment]
+        angle = angle.expand(*own.shape[:-1], -1).index_copy(-1, term.stencil.numbers, own)
+    return angle.expand(batch, -1)
 
 
-def _hinge_angle(body: Body, named: dict[str, ElasticTerm]) -> Tensor:
-    """Return the natural angles (.., H): those that the hinge term has, of other hinges those as built."""
-    term = named.get("hinge")
-    if term is None:
-        return body.hinge_angle
-    assert isinstance(term.stencil, HingeStencil)
-    own: Tensor = term.natural_hinge_angle  # type: ignore[assignment]
-    return body.hinge_angle.expand(*own.shape[:-1], -1).index_copy(-1, term.stencil.numbers, own)
+def _membrane_strain(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor | None:
+    """Return Green's strains (B, F, 3) at which triangles of continuum membranes are at rest."""
+    if not continuum_triangles(named.values()):
+        return None
+    membrane = named["membrane"]
+    return torch.stack([_own(membrane, name, batch) for name in membrane.stencil.strains], dim=-1)
+
+
+def _curvature(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor | None:
+    """Return kappa1 and kappa2 (B, S, 2) of the springs between edges."""
+    if not (count := body.n_springs):
+        return None
+    return torch.stack([_own(named["bend_twist"], name, batch)[:, :count] for name in ("kappa1", "kappa2")], dim=-1)
+
+
+def _twist(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor | None:
+    """Return the twist (B, S) of the springs between edges."""
+    return _own(named["bend_twist"], "tau", batch)[:, : body.n_springs] if body.n_springs else None
+
+
+def _own(term: ElasticTerm, name: str, batch: int) -> Tensor:
+    """Return a term's natural strain of a name, (B, S)."""
+    own: Tensor = getattr(term, f"natural_{name}")
+    return own.expand(batch, -1)
+
+
+OF_FIELDS: dict[str, Callable[[Body, Mapping[str, ElasticTerm], int], Tensor | None]] = {
+    "rest_length": _rest_length,
+    "natural_hinge_angle": _hinge_angle,
+    "natural_membrane_strain": _membrane_strain,
+    "natural_curvature": _curvature,
+    "natural_twist": _twist,
+}

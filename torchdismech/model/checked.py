@@ -9,7 +9,7 @@ import torch
 
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
-from torchdismech.elastic.natural import continuum_triangles, natural_strains
+from torchdismech.elastic.natural import continuum_triangles, natural_strain
 from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.forces import Force
 from torchdismech.model.per_robot import refuse_misnamed
@@ -106,7 +106,7 @@ class CheckedModel(SavedModel):
 
     def _refuse_twist_in_plane(self, control: Control, batch: int) -> None:
         if control.natural_twist is not None and self.in_plane is not None:
-            own = natural_strains(self.body, self.terms, batch).natural_twist
+            own = natural_strain("natural_twist", self.body, self.terms, batch)
             self.in_plane.refuse_twist("Control.natural_twist", control.natural_twist, own)
 
     def _refuse_values_out_of_plane(self, control: Control, in_plane: PlanarRobot) -> None:
