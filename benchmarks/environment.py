@@ -44,7 +44,7 @@ def ratios(batch: int, steps: int) -> list[float]:
         env.step(action)
     for _ in range(steps):
         state = env.current.state
-        control = controlled(env.task.actions, action, state, env.model)
+        control = controlled(env.task.actions, action, state, env.model, {})
         began = time.process_time()
         with torch.no_grad():
             env.integrator.step(env.model, state, control)

@@ -22,9 +22,9 @@ from torchdismech.environments import (
 NODES = 6
 
 
-def arm(floor=False, dtype=torch.float64):
+def arm(floor=False, dtype=torch.float64, nodes=NODES):
     """Return hanging arms; on request with a floor that they touch."""
-    points, material = straight((0, 0, 0), (0.2, 0, 0), NODES), Material(1e6, 1000.0, relaxation_time=0.01)
+    points, material = straight((0, 0, 0), (0.2, 0, 0), nodes), Material(1e6, 1000.0, relaxation_time=0.01)
     builder = rod_through(points, Circle(5e-3), material, [forces.Gravity((0, 0, -9.81))])
     if floor:
         ground = HalfSpace((0, 0, -0.02), (0, 0, 1))

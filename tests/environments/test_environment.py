@@ -13,6 +13,7 @@ from torchdismech import (
     Control,
     ImplicitEuler,
     InputError,
+    Model,
     Status,
 )
 from torchdismech.environments import (
@@ -26,8 +27,10 @@ from torchdismech.environments import (
     contact,
     node_positions,
     node_velocities,
+    observations,
     strains,
 )
+from torchdismech.environments import actions as acting
 
 
 @pytest.mark.parametrize("floor", [False, True])
@@ -431,3 +434,57 @@ def test_other_clamped_dofs_stay_where_an_episode_begins():
     held = env.current.state.positions[0, :2]
     expected = model.body.rest_q.view(-1)[:6].view(2, 3) + torch.tensor([[0, 0.005, 0.004], [0, 0.005, 0]])
     assert held.allclose(expected.to(held))
+
+
+def test_an_action_finds_nothing_twice(monkeypatch):
+    """Ask once an action for natural strains, put constants in place for acting, step, reward and observations alone.
+
+    Which nodes are observed is looked at once for all actions.
+    """
+    found: dict[str, int] = {}
+
+    def count(owner, name):
+        own = getattr(owner, name)
+
+        def counted(*given):
+            found[name] = found.get(name, 0) + 1
+            return own(*given)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    env = environment()
+    for owner, name in [(acting, "natural_strain"), (observations, "checked_indices"), (Model, "values_of")]:
+        count(owner, name)
+    env.reset()
+    assert found.pop("checked_indices") == 2  # of positions and of velocities
+    found.clear()
+    for _ in range(2):
+        env.step(actions(5))
+    assert found == {"natural_strain": 2, "values_of": 2 * 4}
+
+
+def test_an_observation_looks_at_the_nodes_of_each_robot():
+    """Observe the last of six nodes, then of robots that have no such node: these are refused."""
+    seen, model, short = node_positions([NODES - 1]), arm(), arm(nodes=NODES - 2)
+    state = model.initial_state(2)
+    for _ in range(2):
+        assert torch.equal(seen(model, state, {}), state.positions[:, -1])
+    with pytest.raises(InputError, match="node_positions: nodes: expected indices 0 to 3"):
+        seen(short, short.initial_state(2), {})
+
+
+def test_an_action_of_ones_own_sees_what_constants_are_set_to():
+    """Ask a further kind of action what the model's gravity is: what the action before it has set, of each robot."""
+    seen = []
+
+    class Pulled(Force):
+        def added(self, control, numbers, state, model):
+            seen.append(model.forces[0].acceleration)
+            return super().added(control, numbers, state, model)
+
+    parts = [Pulled([17], -1.0, 1.0), Constant("Gravity.acceleration", -10.0, 10.0, count=3)]
+    env = environment(2, actions=parts, constants=None)
+    env.reset()
+    given = torch.arange(8.0, dtype=torch.float64).reshape(2, 4) - 3.0
+    env.step(given)
+    assert torch.equal(seen[0], given[:, 1:]) and env.model.forces[0].acceleration.tolist() == [0, 0, -9.81]

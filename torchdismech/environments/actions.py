@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdismech.actuation import Tendons
 from torchdismech.control.elements import can_change
-from torchdismech.elastic.natural import refuse_curvatures_without_angles
+from torchdismech.elastic.natural import natural_strain, refuse_curvatures_without_angles
 from torchdismech.errors import InputError, real_number, refuse_one_alone
 from torchdismech.geometry.checks import distinct_indices
 from torchdismech.model import Model
@@ -65,6 +65,7 @@ class Action(ABC):
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control of a step from a state with what the numbers (B, count) ask for in it.
 
+        What `Control.values` has, such as constants drawn for an episode, stands in the model meanwhile, and stays.
         Unless it `holds`, it is asked at each step of an action, so numbers may be those of something that goes on by
         itself, such as the length of a wave.
         """
@@ -105,7 +106,7 @@ class Actuator(Action):
 
     def check(self, model: Model) -> None:
         """Refuse a model without such strains or with more or fewer, columns that change none, and wrong bounds."""
-        own = getattr(model.natural_strains(model.batch or 1), self.field)
+        own = natural_strain(self.field, model.body, model.terms, model.batch or 1)
         if own is None:
             raise InputError(f"Actuator: this robot has no {self.field}")
         if self.field == "natural_hinge_angle":
@@ -127,13 +128,11 @@ class Actuator(Action):
         """Return the control with natural strains added to those that it has, or to the model's own."""
         own = getattr(control, self.field)
         if own is None:
-            with model.lock, model.values_of(control).in_place():
-                own = getattr(model.natural_strains(state.batch), self.field)
-        flat = own.transpose(1, 2).flatten(1) if own.dim() == 3 else own
-        moved = flat + numbers.to(flat) @ self.matrix.to(flat).t()
+            own = natural_strain(self.field, model.body, model.terms, state.batch)
+        moved = numbers.to(own) @ self.matrix.to(own).t()
         if own.dim() == 3:
-            moved = moved.unflatten(1, (own.shape[2], own.shape[1])).transpose(1, 2)
-        return control.replace(**{self.field: moved})
+            moved = moved.view(own.mT.shape).mT
+        return control.replace(**{self.field: own + moved})
 
 
 class Constant(Action):
@@ -300,7 +299,7 @@ def refuse_no_length(actions: Sequence[Action], model: Model) -> None:
     actuators = [action for action in actions if isinstance(action, Actuator) and action.field == "rest_length"]
     if not actuators:
         return
-    own = model.natural_strains(model.batch or 1).rest_length
+    own = natural_strain("rest_length", model.body, model.terms, model.batch or 1)
     assert own is not None
     least = own.detach().amin(0)
     for action in actions:
@@ -318,13 +317,18 @@ def refuse_no_length(actions: Sequence[Action], model: Model) -> None:
         )
 
 
-def controlled(actions: Sequence[Action], action: Tensor, state: State, model: Model) -> Control:
-    """Return the control that an action (B, numbers of all) asks for; numbers are kept within their bounds.
+def controlled(
+    actions: Sequence[Action], action: Tensor, state: State, model: Model, constants: Mapping[str, Tensor]
+) -> Control:
+    """Return the control that an action (B, numbers of all), within its bounds, asks for.
 
-    Constants come first, as actuators add to them.
+    Parameters
+    ----------
+    constants : of the episodes. What actions set as constants comes next, as actuators add to both.
     """
     parts = list(zip(actions, action.split([part.count for part in actions], dim=1), strict=True))
-    control = Control()
+    control = Control(values=constants)
     for part, numbers in sorted(parts, key=lambda pair: not isinstance(pair[0], Constant)):
-        control = part.added(control, numbers.clamp(part.low, part.high), state, model)
+        with model.lock, model.values_of(control).in_place():
+            control = part.added(control, numbers, state, model)
     return control

@@ -52,12 +52,11 @@ def refuse_other_than_tensor(what: str, value: object) -> None:
     refuse_other_kind(what, value, Tensor, "a tensor")
 
 
-def refuse_not_finite(what: str, value: Tensor, of: Tensor | None = None) -> None:
-    """Refuse what no policy can learn from: numbers (B, ..) that are not finite, of some robots (B,) or of all."""
-    odd = ~torch.isfinite(value).reshape(len(value), -1).all(1)
-    odd = odd if of is None else odd & of
-    if bool(odd.any()):
-        robot = int(odd.nonzero()[0])
+def refuse_not_finite(what: str, value: Tensor) -> None:
+    """Refuse what no policy can learn from: numbers (B, ..) that are not finite."""
+    finite = torch.isfinite(value)
+    if not bool(finite.all()):
+        robot = int((~finite).nonzero()[0, 0])
         raise InputError(f"{what}: expected finite numbers, got {value[robot].tolist()} for robot {robot}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from torchdismech.environments.task import Step, Task
 from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, warn, whole_number
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
+from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
 from torchdismech.runs.stepping import stepper_of_many
 from torchdismech.values import where_rows
@@ -186,8 +186,11 @@ class Environment:
             refuse_other_than_tensor(f"Task.observations[{k}]", part)
             if part.dim() != 2 or len(part) != self.batch:
                 raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
-            refuse_not_finite(f"Task.observations[{k}]", part)
-        return torch.cat(seen, 1)
+        observation = torch.cat(seen, 1)
+        if not bool(torch.isfinite(observation).all()):
+            for k, part in enumerate(observation.split([part.shape[1] for part in seen], 1)):
+                refuse_not_finite(f"Task.observations[{k}]", part)
+        return observation
 
     @contextmanager
     def _with_constants_of(self, at: Episodes) -> Iterator[None]:
@@ -207,15 +210,13 @@ class Environment:
         refuse_other_than_mask("running", running, self.batch)
         action = action.to(at.state.q).clamp(self.low, self.high)
         state, status = self._stepped(at, action, running)
-        good = running & (status == int(Status.CONVERGED))
+        good = status == int(Status.CONVERGED)
         own, step = _differentiated(at, state, action, good)
         reward, ends = self._judged(own, step, good)
-        terminated = running & ~good
-        if ends is not None:
-            terminated = terminated | (good & ends)
-        after = dataclasses.replace(at, state=state, actions=at.actions + running)
-        truncated = running & ~terminated & (after.actions >= self.horizon)
-        return after, Outcome(self.observed(after), torch.where(good, reward, 0.0), terminated, truncated, status)
+        goes_on = good if ends is None else good & ~ends
+        after = replaced(at, state=state, actions=at.actions + running)
+        terminated, truncated = running & ~goes_on, goes_on & (after.actions >= self.horizon)
+        return after, Outcome(self.observed(after), reward, terminated, truncated, status)
 
     def _refuse_misfit(self, action: Tensor) -> None:
         """Refuse what is no action (B, k) of these robots."""
@@ -231,7 +232,7 @@ class Environment:
 
         Parameters
         ----------
-        good : (B,) robots that acted and whose step did not fail: the rewards of others may be any numbers.
+        good : (B,) robots that acted and whose step did not fail: others get no reward, whatever the task says.
         """
         ends = None
         with self._with_constants_of(at):
@@ -244,7 +245,8 @@ class Environment:
         refuse_other_than_tensor("Task.reward", reward)
         if reward.shape != good.shape:
             raise InputError(f"Task.reward: expected ({self.batch},), got {tuple(reward.shape)}")
-        refuse_not_finite("Task.reward", reward, good)
+        reward = torch.where(good, reward, 0.0)
+        refuse_not_finite("Task.reward", reward)
         return reward, ends
 
     def _stepped(self, at: Episodes, action: Tensor, running: Tensor) -> tuple[State, Tensor]:
@@ -263,9 +265,7 @@ class Environment:
 
     def _control(self, at: Episodes, action: Tensor, state: State) -> Control:
         """Return the control of a step from a state, with the constants of the episodes."""
-        with self._with_constants_of(at):
-            control = controlled(self.task.actions, action, state, self.model)
-        return control.replace(values={**at.constants, **control.values})
+        return controlled(self.task.actions, action, state, self.model, at.constants)
 
     # ---- what keeps where the robots are ---------------------------------------------------------------------------
 

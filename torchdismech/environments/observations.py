@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,12 +22,12 @@ Observation = Callable[[Model, State, Goal], Tensor]
 
 def node_positions(nodes: Indices | None = None) -> Observation:
     """Observe the positions of some nodes, or of all: x, y, z of the first, of the second, ... [m]."""
-    return partial(_positions, nodes)
+    return _AtNodes("node_positions", "positions", nodes)
 
 
 def node_velocities(nodes: Indices | None = None) -> Observation:
     """Observe the velocities of some nodes, or of all [m/s]."""
-    return partial(_velocities, nodes)
+    return _AtNodes("node_velocities", "node_velocities", nodes)
 
 
 def strains(*names: str) -> Observation:
@@ -41,12 +42,21 @@ def contact(*names: str) -> Observation:
     return partial(_contact, names)
 
 
-def _positions(nodes: Indices | None, model: Model, state: State, goal: Goal) -> Tensor:
-    return _of_nodes("node_positions", nodes, state.positions)
+class _AtNodes:
+    """Vectors (B, N, 3) of a state at some nodes, or at all."""
 
+    def __init__(self, called: str, vectors: str, nodes: Indices | None):
+        self._called, self._vectors, self._nodes = called, vectors, nodes
+        self._among: dict[int, np.ndarray] = {}  # their indices among so many nodes, checked
 
-def _velocities(nodes: Indices | None, model: Model, state: State, goal: Goal) -> Tensor:
-    return _of_nodes("node_velocities", nodes, state.node_velocities)
+    def __call__(self, model: Model, state: State, goal: Goal) -> Tensor:
+        vectors: Tensor = getattr(state, self._vectors)
+        if self._nodes is None:
+            return vectors.flatten(1)
+        count = vectors.shape[1]
+        if count not in self._among:
+            self._among[count] = checked_indices(self._nodes, count, f"observations.{self._called}: nodes")
+        return vectors.index_select(1, torch.as_tensor(self._among[count], device=vectors.device)).flatten(1)
 
 
 def _strains(names: Sequence[str], model: Model, state: State, goal: Goal) -> Tensor:
@@ -56,14 +66,6 @@ def _strains(names: Sequence[str], model: Model, state: State, goal: Goal) -> Te
 def _contact(names: Sequence[str], model: Model, state: State, goal: Goal) -> Tensor:
     report = _named("contact", model.contact_report(state), names)
     return torch.cat([value.to(state.q).reshape(state.batch, -1) for value in report], 1)
-
-
-def _of_nodes(what: str, nodes: Indices | None, vectors: Tensor) -> Tensor:
-    """Return the components (B, 3 k) of vectors (B, N, 3) at some nodes, or at all."""
-    if nodes is None:
-        return vectors.flatten(1)
-    index = checked_indices(nodes, vectors.shape[1], f"observations.{what}: nodes")
-    return vectors[:, torch.as_tensor(index, device=vectors.device)].flatten(1)
 
 
 def _refuse_no_names(what: str, such: str, names: Sequence[object]) -> None:
