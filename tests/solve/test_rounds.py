@@ -67,7 +67,7 @@ def by_rounds(system):
         steps = tried_steps(system, at, system.options, fraction if partly else None)
         flags = RoundFlags(*steps.flags.tolist())
         if partly or flags.bad:
-            after, following, sorted_flags = sorted_out(steps, at, fraction, system.options)
+            after, following, sorted_flags = sorted_out(steps, at, system.options)
             of_rows = SortedFlags(*sorted_flags.tolist())
             if of_rows.left:
                 return resumed(system, at, system.options, fraction), shortened

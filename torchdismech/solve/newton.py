@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import torch
@@ -9,19 +10,10 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.solve.linear import shifted_factor
-from torchdismech.solve.noise import lengths, negligible
 from torchdismech.solve.progress import Progress, begun
-from torchdismech.solve.rounds import (
-    corrected_less,
-    noise_after,
-    parts_next,
-    plain_round,
-    rounding_of_parts,
-    status_of_given_up,
-    within_noise,
-)
-from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, System, judged
-from torchdismech.solve.trial import Measure, Move, Trial, tried
+from torchdismech.solve.rounds import Steps, TriedSteps, plain_round, sorted_out, steps_taken
+from torchdismech.solve.search import RUNNING, DividingSearch, NewtonOptions, Root, System
+from torchdismech.solve.trial import tried
 
 __all__ = ["ENOUGH", "HIDDEN", "newton", "resumed"]
 
@@ -98,11 +90,6 @@ class _NextSteps(NamedTuple):
         """Whether all rows that run try a new Newton step next, the whole of it."""
         return self.renew and not self.repairs and self.fraction is None and self.indefinite is None
 
-    @property
-    def step(self) -> Tensor:
-        """The steps (B, m)."""
-        return self.direction if self.fraction is None else self.fraction[:, None] * self.direction
-
     def whole(self) -> Tensor | None:
         """Return the rows (B,) that try the whole of their step; None: all."""
         return None if self.fraction is None else self.fraction == 1
@@ -132,29 +119,28 @@ class _LineSearch(DividingSearch):
 
     def __init__(self, system: System, at: Progress, options: NewtonOptions):
         self.system, self.options, self.solver = system, options, options.solver
-        self.at, self.status, self.iterations = at.iterate, at.status, at.iterations
-        self.length, self.tolerance, self.short = at.length, at.noise, at.short
-        self._tried = system.compiled(tried)
-        self._measure = Measure.of(options)
+        self._go_on_from(at)
         self.steps = _NextSteps(torch.zeros_like(at.status, dtype=torch.bool), torch.zeros_like(at.x))
         self.ends_next = False
-        self._noisy = not self.divides()  # compiled code finds the noise of rounding always
+
+    @property
+    def progress(self) -> Progress:
+        """How far the search is."""
+        return Progress.of(self.at, self.status, self.iterations, self.length, self.tolerance, self.short)
+
+    def _go_on_from(self, progress: Progress) -> None:
+        self.at, self.status, self.iterations = progress.iterate, progress.status, progress.iterations
+        self.length, self.tolerance, self.short = progress.length, progress.noise, progress.short
 
     def divides(self) -> bool:
         """Return whether rows may go on without the others: compiled code is for one number of rows."""
-        return self._tried is tried
+        return self.system.compiled(tried) is tried
 
     def of_rows(self, rows: Tensor, system: System) -> _LineSearch:
         """Return the search of some rows alone; they find the same Newton steps anew."""
-        progress = Progress.of(self.at.rows(rows), *(own[rows] for own in self._of_rows))
-        part = _LineSearch(system, progress, self.options.rows(rows, system.solver()))
+        part = _LineSearch(system, self.progress.rows(rows), self.options.rows(rows, system.solver()))
         part.steps = self.steps.rows(rows)
         return part
-
-    @property
-    def _of_rows(self) -> tuple[Tensor, ...]:
-        """What `Progress` has beside the iterates (B,)."""
-        return self.status, self.iterations, self.length, self.tolerance, self.short
 
     def round(self) -> bool:
         """Try a step; return whether some row still runs."""
@@ -170,25 +156,21 @@ class _LineSearch(DividingSearch):
         recorded = self.system.recording(plain_round)
         if recorded is None or not self.steps.all_anew or self.system.descending:
             return None
-        progress = Progress.of(self.at, *self._of_rows)
-        after, flags = recorded(self.system, progress, self.options, with_matrix=not self.ends_next)
+        after, flags = recorded(self.system, self.progress, self.options, with_matrix=not self.ends_next)
         bad, more, unconverged, far, _ = flags.tolist()
         if self.ends_next and unconverged:  # once more, as what comes next needs the matrix
-            after, flags = recorded(self.system, progress, self.options)
+            after, flags = recorded(self.system, self.progress, self.options)
             bad, more, _, far, _ = flags.tolist()
         if bad:
             return None
-        self.at, self.status, self.iterations = after.iterate, after.status, after.iterations
-        self.length, self.tolerance = after.length, after.noise
+        self._go_on_from(after)
         self.ends_next, self.steps = not far, self.steps.anew()
         return more
 
     def _tried_steps(self) -> bool:
         """Try the next step of each row; return whether some row still runs."""
-        active = self.status == RUNNING
-        begun = self.steps.whole_newton()
-        self.iterations = self.iterations + (active if begun is None else active & begun)
-        potential = self.system.potential(self.at.x)
+        at, options, active = self.progress, self.options, self.status == RUNNING
+        potential, begun = self.system.potential(at.x), self.steps.whole_newton()
         descends = potential is not None
         if self.steps.renew:
             self._find_directions(active)
@@ -196,53 +178,43 @@ class _LineSearch(DividingSearch):
             self._repair(active, descends)
         if descends:
             self._shorten_directions()
-        whole = self._rows_with_newtons_step(descends)
-        trial, (bad, more, self.ends_next) = self._trial(whole, self.ends_next)
-        there = Iterate(trial.x, trial.residual, self.at.values if trial.values is None else trial.values, trial.norm)
-        solved = self.steps.solved
-        newtons = solved if whole is None else whole & solved
-        refused = active & ~solved  # they have not moved
-        self.length = torch.where(newtons, trial.length, torch.where(refused, self.length, torch.inf))
-        good, noise = trial.good, noise_after(trial, self.tolerance, self.options)
-        if potential is not None and self.options.line_search:
-            good = active & solved & self._descended(there, good, potential)
-            bad = bool((active & ~good).any())
+        steps = self._steps(active, begun, descends)
+        taken = steps_taken(self.system, at, options, steps, with_matrix=not self.ends_next)
+        # the one transfer that the host waits for in a round where all goes well
+        bad, more, unconverged, far, _ = taken.flags.tolist()
+        if self.ends_next and unconverged:  # once more, as what comes next needs the matrix
+            taken = steps_taken(self.system, at, options, steps)
+            bad, more, _, far, _ = taken.flags.tolist()
+        if potential is not None and options.line_search:
+            taken = taken._replace(good=steps.solved & self._descended(taken, potential))
+            bad = bool((active & ~taken.good).any())
         if bad:
             self.ends_next = False
-            return self._sort_out(active, there, good, trial.status, noise, by_norm=not descends)
-        self.at, self.status, self.tolerance, self.steps = there, trial.status, noise, self.steps.anew()
+            return self._sort_out(taken, active, by_norm=not descends)
+        self._go_on_from(taken.after)
+        self.ends_next, self.steps = not far, self.steps.anew()
         return more
 
-    def _rows_with_newtons_step(self, descends: bool) -> Tensor | None:
-        """Return the rows (B,) whose next step tells how near the root is; None: all.
-
-        It is a whole Newton step; also one by an indefinite matrix, where that is not shifted.
-        """
-        exact = self.solver.solves_indefinite and not descends
-        return self.steps.whole() if exact else self.steps.whole_newton()
-
-    def _trial(self, whole: Tensor | None, ends: bool) -> tuple[Trial, list[bool]]:
-        """Return what the next steps lead to, and three flags: some row is not good; has more to do; ends next.
-
-        If the round is expected to end the search, the matrix is found only where that turns out wrong.
+    def _steps(self, active: Tensor, begun: Tensor | None, descends: bool) -> Steps:
+        """Return the steps that the rows that run, `active` (B,), try now.
 
         Parameters
         ----------
-        whole : see `_rows_with_newtons_step`.
+        begun : (B,) rows that try the whole of a Newton step; None: all.
         """
-        at, short = self.at, self.short
-        if whole is not None:
-            short = torch.where(whole, short, rounding_of_parts(short))
-        spent = self.iterations >= self.options.max_iterations
-        of_rows = (self.status, spent, self.options.tolerance, self.length, self.tolerance, short)
-        move = Move(at.x, at.norm, self.steps.step, self.steps.solved, *of_rows)
-        noisy = (self._noisy or self.options.unbounded) and not ends
-        trial = self._tried(self.system, move, self._measure, with_matrix=not ends, with_noise=noisy)
-        # the one transfer that the host waits for in a round where all goes well
-        bad, more, unconverged, far = trial.flags.tolist()
-        if ends and unconverged:
-            return self._trial(whole, ends=False)  # once more, as what comes next needs the matrix
-        return trial, [bad, more, not far]
+        following = self.steps
+        indefinite = torch.zeros_like(active) if following.indefinite is None else following.indefinite
+        # a step by an indefinite matrix tells how near the root is, too, where that matrix is not shifted
+        exact = self.solver.solves_indefinite and not descends
+        return Steps(
+            following.direction,
+            active & following.solved,
+            self.factor,
+            indefinite,
+            active if begun is None else active & begun,
+            following.fraction,
+            following.whole() if exact else following.whole_newton(),
+        )
 
     def _find_directions(self, active: Tensor) -> None:
         """Find the Newton steps of the rows that are not known to be indefinite; these keep the step that they have."""
@@ -280,66 +252,32 @@ class _LineSearch(DividingSearch):
         farthest = (direction / self.options.weight).abs().amax(1, keepdim=True)
         self.steps = self.steps._replace(direction=direction * (reach / farthest.clamp_min(reach)))
 
-    def _sort_out(
-        self, active: Tensor, there: Iterate, good: Tensor, ended: Tensor, noise: Tensor, by_norm: bool
-    ) -> bool:
-        """Keep the new iterate in good rows and shorten the step in the others; return whether there is more to do.
+    def _sort_out(self, taken: TriedSteps, active: Tensor, by_norm: bool) -> bool:
+        """Keep where good steps lead and shorten the others; return whether some row still runs.
 
         Parameters
         ----------
-        ended, noise : (B,) the status of rows that keep it, see `Trial.status`, and their noise from then on.
+        active : (B,) rows that ran before the steps.
+        by_norm : see `rounds.sorted_out`.
         """
-        steps, options = self.steps, self.options
-        fraction = torch.ones_like(there.norm) if steps.fraction is None else steps.fraction
-        indefinite = torch.zeros_like(good) if steps.indefinite is None else steps.indefinite
-        going, refused = active & steps.solved, active & ~steps.solved
-        may_be_rounding = negligible(lengths(steps.direction, options.weight), self.short)
-        excused = torch.zeros_like(good)
-        if options.unbounded:
-            excused = going & ~good & within_noise(there.norm, self.tolerance, noise, may_be_rounding)
-        solved = excused | (good & (ended == int(Status.CONVERGED)))
-        good = good | excused
-        if by_norm:
-            good = good | (going & ~indefinite & self._nearer(there, fraction))
-        self.at, self.tolerance = self.at.merged(there, good), torch.where(good, noise, self.tolerance)
-        shorter, out = parts_next(fraction, going & ~good, options.shortest if by_norm else SHORTEST_DESCENT)
-        status = torch.where(good, judged(self.status, self.at.norm, options.tolerance), self.status)
-        status = torch.where(solved, int(Status.CONVERGED), status)
-        given_up = status_of_given_up(self.at.norm, self.tolerance, self.iterations, may_be_rounding)
-        status = torch.where(out, given_up, status)
-        status = torch.where(refused & indefinite, int(Status.SINGULAR), status)
-        spent = good & (status == RUNNING) & (self.iterations >= options.max_iterations)
-        self.status = torch.where(spent, int(Status.MAX_ITERATIONS), status)
-        return self._begin_again(good, torch.where(good, 1.0, shorter), (indefinite | refused) & ~good, refused)
-
-    def _begin_again(self, good: Tensor, fraction: Tensor, indefinite: Tensor, refused: Tensor) -> bool:
-        """Set what rows try next, of which those that are `good` (B,) have moved; return whether some row still runs.
-
-        Parameters
-        ----------
-        refused : (B,) rows that had no step.
-        """
-        running, solved = self.status == RUNNING, self.steps.solved
-        flags = [running.any(), (running & (good | refused)).any(), (running & indefinite & ~solved).any()]
+        options = self.options if by_norm else dataclasses.replace(self.options, shortest=SHORTEST_DESCENT)
+        after, fraction, _ = sorted_out(taken, self.progress, options, by_norm)
+        refused, indefinite = active & ~taken.steps.solved, taken.steps.indefinite
+        self._go_on_from(after)
+        self.status = torch.where(refused & indefinite, int(Status.SINGULAR), after.status)
+        running = self.status == RUNNING
+        flags = [running.any(), (running & (fraction == 1)).any(), (running & refused).any()]
         more, renew, repairs = torch.stack(flags).tolist()
-        self.steps = _NextSteps(solved, self.steps.direction, fraction, indefinite, renew, repairs)
+        indefinite = refused | (indefinite & (fraction < 1))  # those that have moved are at another matrix
+        self.steps = _NextSteps(self.steps.solved, self.steps.direction, fraction, indefinite, renew, repairs)
         return more
 
-    def _descended(self, trial: Iterate, reduced: Tensor, potential: Tensor) -> Tensor:
-        """Return the rows (B,) whose potential fell; `reduced` are those whose residual norm did."""
+    def _descended(self, taken: TriedSteps, potential: Tensor) -> Tensor:
+        """Return the rows (B,) whose potential fell; `potential` is that before the steps."""
         fraction, slope = self.steps.fraction, (self.at.residual * self.steps.direction).sum(1)
         least = ENOUGH * slope if fraction is None else ENOUGH * fraction * slope
-        there = self.system.potential(trial.x)
+        norm, there = taken.after.norm, self.system.potential(taken.after.x)
         assert there is not None
         # near a minimum rounding hides the descent of the potential; there a falling residual is the sharper test
-        near = (-slope < HIDDEN * (potential.abs() + TINY)) | (trial.norm <= self.tolerance)
-        return ((there <= potential + least) | (reduced & near)) & torch.isfinite(trial.norm)
-
-    def _nearer(self, trial: Iterate, fraction: Tensor) -> Tensor:
-        """Return the rows (B,) from where the next step by the same factor is shorter than this one.
-
-        Only definite matrices are asked: a step by an indefinite one does not tell how near the root is.
-        """
-        weight = self.options.weight
-        length = lengths(self.steps.direction, weight)
-        return corrected_less(self.factor, trial.residual, trial.norm, length, fraction, weight)
+        near = (-slope < HIDDEN * (potential.abs() + TINY)) | (norm <= self.tolerance)
+        return ((there <= potential + least) | (taken.good & near)) & torch.isfinite(norm)

@@ -48,6 +48,10 @@ class Progress(NamedTuple):
         """The last accepted iterates."""
         return Iterate(self.x, self.residual, self.values, self.norm)
 
+    def rows(self, rows: Tensor) -> Progress:
+        """Return that of some rows (R,) alone."""
+        return Progress.of(self.iterate.rows(rows), *(own[rows] for own in self[4:]))
+
     def merged(self, other: Progress, take: Tensor) -> Progress:
         """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
         by_unknowns = ("x", "residual")

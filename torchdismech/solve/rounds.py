@@ -1,7 +1,7 @@
-"""Rounds of Newton's method as functions of tensors, which recordings hold, and the rules that sort out their steps.
+"""Rounds of Newton's method as functions of tensors, which recordings hold, too.
 
-A round tries the Newton step of each row, or a part of it (`tried_steps`); where that raises the norm of some row its
-steps are sorted out (`sorted_out`). The search without recordings, `newton`, goes by the same rules.
+A round tries the step of each row, or a part of it (`steps_taken`); where that raises the norm of some row its steps
+are sorted out (`sorted_out`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ from torchdismech.solve.trial import Measure, Move, Trial, tried
 __all__ = [
     "RoundFlags",
     "SortedFlags",
+    "Steps",
     "TriedSteps",
-    "corrected_less",
-    "noise_after",
-    "parts_next",
     "plain_round",
-    "rounding_of_parts",
     "sorted_out",
-    "status_of_given_up",
+    "steps_taken",
     "tried_steps",
-    "within_noise",
 ]
 
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
@@ -60,7 +56,7 @@ class SortedFlags(NamedTuple):
     Attributes
     ----------
     parts : whether some row tries a part of its step next.
-    left : whether some row needs another factor; then all of the round is of no use.
+    left : whether some row has no step: it needs another factor.
     more, far, lost : as of `RoundFlags`; each row that has more to do counts as far.
     """
 
@@ -71,24 +67,51 @@ class SortedFlags(NamedTuple):
     lost: bool
 
 
-class TriedSteps(NamedTuple):
-    """The Newton step of each row, or a part of it, and how it went.
+class Steps(NamedTuple):
+    """The steps that rows try from their iterates.
 
     Attributes
     ----------
+    direction : (B, m) the whole steps.
+    solved : (B,) rows that run and have a step.
+    factor : of the matrices that gave the Newton steps among them.
+    indefinite : (B,) rows whose matrix is known to be indefinite.
+    begun : (B,) rows that run and have not tried a part of their Newton step yet.
+    fraction : (B,) of its step that a row tries; None: all rows try the whole.
+    telling : (B,) rows whose step tells how near the root is, as whole Newton steps do; None: all.
+    """
+
+    direction: Tensor
+    solved: Tensor
+    factor: Factor
+    indefinite: Tensor
+    begun: Tensor
+    fraction: Tensor | None = None
+    telling: Tensor | None = None
+
+    @property
+    def tried(self) -> Tensor:
+        """The parts (B, m) of the steps that are tried."""
+        return self.direction if self.fraction is None else self.fraction[:, None] * self.direction
+
+
+class TriedSteps(NamedTuple):
+    """Steps, and how they went.
+
+    Attributes
+    ----------
+    steps : what was tried.
     after : the search, if all rows keep where the steps lead.
     flags : (5,) as of `RoundFlags`.
     good : (B,) rows whose step is to be taken; see `Trial`.
-    length : (B,) of the whole steps.
-    factor, indefinite : of the matrices that gave the steps, and which of these are known to be indefinite (B,).
+    length : (B,) of what was tried.
     """
 
+    steps: Steps
     after: Progress
     flags: Tensor
     good: Tensor
     length: Tensor
-    factor: Factor
-    indefinite: Tensor
 
 
 def plain_round(
@@ -111,79 +134,93 @@ def tried_steps(
 
     Parameters
     ----------
-    with_matrix : without, the values stay those of the iterate before.
+    with_matrix : see `steps_taken`.
     """
     active = at.status == RUNNING
     factor, indefinite = options.solver.factor_any_sign(at.values, rows=active)
-    step, short, begins = factor.solve(-at.residual), at.short, active
-    length = lengths(step, options.weight)
-    if fraction is not None:
-        begins, step = active & (fraction == 1), fraction[:, None] * step
-        short = torch.where(fraction == 1, short, rounding_of_parts(short))
-    iterations = at.iterations + begins
+    direction, whole = factor.solve(-at.residual), None if fraction is None else fraction == 1
+    begun = active if whole is None else active & whole
+    steps = Steps(direction, active & factor.ok, factor, indefinite, begun, fraction, whole)
+    return steps_taken(system, at, options, steps, with_matrix)
+
+
+def steps_taken(
+    system: System, at: Progress, options: NewtonOptions, steps: Steps, with_matrix: bool = True
+) -> TriedSteps:
+    """Return what some steps lead to; it reads no number on the host.
+
+    Parameters
+    ----------
+    with_matrix : without, the values stay those of the iterate before.
+    """
+    short = at.short
+    if steps.telling is not None:
+        short = torch.where(steps.telling, short, _rounding_of_parts(short))
+    iterations = at.iterations + steps.begun
     spent = iterations >= options.max_iterations
     of_rows = (at.status, spent, options.tolerance, at.length, at.noise, short)
-    move = Move(at.x, at.norm, step, active & factor.ok, *of_rows)
+    move = Move(at.x, at.norm, steps.tried, steps.solved, *of_rows)
     found_by = system.compiled(tried)
-    with_noise = with_matrix and (options.unbounded or found_by is not tried)
+    with_noise = with_matrix and (options.unbounded or found_by is not tried)  # compiled code finds it always
     trial = found_by(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
     lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
     there = Iterate(trial.x, trial.residual, values, trial.norm)
-    noise = noise_after(trial, at.noise, options)
-    of_newtons = trial.length if fraction is None else torch.where(fraction == 1, trial.length, torch.inf)
+    noise = _noise_after(trial, at.noise, options)
+    of_newtons = trial.length if steps.telling is None else torch.where(steps.telling, trial.length, torch.inf)
     after = Progress.of(there, trial.status, iterations, of_newtons, noise, at.short)
-    return TriedSteps(after, torch.cat([trial.flags, lost[None]]), trial.good, length, factor, indefinite)
-
-
-def rounding_of_parts(short: Tensor) -> Tensor:
-    """Return the length (B,) up to which other steps than whole Newton steps are short.
-
-    They tell how near the root is only once they are rounding themselves.
-    """
-    return math.sqrt(torch.finfo(short.dtype).eps) * short
+    return TriedSteps(steps, after, torch.cat([trial.flags, lost[None]]), trial.good, trial.length)
 
 
 def sorted_out(
-    steps: TriedSteps, at: Progress, fraction: Tensor, options: NewtonOptions
+    taken: TriedSteps, at: Progress, options: NewtonOptions, by_norm: bool = True
 ) -> tuple[Progress, Tensor, Tensor]:
     """Return a search after steps of which some are no good ones, what part of its step each row tries next, and flags.
 
-    A row keeps where its step leads if that is good by the norm, or by the correction that would come next; else it
-    tries a quarter of the step, or comes to its end. It is what `newton` does without recordings.
+    A row keeps where its step leads if that is good, or by the correction that would come next; else it tries a quarter
+    of what it tried, or comes to its end. Rows without a step stay where they are.
 
     Parameters
     ----------
-    steps : with the next matrix.
-    at : where they began.
-    fraction : (B,) of the whole steps.
+    taken : the steps, and how they went; with the next matrix.
+    at : where the steps began.
+    by_norm : whether the norm says which steps are good, so that corrections by the same factor tell more.
 
     Returns
     -------
     progress, fraction
     flags : (5,) as of `SortedFlags`.
     """
-    after, active = steps.after, at.status == RUNNING
-    going = active & steps.factor.ok
-    may_be_rounding = negligible(steps.length, at.short)
-    excused = torch.zeros_like(going)
+    steps, after, active = taken.steps, taken.after, at.status == RUNNING
+    going, refused = steps.solved, active & ~steps.solved
+    fraction, length = torch.ones_like(at.norm), taken.length
+    if steps.fraction is not None:
+        fraction, length = steps.fraction, lengths(steps.direction, options.weight)
+    may_be_rounding = negligible(length, at.short)
+    good, excused = taken.good, torch.zeros_like(going)
     if options.unbounded:
-        excused = going & ~steps.good & within_noise(after.norm, at.noise, after.noise, may_be_rounding)
-    asked = going & ~(steps.good | excused | steps.indefinite)
-    nearer = corrected_less(steps.factor, after.residual, after.norm, steps.length, fraction, options.weight)
-    failed = going & ~(steps.good | excused | (asked & nearer))
-    shorter, out = parts_next(fraction, failed, options.shortest)
-    ended = status_of_given_up(at.norm, at.noise, after.iterations, may_be_rounding)
-    stays = at._replace(status=torch.where(out, ended, at.status), iterations=after.iterations, length=after.length)
-    after = after._replace(status=torch.where(excused, int(Status.CONVERGED), after.status)).merged(stays, failed)
+        excused = going & ~good & _within_noise(after.norm, at.noise, after.noise, may_be_rounding)
+        good = good | excused
+    if by_norm:  # an indefinite matrix does not tell how near the root is
+        nearer = _corrected_less(steps.factor, after.residual, after.norm, length, fraction, options.weight)
+        good = good | (going & ~steps.indefinite & nearer)
+    failed = going & ~good
+    shorter, out = _parts_next(fraction, failed, options.shortest)
+    ended = _status_of_given_up(at.norm, at.noise, after.iterations, may_be_rounding)
+    stays = at._replace(
+        status=torch.where(out, ended, at.status),
+        iterations=after.iterations,
+        length=torch.where(refused, at.length, after.length),
+    )
+    after = after._replace(status=torch.where(excused, int(Status.CONVERGED), after.status))
+    after = after.merged(stays, failed | refused)
     fraction = torch.where(failed & ~out, shorter, 1.0)
     running = after.status == RUNNING
     more, lost = running.any(), (~running & (after.status != int(Status.CONVERGED))).any()
-    flags = [(fraction < 1).any(), more, (active & ~steps.factor.ok).any(), more, lost]
-    return after, fraction, torch.stack(flags)
+    return after, fraction, torch.stack([(fraction < 1).any(), more, refused.any(), more, lost])
 
 
-def corrected_less(
+def _corrected_less(
     factor: Factor, residual: Tensor, norm: Tensor, length: Tensor, fraction: Tensor | float, weight: Tensor
 ) -> Tensor:
     """Return the rows (B,) from where the next step by the same factor is shorter than the one that led there.
@@ -197,14 +234,22 @@ def corrected_less(
     return (correction < (1 - 0.5 * fraction) * length) & factor.ok & torch.isfinite(norm)
 
 
-def noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
+def _rounding_of_parts(short: Tensor) -> Tensor:
+    """Return the length (B,) up to which other steps than whole Newton steps are short.
+
+    They tell how near the root is only once they are rounding themselves.
+    """
+    return math.sqrt(torch.finfo(short.dtype).eps) * short
+
+
+def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
     """Return the noise (B,) of `Progress` after a trial; `noise` is that before it."""
     if not options.unbounded or trial.noise is None:
         return noise
     return torch.maximum(options.tolerance, trial.noise)
 
 
-def within_noise(found: Tensor, before: Tensor, after: Tensor, may_be_rounding: Tensor) -> Tensor:
+def _within_noise(found: Tensor, before: Tensor, after: Tensor, may_be_rounding: Tensor) -> Tensor:
     """Return the rows (B,) that a step which may be rounding has left within the noise at both of its ends.
 
     Parameters
@@ -215,13 +260,13 @@ def within_noise(found: Tensor, before: Tensor, after: Tensor, may_be_rounding: 
     return (found <= torch.minimum(before, after)) & may_be_rounding
 
 
-def parts_next(fraction: Tensor, failed: Tensor, shortest: float) -> tuple[Tensor, Tensor]:
+def _parts_next(fraction: Tensor, failed: Tensor, shortest: float) -> tuple[Tensor, Tensor]:
     """Return what part of its step each row tries next (B,), once those failed that did, and which rows give up."""
     shorter = torch.where(failed, SHORTENED * fraction, fraction)
     return shorter, failed & (shorter < shortest)
 
 
-def status_of_given_up(norm: Tensor, noise: Tensor, iterations: Tensor, may_be_rounding: Tensor) -> Tensor:
+def _status_of_given_up(norm: Tensor, noise: Tensor, iterations: Tensor, may_be_rounding: Tensor) -> Tensor:
     """Return the status (B,) with which rows end that find no part of their step to take.
 
     Noise excuses only rows that have moved: an iterate that Newton's method has improved.

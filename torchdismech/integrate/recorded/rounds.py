@@ -179,7 +179,7 @@ class RecordedRounds:
 
     def _keep_sorted_out(self, steps: TriedSteps) -> Tensor:
         made = self._made
-        after, fraction, flags = sorted_out(steps, made.progress, made.fraction, made.options)
+        after, fraction, flags = sorted_out(steps, made.progress, made.options)
         self._keep(after, ~flags[2])
         torch.where(flags[2], made.fraction, fraction, out=made.fraction)
         return flags
