@@ -12,6 +12,7 @@ each problem is solved cold, in one attempt.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 from pathlib import Path
@@ -20,10 +21,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from studies.pneumatic_arm.conditioned import Conditioning, solve_conditioned
 from studies.pneumatic_arm.scenarios import Scene, draped, hanging
 from torchdismech.constant_curvature import ArmIntegrator, ArmState
 from torchdismech.contact import Box, Complementarity, Friction, Obstacle
-from torchdismech.solve.complementarity import Conditioning
 
 ANGLES, DISKS = (45.0, 60.0), (3, 6)
 SCHEMES = {"Euler": ("explicit", 1e-4), "RK23": ("rk23", 1e-3)}
@@ -37,12 +38,12 @@ def name_of(stages: tuple[bool, ...]) -> str:
     return "".join(letter for letter, there in zip("RET", stages, strict=True) if there) or "none"
 
 
-def batch_of(disks: int, method: str, duration: float) -> Scene:
+def batch_of(disks: int, duration: float) -> Scene:
     """Return both angles, each with all subsets of the stages: 16 arms."""
-    scenes = [draped(angle, disks, method=method) for angle in ANGLES for _ in STAGES]
+    scenes = [draped(angle, disks) for angle in ANGLES for _ in STAGES]
     shapes = [scene.arm.obstacles[0].shape for scene in scenes]
     joined = Box(*(torch.stack([getattr(s, n).detach() for s in shapes]) for n in ("center", "size", "rotation")))
-    obstacle = Obstacle(joined, Complementarity(method=method), Friction(0.5), name="box")
+    obstacle = Obstacle(joined, Complementarity(), Friction(0.5), name="box")
     turns = torch.stack([scene.arm.orientation.detach() for scene in scenes])
     arm = hanging([obstacle], disks, orientation=turns)
     return Scene(arm, settled(disks), (3, 6), scenes[0].peak, duration / 2, duration)
@@ -64,11 +65,12 @@ def settled(disks: int) -> ArmState:
 
 def measured(disks: int, scheme: str, method: str, duration: float, progress: bool) -> list[dict]:
     """Return what became of 16 runs."""
-    scene = batch_of(disks, method, duration)
+    scene = batch_of(disks, duration)
     rows = len(ANGLES) * len(STAGES)
     flags = [torch.tensor([stages[k] for _ in ANGLES for stages in STAGES]) for k in range(3)]
     kind, dt = SCHEMES[scheme]
-    integrator = ArmIntegrator(dt, kind, cone="pyramid", conditioning=Conditioning(*flags), unsolved="take")
+    solver = functools.partial(solve_conditioned, conditioning=Conditioning(*flags), method=method)
+    integrator = ArmIntegrator(dt, kind, solver=solver, unsolved="take")
     state, running = scene.start, torch.ones(rows, dtype=torch.bool)
     problems, solved, steps = (torch.zeros(rows, dtype=torch.long) for _ in range(3))
     deepest, most = torch.zeros(rows, dtype=torch.float64), torch.zeros(rows, dtype=torch.long)

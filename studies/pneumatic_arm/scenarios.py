@@ -67,12 +67,12 @@ def face(degrees: float, friction=FRICTION, height: float = -0.58) -> Obstacle:
     return Obstacle(HalfSpace((0.0, 0.0, height), normal), Complementarity(), Friction(friction), name="box")
 
 
-def box(degrees: float, point: Sequence[float], sign: int, friction=FRICTION, method="interior_point") -> Obstacle:
+def box(degrees: float, point: Sequence[float], sign: int, friction=FRICTION) -> Obstacle:
     """Return a box of 2 m by 2 m with a point on the middle of its upper face, which leans towards sign x."""
     angle = sign * math.radians(degrees)
     middle = [point[0] - math.sin(angle) * THICK / 2, point[1], point[2] - math.cos(angle) * THICK / 2]
     shape = Box(middle, (2.0, 2.0, THICK), (0.0, angle, 0.0))
-    return Obstacle(shape, Complementarity(method=method), Friction(friction), name="box")
+    return Obstacle(shape, Complementarity(), Friction(friction), name="box")
 
 
 def inclined_box(
@@ -92,7 +92,6 @@ def draped(
     friction=FRICTION,
     stiffness=STIFFNESS,
     peak=40.0,
-    method="interior_point",
     begins: float = 1.0,
     ends: float = 2.0,
 ) -> Scene:
@@ -103,7 +102,7 @@ def draped(
     angle = math.radians(degrees)
     point = (-0.06 * math.sin(angle), 0.0, -0.06 * math.cos(angle))
     tilt = (0.0, math.pi / 2 + angle - math.radians(5.0), 0.0)
-    arm = hanging([box(degrees, point, 1, friction, method)], disks, stiffness, tilt)
+    arm = hanging([box(degrees, point, 1, friction)], disks, stiffness, tilt)
     return Scene(arm, arm.initial_state(batch), (3, 6), torch.as_tensor(peak, dtype=torch.float64), begins, ends)
 
 

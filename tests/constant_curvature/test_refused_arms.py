@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.constant_curvature.arms import DT, incline, paper_arm, pushed
+from tests.constant_curvature.arms import DT, incline, paper_arm, pushed, run
 from torchdismech import Control, InputError, Static, rollout
 from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 from torchdismech.errors import Status
-from torchdismech.solve.complementarity import Conditioning
+from torchdismech.solve.complementarity import solve_contact
 
 
 def test_arms_in_millimetres_are_warned_of():
@@ -93,9 +93,13 @@ REFUSED = {
         lambda: ArmIntegrator(DT, directions="8"),
         "directions: expected a whole number from 4 up, got '8'",
     ),
-    "text for a conditioning": (
-        lambda: ArmIntegrator(DT, cone="pyramid", conditioning="R"),
-        "conditioning: expected a solve.complementarity.Conditioning, got str",
+    "text for a solver": (
+        lambda: ArmIntegrator(DT, solver="lcp"),
+        "solver: expected a function of W, b, mu and active, got str",
+    ),
+    "what a solver returned": (
+        lambda: run(paper_arm([incline(45, height=-0.45)]), 1, solver=lambda delassus, start, mu, active: start),
+        "solver: expected to return a solve.complementarity.ContactSolution, got Tensor",
     ),
     "Static": (
         lambda: Static().step(paper_arm(), paper_arm().initial_state()),
@@ -115,7 +119,8 @@ REFUSED = {
     "alpha 0": (lambda: ArmIntegrator(DT, stabilisation=0.0), "stabilisation: expected alpha above 0"),
     "alpha 2": (lambda: ArmIntegrator(DT, stabilisation=2.0), "stabilisation: expected alpha above 0"),
     "scheme": (lambda: ArmIntegrator(DT, scheme="rk4"), "scheme: expected one of implicit, explicit, rk23"),
-    "conditioning": (lambda: ArmIntegrator(DT, conditioning=Conditioning()), 'set cone="pyramid"'),
+    "solver and cone": (lambda: ArmIntegrator(DT, cone="pyramid", solver=solve_contact), "leave them out beside a"),
+    "solver and directions": (lambda: ArmIntegrator(DT, directions=4, solver=solve_contact), "leave them out beside a"),
     "q": (lambda: paper_arm().initial_state(q=torch.full((9,), math.nan)), "initial_state: q holds numbers that are"),
     "velocity": (
         lambda: paper_arm().initial_state(velocity=torch.full((2, 9), math.inf)),

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 
 from benchmarks.peer_arm import PeerArm, lemke
+from studies.pneumatic_arm.conditioned import Conditioning, solve_conditioned
 from studies.pneumatic_arm.scenarios import inclined_box
 from torchdismech import Control
 from torchdismech.constant_curvature import ArmIntegrator
-from torchdismech.solve.complementarity import Conditioning, solve_conditioned, solve_contact, solve_lcp
+from torchdismech.solve.complementarity import solve_contact, solve_lcp
 
 
 def test_peer_steps_as_the_library():

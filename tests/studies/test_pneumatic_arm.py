@@ -1,11 +1,15 @@
 """The pneumatic arm's scenes end where they should."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 
 from studies.pneumatic_arm import ablation, pneumatic_arm
+from studies.pneumatic_arm.conditioned import Conditioning, solve_conditioned
 from studies.pneumatic_arm.scenarios import draped, inclined_box, rough_incline, two_spheres
+from tests.constant_curvature.arms import incline, paper_arm, pushed, run
 from torchdismech import Control
 from torchdismech.constant_curvature import ArmIntegrator
 
@@ -99,3 +103,13 @@ def test_ablation_counts_as_the_paper_counts():
     assert [ablation.name_of(s) for s in ablation.STAGES][:3] == ["none", "T", "E"]
     scene = ablation.draped(60.0, 3)
     assert torch.isfinite(scene.start.q).all()
+
+
+def test_conditioned_problem_leads_to_the_same_place():
+    """Let an arm slide by the paper's pyramid, conditioned, and by the exact cone; motion is in a plane of both."""
+    ends, conditioned = [], functools.partial(solve_conditioned, conditioning=Conditioning(), method="interior_point")
+    for settings in ({}, {"solver": conditioned}):
+        arm = paper_arm([incline(45, height=-0.526)], disks=1)
+        ends.append(run(arm, 40, 1, pushed(1), **settings)[0].positions[0, -1])
+    # the pyramid's first direction lies along tangent 1, in which the arm slides: no difference but the regularisation
+    assert (ends[1] - ends[0]).norm() < 1e-5

@@ -13,16 +13,14 @@ from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, jacobian
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.contact import Complementarity
-from torchdismech.errors import InputError, Status
+from torchdismech.errors import InputError, Status, refuse_other_kind
 from torchdismech.solve.complementarity import (
-    Conditioning,
     ContactSolution,
     differentiable_impulses,
-    solve_conditioned,
     solve_contact,
 )
 
-__all__ = ["ContactOptions", "Impulses", "StepContacts", "smallest_tolerance"]
+__all__ = ["ContactOptions", "ContactSolver", "Impulses", "StepContacts", "smallest_tolerance"]
 
 # Parts of the smallest tolerance of an arm's contacts, by default 1e-8 m, which is given in the arm's own units
 CLOSING = 1e3  # contacts whose gap would be less at the end of the step are looked at
@@ -33,6 +31,10 @@ ROUNDS = 4  # of adding contacts that were missed
 # contacts' frames and the contacts.
 Yielding = Callable[[Tensor, Tensor, Tensor, Contacts], tuple[Tensor, Tensor]]
 
+# Returns the solution for W (B, 3 K, 3 K), relative velocities (B, 3 K) without contact, coefficients of friction
+# (B, K), and which contacts are there (B, K).
+ContactSolver = Callable[[Tensor, Tensor, Tensor, Tensor], ContactSolution]
+
 
 @dataclass(frozen=True)
 class ContactOptions:
@@ -42,7 +44,7 @@ class ContactOptions:
     cone: str
     directions: int
     stabilisation: float
-    conditioning: Conditioning | None
+    solver: ContactSolver | None
 
 
 @dataclass(frozen=True)
@@ -183,9 +185,12 @@ class StepContacts:
 
     def _solution(self, delassus: Tensor, start: Tensor, mu: Tensor, active: Tensor, guess: Tensor) -> ContactSolution:
         """Return the solution of the contacts' problem."""
-        options, method = self.options, _method(self.model)
-        if options.conditioning is not None:
-            return solve_conditioned(delassus, start, mu, active, options.conditioning, method, options.directions)
+        options = self.options
+        if options.solver is not None:
+            solution = options.solver(delassus, start, mu, active)
+            refuse_other_kind("solver", solution, ContactSolution, "to return a solve.complementarity.ContactSolution")
+            return solution
+        method = _method(self.model)
         if options.cone == "pyramid":
             return solve_contact(
                 delassus, start, mu, active, method=method, cone="pyramid", directions=options.directions

@@ -26,7 +26,13 @@ from torch import Tensor
 from torchdismech.constant_curvature.arm import ArmDynamics, PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contacts_at
 from torchdismech.constant_curvature.failures import long_enough, passed_through, status_after, status_before
-from torchdismech.constant_curvature.impulses import ContactOptions, Impulses, StepContacts, smallest_tolerance
+from torchdismech.constant_curvature.impulses import (
+    ContactOptions,
+    ContactSolver,
+    Impulses,
+    StepContacts,
+    smallest_tolerance,
+)
 from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
 from torchdismech.constant_curvature.initial_overlap import warn_of_overlap
 from torchdismech.constant_curvature.posture import Posture
@@ -35,7 +41,6 @@ from torchdismech.errors import (
     InputError,
     Status,
     real_number,
-    refuse_other_kind,
     refuse_unstepped,
     truth,
     whole_number,
@@ -43,7 +48,6 @@ from torchdismech.errors import (
 from torchdismech.model.reduced import report_failures
 from torchdismech.robot.state import Control, control_of, running_robots
 from torchdismech.rows import finite_rows
-from torchdismech.solve.complementarity import Conditioning
 from torchdismech.trainable import refuse_trained_out_of_bounds
 
 __all__ = ["ArmIntegrator"]
@@ -99,15 +103,16 @@ class ArmIntegrator:
     directions : edges of the pyramid, even, at least 4; on the second-order cone where the search starts. By default 4
         for "pyramid", else 8.
     stabilisation : alpha in (0, 1], the share of an overlap that a step removes.
-    conditioning : solve the pyramid's complementarity problem conditioned in this way, by `solve_conditioned`, for
-        comparisons; None (the default) leaves it to `solve_contact`.
+    solver : a function that solves the contact problem in place of `solve_contact`: of W (B, 3 K, 3 K), the relative
+        velocities b (B, 3 K) without contact, the coefficients of friction (B, K) and which contacts are there (B, K),
+        it returns a `solve.complementarity.ContactSolution`. The cone is then its own.
     unsolved : "fail": a step whose contact problem is not solved has the status CONTACT_UNSOLVED. "take": it is made
         with the best impulses that were found, and `ArmStepInfo.solved` says so; for comparisons of solvers.
 
     Raises
     ------
     InputError
-        A number out of its range, an unknown scheme or cone, a conditioning without the pyramid.
+        A number out of its range, an unknown scheme or cone, a cone or directions beside a solver.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class ArmIntegrator:
         cone: str = "second_order",
         directions: int | None = None,
         stabilisation: float = 0.2,
-        conditioning: Conditioning | None = None,
+        solver: ContactSolver | None = None,
         unsolved: str = "fail",
     ):
         dt = real_number(dt, "dt", "a number of seconds")
@@ -130,10 +135,10 @@ class ArmIntegrator:
             raise InputError(f"cone: expected second_order or pyramid, got {cone!r}")
         if not 0 < stabilisation <= 1:
             raise InputError(f"stabilisation: expected alpha above 0 and up to 1, got {stabilisation}")
-        if conditioning is not None and cone != "pyramid":
-            raise InputError('conditioning: it is of the pyramid\'s problem; set cone="pyramid"')
-        if conditioning is not None:
-            refuse_other_kind("conditioning", conditioning, Conditioning, "a solve.complementarity.Conditioning")
+        if solver is not None and not callable(solver):
+            raise InputError(f"solver: expected a function of W, b, mu and active, got {type(solver).__name__}")
+        if solver is not None and (cone != "second_order" or directions is not None):
+            raise InputError("solver: cone and directions are for solve_contact; leave them out beside a solver")
         if directions is not None and whole_number(directions, "directions", 4) % 2:
             raise InputError(f"directions: expected an even number from 4 up, got {directions}")
         if unsolved not in ("fail", "take"):
@@ -141,7 +146,7 @@ class ArmIntegrator:
         self.unsolved = unsolved
         self.dt, self.scheme, self.cone = dt, scheme, cone
         self.directions = (4 if cone == "pyramid" else 8) if directions is None else directions
-        self.stabilisation, self.conditioning = stabilisation, conditioning
+        self.stabilisation, self.solver = stabilisation, solver
 
     def prepare(self, model: PneumaticArm, state: ArmState, steps: int) -> None:
         """Make ready for so many steps: nothing is compiled; warn of plates that begin inside of obstacles."""
@@ -227,7 +232,7 @@ class ArmIntegrator:
         until = start.time + self.dt
         contacts = corrected = None
         if len(model.obstacles):
-            options = ContactOptions(self.dt, self.cone, self.directions, self.stabilisation, self.conditioning)
+            options = ContactOptions(self.dt, self.cone, self.directions, self.stabilisation, self.solver)
             reached = contacts_at(model, posture, start.time, until)
             contacts = corrected = StepContacts(
                 model, posture, reached, factor, free.end, before, options, self._with_yielding_obstacles

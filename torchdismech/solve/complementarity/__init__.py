@@ -1,6 +1,5 @@
 """Complementarity: linear problems of a batch, and frictional contact given as matrices."""
 
-from torchdismech.solve.complementarity.conditioned import Conditioning, solve_conditioned
 from torchdismech.solve.complementarity.contact import CONTACT_METHODS, ContactSolution, solve_contact
 from torchdismech.solve.complementarity.gradient import differentiable_impulses
 from torchdismech.solve.complementarity.lcp import LCP_METHODS, LcpSolution, solve_lcp
@@ -9,12 +8,10 @@ from torchdismech.solve.complementarity.problem import independent_contacts
 __all__ = [
     "CONTACT_METHODS",
     "LCP_METHODS",
-    "Conditioning",
     "ContactSolution",
     "LcpSolution",
     "differentiable_impulses",
     "independent_contacts",
-    "solve_conditioned",
     "solve_contact",
     "solve_lcp",
 ]
