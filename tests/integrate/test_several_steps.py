@@ -15,6 +15,7 @@ from torchdismech import (
     ImplicitEuler,
     ImplicitMidpoint,
     Material,
+    Model,
     Newmark,
     Status,
     forces,
@@ -23,6 +24,7 @@ from torchdismech import (
     trainable,
 )
 from torchdismech.errors import InputError, SimulationError
+from torchdismech.integrate import integrator as integrator_module
 from torchdismech.integrate.recorded.series import RecordedSeries
 from torchdismech.runs.rollout import frames
 
@@ -243,6 +245,12 @@ class Spring(forces.Force):
         return -self.stiffness * (state.q - at_rest)
 
 
+class RecordedSpring(Spring):
+    """A force of a user's own that recordings may hold, so that courses may begin."""
+
+    records = True
+
+
 def trained():
     """Return a rod of which a stiffness is trained."""
     model = rods_on_cpu()
@@ -315,6 +323,39 @@ def test_a_run_that_fails_says_in_which_steps():
     state = state.replace(velocity=torch.full_like(state.velocity, 1e9))
     with pytest.raises(SimulationError, match="steps 1 to 5"):
         rollout(model, state, EULER(max_iterations=2), 10, every=5, throw=True)
+
+
+def test_a_model_is_looked_at_in_one_way(monkeypatch):
+    """Ask the same of a model and its users' code, in the same order, before a step, several, and a course."""
+    model = rods_on_cpu(2, RecordedSpring())
+    asked = []
+    for name in ("refuse_transforms", "refuse_hidden_tensors", "chunk_size"):
+        monkeypatch.setattr(integrator_module, name, noting(asked, name, getattr(integrator_module, name)))
+    for kind, name in ((Model, "snapshot"), (ImplicitEuler, "check"), (Model, "try_hooks_in_other_modes")):
+        monkeypatch.setattr(kind, name, noting(asked, name, getattr(kind, name)))
+    state, integrator, looks = model.initial_state(), EULER(), []
+    for take in (
+        lambda: integrator.step(model, state),
+        lambda: integrator.steps(model, state, 1),
+        lambda: integrator.course(model, state, iter([Control(), Control()])),
+    ):
+        asked.clear()
+        take()
+        looks.append([*asked])
+    tries = ["try_hooks_in_other_modes", "refuse_hidden_tensors"]
+    assert looks[0] == ["refuse_transforms", "snapshot", "check", *tries, "chunk_size"]
+    assert looks[1] == looks[2] == looks[0]
+
+
+def noting(names, name, function):
+    """Return a function that notes its name when it is called."""
+
+    @functools.wraps(function)
+    def noted(*args, **kwargs):
+        names.append(name)
+        return function(*args, **kwargs)
+
+    return noted
 
 
 def test_numbers_of_steps_are_whole():

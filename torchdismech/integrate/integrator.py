@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,20 +18,28 @@ from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.linearised import Linearised
-from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints, saved_elsewhere
-from torchdismech.integrate.gradients.course import Course, course_of, goes_on
+from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
+from torchdismech.integrate.gradients.course import Course
 from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.gradients.hooks import refuse_hidden_tensors
 from torchdismech.integrate.idle_loads import warn_of_missed_loads
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
-from torchdismech.integrate.recorded.recordable import holds_hooks
 from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, attempts_at_step
-from torchdismech.integrate.several import MAX_STEPS_AT_ONCE, controls_alike, controls_of_steps, most_in_a_course
+from torchdismech.integrate.several import (
+    MAX_STEPS_AT_ONCE,
+    all_steps,
+    controls_of_steps,
+    course_begun,
+    may_be_followed,
+    may_begin_course,
+    one_after_another,
+    with_following,
+)
 from torchdismech.integrate.small_loads import warning_of_small_loads
-from torchdismech.integrate.substeps import one_after_another, with_retries
+from torchdismech.integrate.substeps import with_retries
 from torchdismech.model import Model
 from torchdismech.model.clamps import posed, wrenches
 from torchdismech.model.refusals import refuse_transforms
@@ -123,8 +130,7 @@ class SteppingMethod(ABC):
         refuse_unstepped(self, model, Model)
         throw = truth(throw, "step: throw")
         with model.lock:
-            refuse_transforms(model, state, control)
-            return self._checked_step(model, state, control_of(control), running, throw)
+            return self._steps_at_once(model, state, [control_of(control)], running, throw)
 
     def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
         """Return the force [N] and torque [N m] that each clamp exerted on its robot in a step (B, C, 6).
@@ -274,32 +280,23 @@ class SteppingMethod(ABC):
         problem = StepProblem(model, self, started, alone, self._step_length, running, values, snapshot=snapshot)
         return problem.with_fields()
 
-    def _checked_step(
-        self,
-        model: Model,
-        state: State,
-        control: Control,
-        running: Tensor | None,
-        throw: bool,
-        later: Sequence[Control] = (),
-    ) -> tuple[State, StepInfo]:
-        """Check the input and take the step. If controls of later steps are given, recorded steps take those, too."""
+    def _looked_at(
+        self, model: Model, state: State, control: Control, running: Tensor | None = None
+    ) -> tuple[StepProblem, Control, int]:
+        """Return the problem of a step, the control that acts in it, and how many robots are stepped at a time.
+
+        The second is the control with the values that it sets, which stand in the model while the step is taken. What
+        cannot be stepped, and what users wrote wrongly, is refused here.
+        """
+        refuse_transforms(model, state, control)
         snapshot = model.snapshot()
         problem = self._problem(model, state, control, running, snapshot)
         self._try_hooks(model, snapshot)
-        problem = problem.replace(following=self._following(problem, control, later))
         acting = problem.control.replace(values=control.values)
         with problem.values.in_place():
-            after, info = self._taken(problem, acting)
-            taken = [control, *later[: len(problem.following)]]
-            cause = cause_of_failure(model, state, after, taken, acting, info, self._step_length)
-            cause = cause or self._own_cause(problem, info)
-        if throw and not bool(info.converged.all()):
-            at_rest = not self.scheme.inertial
-            raise SimulationError.from_status(info.status, self._occasion(state), cause, at_rest)
-        if cause is not None:
-            warn(f"{self._occasion(state)}: {cause}", RuntimeWarning)
-        return after, info
+            if torch.is_grad_enabled():
+                refuse_hidden_tensors(model, problem.state, acting, snapshot)
+            return problem, acting, chunk_size(model, state.batch, self)
 
     @staticmethod
     def _try_hooks(model: Model, snapshot: Snapshot) -> None:
@@ -308,26 +305,29 @@ class SteppingMethod(ABC):
             with apart_from_checkpoints():
                 model.try_hooks_in_other_modes(snapshot)
 
-    def _following(self, problem: StepProblem, control: Control, later: Sequence[Control]) -> Sequence[Control]:
-        """Return the controls of later steps, as far as they may be taken along with the step of this control."""
-        model = problem.model
-        if not later or control.pose is not None or not holds_hooks(model):
-            return ()  # each step is looked at, or has a target of its own
-        alike = controls_alike(model, problem.state, control, later)
-        return [problem.control if own is control else own for own in alike]
+    def _steps_at_once(
+        self, model: Model, state: State, controls: Sequence[Control], running: Tensor | None, throw: bool = False
+    ) -> tuple[State, StepInfo]:
+        """Return the states after steps with the first of some controls, or with more of them, and how they went.
 
-    def _taken(self, problem: StepProblem, acting: Control) -> tuple[State, StepInfo]:
-        """Return the states after the step, some robots at a time, while its values stand in the model.
-
-        `acting` is the control with these values.
+        More than one step is taken where recordings take them: then how they went is a `SeveralSteps`.
         """
-        model, state, problem = problem.model, problem.state, problem.with_plane()
-        if torch.is_grad_enabled():
-            assert problem.snapshot is not None
-            refuse_hidden_tensors(model, state, acting, problem.snapshot)
-        size = chunk_size(model, state.batch, self)
-        self._compile_if_long(model, size, state.q)
-        return model.compilation.guarded(lambda: self._advanced(problem, size))
+        control, *later = controls
+        problem, acting, size = self._looked_at(model, state, control, running)
+        with problem.values.in_place():
+            followed = later and may_be_followed(model, control)
+            problem = with_following(problem, control, later) if followed else problem.with_plane()
+            self._compile_if_long(model, size, state.q)
+            after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
+            taken = controls[: 1 + len(problem.following)]
+            cause = cause_of_failure(model, state, after, taken, acting, info, self._step_length)
+            cause = cause or self._own_cause(problem, info)
+        if throw and not bool(info.converged.all()):
+            at_rest = not self.scheme.inertial
+            raise SimulationError.from_status(info.status, self._occasion(state), cause, at_rest)
+        if cause is not None:
+            warn(f"{self._occasion(state)}: {cause}", RuntimeWarning)
+        return after, info
 
     @property
     @abstractmethod
@@ -395,13 +395,12 @@ class Integrator(SteppingMethod):
         """
         refuse_unstepped(self, model, Model)
         count, running = whole_number(count, "steps: count"), running_robots(state, running)
-        controls = controls_of_steps(control, count)
-        state, went = self._steps_together(model, state, controls, running)
-        while went.count < count:
-            running = running & went.converged
-            state, more = self._steps_together(model, state, controls[went.count :], running)
-            went = went.followed_by(more, running)
-        return state, went
+
+        def take(state: State, controls: Sequence[Control], running: Tensor) -> tuple[State, StepInfo]:
+            with model.lock:
+                return self._steps_at_once(model, state, controls[:MAX_STEPS_AT_ONCE], running)
+
+        return one_after_another(take, state, controls_of_steps(control, count), running)
 
     def course(self, model: Model, state: State, controls: Iterator[Control]) -> Course | None:
         """Return where steps with these controls lead, as one function to autograd.
@@ -411,25 +410,11 @@ class Integrator(SteppingMethod):
         is on a GPU; the batch is too large to keep several states.
         """
         control = next(controls)
-        if control.pose is not None or control.values or not state.q.is_cpu or not holds_hooks(model):
+        if not may_begin_course(model, state, control):
             return None
-        if torch.is_grad_enabled() and saved_elsewhere():
-            return None  # a checkpoint takes all once more, when courses may be other ones
         with model.lock:
-            refuse_transforms(model, state, control)
-            snapshot = model.snapshot()
-            problem = self._problem(model, state, control, snapshot=snapshot)
-            self._try_hooks(model, snapshot)
-            if torch.is_grad_enabled():
-                refuse_hidden_tensors(model, state, control, snapshot)
-            problem, size = problem.replace(divisible=self.max_substeps > 1), chunk_size(model, state.batch, self)
-            problem = problem.with_plane()  # by which recordings are found
-            most = most_in_a_course(problem.state)
-            if most < 2 or not goes_on(problem, size):
-                return None
-            following = controls_alike(model, state, control, islice(controls, most - 1))
-            problem = problem.replace(following=following).with_plane()
-            return model.compilation.guarded(lambda: course_of(problem, size))
+            problem, _, size = self._looked_at(model, state, control)
+            return course_begun(problem.replace(divisible=self.max_substeps > 1), size, controls)
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[Attempt]:
         """Return the attempts at a step; see `attempts_at_step`."""
@@ -439,23 +424,11 @@ class Integrator(SteppingMethod):
     def _step_length(self) -> float:
         return self.dt
 
-    def _steps_together(
-        self, model: Model, state: State, controls: Sequence[Control], running: Tensor
-    ) -> tuple[State, SeveralSteps]:
-        """Return the states after as many of some steps as are taken with one look at the model, and how they went."""
-        control, *following = controls[:MAX_STEPS_AT_ONCE]
-        with model.lock:
-            refuse_transforms(model, state, control)
-            after, info = self._checked_step(model, state, control, running, False, following)
-        if isinstance(info, SeveralSteps):
-            return after, info
-        return after, SeveralSteps.none(state.q).followed_by(info, running)
-
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
         if self.max_substeps < 2:
             return differentiable_step(problem, size)
         take: Take = partial(with_retries, differentiable_step, most=self.max_substeps)
-        return in_chunks(partial(one_after_another, take) if problem.following else take, problem, size)
+        return in_chunks(partial(all_steps, take) if problem.following else take, problem, size)
 
     def _occasion(self, state: State) -> str:
         return f"step from t = {float(state.time.max()):g} s"

@@ -1,16 +1,36 @@
-"""Several steps at once: the controls that go together, and how many steps are taken with one look at the model."""
+"""Several steps with one look at the model: those that go together, one after another, or as a course.
+
+What is looked at is in `integrator.py`: `SteppingMethod._looked_at` does so for a step, for several and for a course.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, takewhile
+
+import torch
+from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.integrate.gradients.checkpoints import saved_elsewhere
+from torchdismech.integrate.gradients.course import Course, course_of, goes_on
+from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.integrate.problem import StepProblem, Take
+from torchdismech.integrate.recorded.recordable import holds_hooks
 from torchdismech.model import Model
 from torchdismech.model.refusals import refuse_transforms
 from torchdismech.robot.state import Control, State, control_of
 
-__all__ = ["MAX_STEPS_AT_ONCE", "controls_alike", "controls_of_steps", "most_in_a_course"]
+__all__ = [
+    "MAX_STEPS_AT_ONCE",
+    "all_steps",
+    "controls_of_steps",
+    "course_begun",
+    "with_following",
+    "may_be_followed",
+    "may_begin_course",
+    "one_after_another",
+]
 
 MAX_STEPS_AT_ONCE = 100  # steps with one look at the model, at most; it takes as long as one of them
 MAX_NUMBERS_KEPT = 30_000_000  # numbers of states in a course at most: 240 MB, 50 steps of 270 rods of 101 nodes
@@ -28,12 +48,83 @@ def controls_of_steps(control: Control | Sequence[Control] | None, count: int) -
     return control
 
 
-def controls_alike(model: Model, state: State, control: Control, later: Iterable[Control]) -> list[Control]:
-    """Return later controls up to the first that sets other fields than this one: one recording serves them all.
+def one_after_another(
+    take: Callable[[State, Sequence[Control], Tensor], tuple[State, StepInfo]],
+    state: State,
+    controls: Sequence[Control],
+    running: Tensor,
+) -> tuple[State, SeveralSteps]:
+    """Return the states after steps with these controls, and how the steps went.
 
-    A wrong one is refused.
+    Parameters
+    ----------
+    take : takes the first of some steps from a state, or more of them, of the robots (B,) that run.
+    running : (B,) robots to step. A robot whose step fails is not stepped any more.
     """
-    return [*takewhile(lambda own: _is_like(model, state, control, own), later)]
+    went = SeveralSteps.none(state.q)
+    while went.count < len(controls):
+        state, info = take(state, controls[went.count :], running)
+        went, running = went.followed_by(info, running), running & info.converged
+    return state, went
+
+
+def all_steps(take: Take, problem: StepProblem) -> tuple[State, SeveralSteps]:
+    """Return the states after a step and those that follow it, of which `take` takes some at a time; how they went."""
+
+    def some(state: State, controls: Sequence[Control], running: Tensor) -> tuple[State, StepInfo]:
+        control, *following = controls
+        return take(problem.replace(state=state, running=running, control=control, following=following))
+
+    return one_after_another(some, problem.state, [problem.control, *problem.following], problem.running)
+
+
+def may_be_followed(model: Model, control: Control) -> bool:
+    """Return whether other steps may be taken with the look at the model that is for a step with this control.
+
+    Not where a control has a pose, which is another target from each state, nor where the model has hooks of users'
+    own that do not say `records`: these may be called between two steps.
+    """
+    return control.pose is None and holds_hooks(model)
+
+
+def with_following(problem: StepProblem, control: Control, later: Iterable[Control]) -> StepProblem:
+    """Return a step with those that may be taken along with it: up to the first whose control sets other fields.
+
+    One recording serves them all, and they lie in one plane. Controls that are wrong are refused.
+
+    Parameters
+    ----------
+    control : of the step, as it was given: with its values.
+    later : controls of the steps after it.
+    """
+    model, state = problem.model, problem.state
+    alike = takewhile(lambda own: _is_like(model, state, control, own), later)
+    # a control with values is followed by itself alone, and its values stand in the model
+    following = [problem.control for _ in alike] if control.values else [*alike]
+    return problem.replace(following=following).with_plane()
+
+
+def may_begin_course(model: Model, state: State, control: Control) -> bool:
+    """Return whether a step may be the first of a course, as far as is known without a look at the model."""
+    if control.values or not state.q.is_cpu or not may_be_followed(model, control):
+        return False
+    return not (torch.is_grad_enabled() and saved_elsewhere())  # a checkpoint takes all again, maybe in other courses
+
+
+def course_begun(problem: StepProblem, size: int, later: Iterator[Control]) -> Course | None:
+    """Return where a step and those with later controls lead; None if it must be taken by itself.
+
+    Later controls are asked for once it is known that the step is not.
+
+    Parameters
+    ----------
+    size : how many robots are stepped at a time.
+    """
+    most = MAX_NUMBERS_KEPT // sum(field.numel() for field in problem.state.fields())
+    if most < 2 or not goes_on(problem.with_plane(), size):  # recordings are found by the plane, too
+        return None
+    whole = with_following(problem, problem.control, islice(later, most - 1))
+    return whole.model.compilation.guarded(lambda: course_of(whole, size))
 
 
 def _is_like(model: Model, state: State, control: Control, later: Control) -> bool:
@@ -44,8 +135,3 @@ def _is_like(model: Model, state: State, control: Control, later: Control) -> bo
     model.check_numbers(later, state)
     refuse_transforms(model, state, later)
     return True
-
-
-def most_in_a_course(state: State) -> int:
-    """Return how many steps from a state a course may take at most, by the memory of the states that it keeps."""
-    return MAX_NUMBERS_KEPT // sum(field.numel() for field in state.fields())

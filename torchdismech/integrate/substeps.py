@@ -1,4 +1,4 @@
-"""Failed steps taken again, in parts; and steps one after another."""
+"""Failed steps taken again, in parts."""
 
 from __future__ import annotations
 
@@ -7,22 +7,11 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.robot.state import State
 
-__all__ = ["one_after_another", "with_retries"]
-
-
-def one_after_another(take: Take, problem: StepProblem) -> tuple[State, StepInfo]:
-    """Return the states after all steps of a problem, of which `take` takes some at a time, and how they went."""
-    state, running, went = problem.state, problem.running, SeveralSteps.none(problem.state.q)
-    controls = [problem.control, *problem.following]
-    while went.count < len(controls):
-        control, *following = controls[went.count :]
-        state, info = take(problem.replace(state=state, running=running, control=control, following=following))
-        went, running = went.followed_by(info, running), running & info.converged
-    return state, went
+__all__ = ["with_retries"]
 
 
 def with_retries(take: Take, problem: StepProblem, most: int) -> tuple[State, StepInfo]:
