@@ -5,6 +5,7 @@ import torch
 
 from tests import shells
 from tests.contact.robots import ROBOTS
+from tests.integrate.recordings import rods_on_cpu
 from tests.networks import NETWORK
 from torchdismech import (
     Circle,
@@ -19,6 +20,7 @@ from torchdismech import (
     helix,
     magnetics,
 )
+from torchdismech.integrate import step
 from torchdismech.integrate.equations import StepEquations
 
 INTEGRATORS = {
@@ -182,12 +184,38 @@ def test_potential(integrator, shape):
         model = (robot if shape == "network" else shells.robot)(shape, FORCES["loads"]())
     far = 5.0 if shape in ("network", "magnets") else 0.5
     balance, x = balance_far_from_the_start(INTEGRATORS[integrator], model, far, 1e-3 if shape in ROBOTS else 6e-3)
-    balance.descending = True
     residual = balance.residual(x)
     direction = torch.randn(x.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 1e-7
-    slope = (balance.potential(x + direction) - balance.potential(x - direction)) / 2
+    slope = (balance.potential_at(x + direction) - balance.potential_at(x - direction)) / 2
     expected = (residual * direction).sum(1)
     assert torch.allclose(slope, expected, rtol=1e-5)  # rounding of a difference of energies: 1e-16 / 1e-7 relative
+
+
+def test_a_search_down_the_potential_ends():
+    """Judge steps by the residual again after a search that descends the potential, also one that raises."""
+    model = robot("network", FORCES["loads"]())
+    balance, x = balance_far_from_the_start(INTEGRATORS["static"], model, 0.5, 6e-3)
+    assert balance.potential(x) is None
+    with pytest.raises(KeyboardInterrupt), balance.descended():
+        assert torch.equal(balance.potential(x), balance.potential_at(x))
+        with balance.descended(False):
+            assert balance.potential(x) is None
+        assert balance.descending
+        raise KeyboardInterrupt
+    assert balance.potential(x) is None
+
+
+def test_an_equilibrium_is_searched_for_down_the_potential(monkeypatch):
+    """Descend while Newton's method searches, and no longer."""
+    model, found, plain = rods_on_cpu(1), [], step.newton
+
+    def newton(equations, *rest):
+        found.append((equations, equations.descending))
+        return plain(equations, *rest)
+
+    monkeypatch.setattr(step, "newton", newton)
+    Static().step(model, model.initial_state())
+    assert found and all(descending and not equations.descending for equations, descending in found)
 
 
 def test_no_potential_with_a_fluid():

@@ -89,7 +89,9 @@ class ConstraintSet:
     state : at the start of the step.
     time : (B,) at its end [s].
     candidates : which contacts to look at.
+    search_distance : (B,) [m]; contacts nearer than this may bear a load.
     rubs : whether there is friction: at an equilibrium, which takes no time, nothing slides.
+    loads : (B, C, 3) [N] to begin with, by slots; None: there are none.
 
     Attributes
     ----------
@@ -102,7 +104,6 @@ class ConstraintSet:
     of_obstacles, of_tables : the contacts of each obstacle, and of each table of pairs behind them.
     tangents : (S, 2, 3) unit vectors in the plane in which the surfaces slide.
     sliding_weights : (S, 4) of the nodes at the points that slide.
-    search_distance : (B,) [m]; contacts nearer than this may bear a load. Zero, until the caller sets it.
     """
 
     def __init__(
@@ -112,10 +113,12 @@ class ConstraintSet:
         state: State,
         time: Tensor,
         candidates: ConstraintCandidates,
+        search_distance: Tensor,
         rubs: bool = True,
+        loads: Tensor | None = None,
     ):
         self.obstacles, self.candidates = obstacles, candidates
-        self.time = time
+        self.time, self.search_distance = time, search_distance
         self._start, self._start_time = state.q, state.time
         robots, nodes, friction = [], [], []
         for obstacle, near in zip(obstacles, candidates.near, strict=True):
@@ -137,8 +140,7 @@ class ConstraintSet:
         first = first_director(normal)
         self.tangents = torch.stack([first, torch.linalg.cross(normal, first)], dim=1)  # (S, 2, 3)
         self.sliding_weights = begin.weights
-        self.search_distance = torch.zeros_like(time)
-        self.load = state.q.new_zeros(len(self.robot), 3)
+        self.load = state.q.new_zeros(len(self.robot), 3) if loads is None else loads[self.robot, self.slot]
         laws = [contact.law for contact in (*obstacles, *self_contacts) if contact.constrained]
         self.method = str(laws[0].response.method)
         self.tolerance = torch.stack([law.response.tolerance.reshape(-1).expand(state.batch) for law in laws]).amin(0)

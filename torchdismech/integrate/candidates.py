@@ -32,7 +32,8 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
     near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in obstacles)
     pairs = None if touching is None else touching.listed.of_contacts(self_contacts.constrained_numbers)
     candidates, rubs = ConstraintCandidates(near, pairs), problem.method.scheme.inertial
-    return ConstraintSet(obstacles, self_contacts, problem.state, end, candidates, rubs)
+    nowhere = torch.zeros_like(end)  # no other contacts are looked for
+    return ConstraintSet(obstacles, self_contacts, problem.state, end, candidates, nowhere, rubs)
 
 
 class ContactCandidates:
@@ -110,15 +111,12 @@ class ContactCandidates:
         own = self.contact.self_contacts
         pairs = None if self.pairs is None else self.pairs.listed.of_contacts(own.constrained_numbers)
         candidates = ConstraintCandidates(self.near, pairs)
-        end, distance, load = self.end, self.search_distance, self.load
+        end, distance, loads = self.end, self.search_distance, self.load
         if robots is not None:
             candidates, end, distance = candidates.rows(robots), end[robots], distance[robots]
-            load = None if load is None else load[robots]
-        found = ConstraintSet(self.contact.constrained_obstacles, own, state, end, candidates, self.rubs)
-        found.search_distance = distance
-        if load is not None:
-            found.load = load[found.robot, found.slot]
-        return found
+            loads = None if loads is None else loads[robots]
+        obstacles = self.contact.constrained_obstacles
+        return ConstraintSet(obstacles, own, state, end, candidates, distance, self.rubs, loads)
 
     def keep(self, constraints: ConstraintSet | None) -> None:
         """Remember the loads that the step found."""

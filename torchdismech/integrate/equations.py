@@ -53,11 +53,11 @@ class StepEquations:
     clamped_q : (B, n) where clamped dofs are at its end.
     dt : its length [s], a number or a tensor ().
     mechanics : in place of the model's.
+    constraints : contacts that are constraints, with their present loads.
 
     Attributes
     ----------
-    constraints : contacts that are constraints, with their present loads.
-    descending : whether Newton's method is to descend the potential; see `potential`.
+    descending : whether Newton's method is to descend the potential; see `descended`.
     smooth_change : up to which part the velocity may change in a step that counts as smooth; see `first_iterate`.
     """
 
@@ -69,14 +69,14 @@ class StepEquations:
         clamped_q: Tensor,
         dt: float | Tensor,
         mechanics: Mechanics | None = None,
+        constraints: ConstraintSet | None = None,
     ):
         self.model, self.scheme, self.start = model, scheme, start
         self.mechanics = model.mechanics if mechanics is None else mechanics
         self.base = clamped_q
         # a tensor: compiled code is for any step
         self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
-        self.constraints: ConstraintSet | None = None
-        self.descending = False
+        self.constraints, self.descending = constraints, False
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
         self.smooth_change = smooth_change(model, scheme)
         self._load: Tensor | None = None
@@ -114,6 +114,15 @@ class StepEquations:
             yield
 
     @contextmanager
+    def descended(self, descending: bool = True) -> Iterator[None]:
+        """Let Newton's method descend the potential meanwhile, or, if False, judge its steps by the residual."""
+        before, self.descending = self.descending, descending
+        try:
+            yield
+        finally:
+            self.descending = before
+
+    @contextmanager
     def of_robots(self, robots: Tensor) -> Iterator[StepEquations]:
         """Give the equations of some robots of the batch alone, by their numbers (R,), while the model holds theirs.
 
@@ -133,9 +142,9 @@ class StepEquations:
             )
             part = StepStart(state, control, constants, start.held_force[robots], pairs, load_factor)
             equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
-            equations.descending = self.descending
             equations.take_load(self.load[robots])
-            yield equations
+            with equations.descended(self.descending):
+                yield equations
 
     def solver(self) -> Solver:
         """Return the linear solver for the matrices of these robots."""
@@ -430,8 +439,10 @@ class StepEquations:
 
     def potential(self, x: Tensor) -> Tensor | None:
         """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""
-        if not self.descending:
-            return None
+        return self.potential_at(x) if self.descending else None
+
+    def potential_at(self, x: Tensor) -> Tensor:
+        """Return the potential (B,) at x (B, n_free), whose gradient is the residual without loads of constraints."""
         q = self.full(x)
         gain = self.scheme.position
         potential = self.mechanics.potential(self.start, *self.evaluated_at(q)) / gain

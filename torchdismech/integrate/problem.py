@@ -157,9 +157,7 @@ class StepProblem:
         scheme, control = self.method.scheme, self.control
         rate = scheme.strain_rate(self.state, self.dt)
         start = acting.start(self.state, control, self.elapsed, pairs, self.load_factor, not scheme.inertial, rate)
-        equations = StepEquations(self.model, self.method.scheme, start, self.clamped_q, self.dt, acting)
-        equations.constraints = constraints
-        return equations
+        return StepEquations(self.model, scheme, start, self.clamped_q, self.dt, acting, constraints)
 
 
 class Take(Protocol):

@@ -133,18 +133,20 @@ def _searched(
     last : the iterate there, where a search has ended at it.
     """
     search, options = attempt.search, attempt.options(options)
-    equations.descending = search is Search.DESCENT
     if equations.constraints is not None:
-        constrained = descending_constrained_newton if equations.descending else constrained_newton
+        constrained = descending_constrained_newton if search is Search.DESCENT else constrained_newton
         return constrained(equations, first, options, running)
     match search:
+        case Search.DESCENT:
+            with equations.descended():
+                return newton(equations, first, options, running)
         case Search.PRIMAL_DUAL:
             return primal_dual_newton(equations, first, options, running, last)
         case Search.EASED | Search.EASED_BRIEFLY:
             return eased_newton(equations, first, options, running, briefly=search is Search.EASED_BRIEFLY)
         case Search.RELAXED:
             return relaxed_newton(equations, first, options, equations.inertia(), running)
-        case Search.LINE_SEARCH | Search.WHOLE | Search.DESCENT:
+        case Search.LINE_SEARCH | Search.WHOLE:
             return newton(equations, first, options, running)
 
 

@@ -221,9 +221,7 @@ def _lagrangian(equations: StepEquations, x: Tensor) -> Tensor:
 
     Loaded contacts open or overlap along a push, by its square; this is the potential once they are closed.
     """
-    equations.descending = True
-    potential = equations.potential(x)
-    assert potential is not None
+    potential = equations.potential_at(x)
     if (constraints := equations.constraints) is None:
         return potential
     return potential - constraints.sum(constraints.load[:, 0] * equations.contacts_at(x).gap)

@@ -40,9 +40,9 @@ class RecordedEquations(StepEquations):
         static: Values | None = None,
     ):
         start = dataclasses.replace(recorded.start, pairs=pairs)
-        super().__init__(recorded.model, recorded.scheme, start, recorded.base, recorded.dt, recorded.mechanics)
+        given = recorded.model, recorded.scheme, start, recorded.base, recorded.dt, recorded.mechanics
+        super().__init__(*given, constraints)
         self.take_load(recorded.load, recorded.lengths_kept)
-        self.constraints = constraints
         self._find_recordings, self._static = find_recordings, Values() if static is None else static
         self._recordings = find_recordings(pairs)
 

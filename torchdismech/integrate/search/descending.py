@@ -48,7 +48,7 @@ class _Descending(ConstrainedSearch):
     ) -> tuple[Iterate, Tensor]:
         """Return the iterate along the step at which the penalty function has fallen, and where (B,) one was found."""
         self.price = torch.maximum(self.price, DEAR * self.constraints.largest(self.constraints.load[:, 0]))
-        overlap, potential = self._overlap(at.x), self._potential(at.x)
+        overlap, potential = self._overlap(at.x), self.equations.potential_at(at.x)
         value = potential + self.price * overlap
         slope = (self._pull(at.x, residual) * step).sum(1) - self.price * overlap
         fraction = self._reach(step).clamp(max=1)
@@ -98,16 +98,11 @@ class _Descending(ConstrainedSearch):
 
     def _value(self, x: Tensor) -> Tensor:
         """Return the penalty function (B,) at x (B, n_free)."""
-        return self._potential(x) + self.price * self._overlap(x)
+        return self.equations.potential_at(x) + self.price * self._overlap(x)
 
     def _pull(self, x: Tensor, residual: Tensor) -> Tensor:
         """Return the residual (B, n_free) at x without the present loads."""
         return residual + self.equations.model.unknowns.on_unknowns(self.constraints.force(self.equations.full(x)))
-
-    def _potential(self, x: Tensor) -> Tensor:
-        found = self.equations.potential(x)
-        assert found is not None
-        return found
 
     def _overlap(self, x: Tensor) -> Tensor:
         """Return the sum (B,) of all overlaps [m] but those that clamps hold."""
