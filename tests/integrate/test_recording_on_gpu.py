@@ -118,10 +118,10 @@ class TestWaiting:
         running = torch.ones(BATCH, dtype=torch.bool, device=DEVICE)
         given = StepProblem(model, integrator, state, control, 1e-2, running)
         first = recording_of(given)
-        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after"]
+        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_end"]
         with nothing_to_wait_for():
             step = recording_of(given)
-            after, info = step.end()
+            after, info = step.replayed_end()
         assert step is first
         assert after.q.shape == state.q.shape
         assert info.status.shape == info.force_scale.shape == (BATCH,)
@@ -150,7 +150,7 @@ class TestWaiting:
                 after.q.sum().backward()
             assert len(asked) == flags + 1
             assert velocity.grad.shape == velocity.shape
-        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_state_after", "_at_root"]
+        assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_end", "_at_root"]
 
     @pytest.mark.parametrize("robot", ROBOTS)
     def test_backward(self, robot, monkeypatch):
@@ -337,6 +337,6 @@ class TestOnGPU:
         try:
             step = recording_of(StepProblem(model, integrator, state, Control(), integrator.dt, running))
             step.rounds.round.replay()
-            step.end()
+            step.replayed_end()
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -11,7 +11,7 @@ from torchdismech.contact.law import ConstraintLaw, ContactLaw
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.coupling import CouplingCache, StepPairs
 from torchdismech.contact.pairs.self_contact import SelfContacts
-from torchdismech.contact.report import Report, contact_report
+from torchdismech.contact.report import ContactReport, contact_report
 from torchdismech.contact.rubbing import Rubbing
 from torchdismech.errors import InputError
 from torchdismech.robot.body import Body
@@ -144,7 +144,7 @@ class ContactModel:
             found = found | distance.detach().isnan().any(1)
         return found
 
-    def report(self, state: State) -> Report:
+    def report(self, state: State) -> ContactReport:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
         pairs = self.touching(state.q)
         own = None if pairs is None else pairs.listed

@@ -18,13 +18,13 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
 from torchdismech.solve.linear.base import IndexMap
 
-__all__ = ["Report", "contact_report", "obstacle_report", "obstacle_report_names"]
+__all__ = ["ContactReport", "contact_report", "obstacle_report", "obstacle_report_names"]
 
 # "active", "sticking", "sliding" (B,) numbers of contacts; "penetration" (B,) the largest overlap [m];
 # "force/NAME" (B, 3) [N]: from each obstacle on the robot, and from the rest of the robot on each of its parts;
 # "load/NAME" (B,) [N]: how large the forces of an obstacle, or of the pairs of a `SelfContact`, are all together;
 # "node_force" (B, N, 3) [N]: from all contacts on each node
-Report = dict[str, Tensor]
+ContactReport = dict[str, Tensor]
 
 COUNTS = ("active", "sticking", "sliding")
 FULL = 1 - 1e-9  # of the cone: more friction counts as sliding
@@ -44,11 +44,11 @@ class _Tally:
     outer, inner : (B, N, 3) forces on the nodes, from obstacles and from other parts of the robot [N].
     """
 
-    def __init__(self, of_obstacles: Report, names: Sequence[str] = ()):
+    def __init__(self, of_obstacles: ContactReport, names: Sequence[str] = ()):
         self.counts = {name: of_obstacles[name] for name in COUNTS}
         self.penetration, self.outer = of_obstacles["penetration"], of_obstacles["node_force"]
         self.inner = torch.zeros_like(self.outer)
-        self.loads: Report = {name: torch.zeros_like(self.penetration) for name in names}
+        self.loads: ContactReport = {name: torch.zeros_like(self.penetration) for name in names}
         self.loads |= _of_contacts("load", of_obstacles)
         self.forces = _of_contacts("force", of_obstacles)
 
@@ -98,7 +98,7 @@ class _Tally:
         self.loads[name] = self.loads[name].index_put((robot,), load, accumulate=True)
         self.inner = self.inner + on_nodes
 
-    def report(self) -> Report:
+    def report(self) -> ContactReport:
         """Return what was taken note of."""
         forces = {f"force/{name}": force for name, force in self.forces.items()}
         loads = {f"load/{name}": load for name, load in self.loads.items()}
@@ -107,7 +107,7 @@ class _Tally:
 
 
 @torch.no_grad()
-def obstacle_report(body: Body, obstacles: Sequence[Obstacle], state: State) -> Report:
+def obstacle_report(body: Body, obstacles: Sequence[Obstacle], state: State) -> ContactReport:
     """Return what obstacles do at a state: what `contact_report` says of robots that touch nothing else.
 
     Those that are constraints bear no loads here. The names are those of `obstacle_report_names`, in that order; no
@@ -137,8 +137,8 @@ def contact_report(
     state: State,
     pairs: Pairs | None,
     constraints: ConstraintSet | None,
-    of_obstacles: Report | None = None,
-) -> Report:
+    of_obstacles: ContactReport | None = None,
+) -> ContactReport:
     """Return the report of a step; {} for a robot that touches nothing.
 
     Parameters
@@ -210,13 +210,13 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], size, on_nodes(mine))
 
 
-def _of_contacts(what: str, report: Report) -> Report:
+def _of_contacts(what: str, report: ContactReport) -> ContactReport:
     """Return what is "force/NAME" or "load/NAME" in a report, by the names of the contacts."""
     prefix = f"{what}/"
     return {name.removeprefix(prefix): value for name, value in report.items() if name.startswith(prefix)}
 
 
-def _by_part(count: int, labels: IndexMap, force: Tensor) -> Report:
+def _by_part(count: int, labels: IndexMap, force: Tensor) -> ContactReport:
     """Return the sum of nodal forces (B, N, 3) on each part; {} for a robot of one part, whose own add up to zero."""
     if count == 1:
         return {}

@@ -300,13 +300,13 @@ class StepEquations:
         pairs = self.start.pairs
         if pairs is None:
             return residual, values
-        gains, contacts = self.gains_of_pairs, self.mechanics.self_contacts
+        gains, contacts = self.gains_outside_of_tapes, self.mechanics.self_contacts
         force, values = pairs.force_and_values(contacts, position, velocity, values, gains.position, gains.velocity)
         return residual - self.residual_of(force), values
 
     @cached_property
-    def gains_of_pairs(self) -> Gains:
-        """The gains, found once a step."""
+    def gains_outside_of_tapes(self) -> Gains:
+        """The gains, found once a step; what is recorded on a tape has to find them in each step, by `gains`."""
         return self.gains
 
     def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact import Friction, Obstacle, SelfContact
-from torchdismech.contact.report import Report
+from torchdismech.contact.report import ContactReport
 from torchdismech.errors import warn
 from torchdismech.model import Model
 from torchdismech.robot.state import State
@@ -21,7 +21,7 @@ STEPS_DOWN = "settle by time steps with damping, as rollout by ImplicitEuler wit
 
 @torch.no_grad()
 def warn_of_idle_friction(
-    caller: str, model: Model, state: State, report: Report, rows: Tensor, tolerance: Tensor | float
+    caller: str, model: Model, state: State, report: ContactReport, rows: Tensor, tolerance: Tensor | float
 ) -> None:
     """Warn of contacts with friction that bear a load at equilibria of some robots (B,), as friction may hold these.
 

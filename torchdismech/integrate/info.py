@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from torchdismech.contact.report import Report
+from torchdismech.contact.report import ContactReport
 from torchdismech.errors import Status
 from torchdismech.records import replaced
 from torchdismech.solve.search import Root
@@ -43,11 +43,11 @@ class StepInfo:
     tolerance: Tensor
     force_scale: Tensor
     substeps: Tensor
-    contact: Report = field(default_factory=dict)
+    contact: ContactReport = field(default_factory=dict)
     stable: Tensor | None = None
 
     @classmethod
-    def of(cls, root: Root, status: Tensor, scale: Tensor, contact: Report | None = None) -> StepInfo:
+    def of(cls, root: Root, status: Tensor, scale: Tensor, contact: ContactReport | None = None) -> StepInfo:
         """Return how a whole step went whose root was found like this."""
         whole = torch.ones_like(root.iterations)
         return cls(status, root.iterations, root.residual, root.tolerance, scale, whole, contact or {})

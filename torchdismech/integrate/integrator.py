@@ -29,7 +29,7 @@ from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, attempts_at_step
 from torchdismech.integrate.several import (
-    MAX_STEPS_AT_ONCE,
+    STEPS_A_LOOK,
     all_steps,
     controls_of_steps,
     course_begun,
@@ -398,7 +398,7 @@ class Integrator(SteppingMethod):
 
         def take(state: State, controls: Sequence[Control], running: Tensor) -> tuple[State, StepInfo]:
             with model.lock:
-                return self._steps_at_once(model, state, controls[:MAX_STEPS_AT_ONCE], running)
+                return self._steps_at_once(model, state, controls[:STEPS_A_LOOK], running)
 
         return one_after_another(take, state, controls_of_steps(control, count), running)
 

@@ -22,7 +22,7 @@ from torchdismech.model.refusals import refuse_transforms
 from torchdismech.robot.state import Control, State, control_of
 
 __all__ = [
-    "MAX_STEPS_AT_ONCE",
+    "STEPS_A_LOOK",
     "all_steps",
     "controls_of_steps",
     "course_begun",
@@ -32,7 +32,8 @@ __all__ = [
     "one_after_another",
 ]
 
-MAX_STEPS_AT_ONCE = 100  # steps with one look at the model, at most; it takes as long as one of them
+# Steps with one look at the model, at most, which takes as long as one of them; runs hand over fewer at once.
+STEPS_A_LOOK = 100
 MAX_NUMBERS_KEPT = 30_000_000  # numbers of states in a course at most: 240 MB, 50 steps of 270 rods of 101 nodes
 
 

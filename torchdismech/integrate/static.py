@@ -35,7 +35,7 @@ MOST_PARTS = 16  # of a share of the load that fails as a whole
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
 
 
-class _Reached(NamedTuple):
+class _Equilibria(NamedTuple):
     """Equilibria: states, how they were found, which are minima (B,) if that is known, and why saddles are kept."""
 
     state: State
@@ -194,7 +194,7 @@ class Static(SteppingMethod):
             going, info = self._failed(going, info, stable)
         return problem.state.merged(at, going), dataclasses.replace(info, stable=stable)
 
-    def _share(self, problem: StepProblem, at: State, running: Tensor, k: int) -> _Reached:
+    def _share(self, problem: StepProblem, at: State, running: Tensor, k: int) -> _Equilibria:
         """Return the equilibria after share k of the load; robots that fail take it in 2, 4, ... parts.
 
         Those that may touch something have settled in vain by then, and those that spent `max_iterations` in vain may
@@ -210,8 +210,8 @@ class Static(SteppingMethod):
         return reached
 
     def _in_parts(
-        self, problem: StepProblem, at: State, rows: Tensor, k: int, parts: int, before: _Reached
-    ) -> _Reached:
+        self, problem: StepProblem, at: State, rows: Tensor, k: int, parts: int, before: _Equilibria
+    ) -> _Equilibria:
         """Take share k of the load in equal parts and return what was reached `before`, with `rows` that make it."""
         running, iterations, there = rows, before.info.iterations, at
         for part in range(1, parts + 1):
@@ -225,15 +225,15 @@ class Static(SteppingMethod):
         stable = before.stable
         if stable is not None and last.stable is not None:
             stable = torch.where(running, last.stable, stable)
-        return _Reached(before.state.merged(there, running), info, stable, [*before.reasons, *last.reasons])
+        return _Equilibria(before.state.merged(there, running), info, stable, [*before.reasons, *last.reasons])
 
-    def _loaded(self, problem: StepProblem, at: State, running: Tensor, factor: float) -> _Reached:
+    def _loaded(self, problem: StepProblem, at: State, running: Tensor, factor: float) -> _Equilibria:
         """Return the equilibria that a search comes to from states when this part of the load acts."""
         part = problem.replace(state=at, control=ramped(problem, factor), running=running, load_factor=factor)
         after, found = settled_step(part)
         if self.unstable == "leave":
-            return _Reached(*without_saddles(part, *self._balanced_at_minima(part, after, found)))
-        return _Reached(*self._balanced(part, after, found), None, [])
+            return _Equilibria(*without_saddles(part, *self._balanced_at_minima(part, after, found)))
+        return _Equilibria(*self._balanced(part, after, found), None, [])
 
     def _balanced(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
         """Return equilibria and how they were found, after another search where none was: for a saddle, too.

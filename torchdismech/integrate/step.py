@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.contact.report import Report, contact_report, obstacle_report, obstacle_report_names
+from torchdismech.contact.report import ContactReport, contact_report, obstacle_report, obstacle_report_names
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
@@ -222,7 +222,7 @@ def _searched_from_start(
     return torch.where(stayed[:, None], again, q), info.merged(second, stayed), passed & ~stayed
 
 
-def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Report:
+def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> ContactReport:
     """Return what contact did in a step to q (B, n); zeros but in the rows (B,) that made it, None: all did."""
     contact, pairs = equations.model.contact, equations.start.pairs
     position, velocity, time, *of_obstacles = equations.compiled(obstacles_reported)(equations, q)

@@ -16,7 +16,7 @@ from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.contact.model import ContactModel
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.self_contact import SelfContacts
-from torchdismech.contact.report import Report
+from torchdismech.contact.report import ContactReport
 from torchdismech.elastic import BendTwistStencil, ElasticTerm
 from torchdismech.elastic.inelastic import internal_at_rest, internal_variables, number_internal
 from torchdismech.elastic.natural import natural_strains
@@ -499,7 +499,7 @@ class Model(CheckedModel):
         """Return what of the robots can be seen beside their nodes: sections of rods, obstacles."""
         return Appearance.of(self.body.sections, self.obstacles)
 
-    def contact_report(self, state: State) -> Report:
+    def contact_report(self, state: State) -> ContactReport:
         """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
         return self._by_parts(lambda part, _: self.contact.report(part), state, Control())
 

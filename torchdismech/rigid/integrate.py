@@ -17,7 +17,7 @@ from torchdismech.rigid.chain import RigidChain
 from torchdismech.rigid.newton import solved
 from torchdismech.rigid.stages import Stages
 from torchdismech.rigid.state import ChainState
-from torchdismech.rigid.tableau import Block, radau_iia, sdirk2
+from torchdismech.rigid.tableau import StageBlock, radau_iia, sdirk2
 from torchdismech.robot.state import Control, control_of, running_robots
 from torchdismech.trainable import refuse_trained_out_of_bounds
 
@@ -73,7 +73,7 @@ class ChainIntegrator:
         A number out of its range; h above dt, or no whole part of it.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[StageBlock, ...]
 
     def __init__(
         self,

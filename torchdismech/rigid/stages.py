@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.rigid.dynamics import Dynamics, Factor
-from torchdismech.rigid.tableau import Block
+from torchdismech.rigid.tableau import StageBlock
 
 __all__ = ["Linearised", "Stages"]
 
@@ -23,7 +23,7 @@ class Stages:
     force : (J, 1, B) torques that are held.
     """
 
-    block: Block
+    block: StageBlock
     h: float
     dynamics: Dynamics
     velocity: Tensor

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Block", "radau_iia", "sdirk2"]
+__all__ = ["StageBlock", "radau_iia", "sdirk2"]
 
 
 @dataclass(frozen=True)
-class Block:
+class StageBlock:
     """Stages that are solved for together.
 
     Attributes
@@ -93,7 +93,7 @@ def _product(matrix: np.ndarray, x: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(matrix)).to(x) @ x
 
 
-def radau_iia() -> tuple[Block, ...]:
+def radau_iia() -> tuple[StageBlock, ...]:
     """Return the method of three stages, order 5, L-stable; it ends in its last stage."""
     r = math.sqrt(6)
     within = np.array(
@@ -103,11 +103,11 @@ def radau_iia() -> tuple[Block, ...]:
             [(16 - r) / 36, (16 + r) / 36, 1 / 9],
         ]
     )
-    return (Block(np.zeros((3, 0)), within, within.sum(1)),)
+    return (StageBlock(np.zeros((3, 0)), within, within.sum(1)),)
 
 
-def sdirk2() -> tuple[Block, ...]:
+def sdirk2() -> tuple[StageBlock, ...]:
     """Return the method of two stages, one after the other, order 2, L-stable; it ends in its last stage."""
     gamma = 1 - math.sqrt(0.5)
-    first = Block(np.zeros((1, 0)), np.array([[gamma]]), np.array([gamma]))
-    return first, Block(np.array([[1 - gamma]]), np.array([[gamma]]), np.array([1.0]))
+    first = StageBlock(np.zeros((1, 0)), np.array([[gamma]]), np.array([gamma]))
+    return first, StageBlock(np.array([[1 - gamma]]), np.array([[gamma]]), np.array([1.0]))

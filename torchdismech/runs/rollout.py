@@ -20,7 +20,7 @@ from torchdismech.model.appearance import Appearance
 from torchdismech.robot.state import BatchState, Control, State, running_robots
 from torchdismech.runs.ahead import StepsAhead
 from torchdismech.runs.stepping import (
-    MAX_STEPS_AT_ONCE,
+    STEPS_HANDED_OVER,
     Courses,
     Robots,
     Stepper,
@@ -176,7 +176,7 @@ def frames(
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
     asked = _Asked(model, integrator, strains, reactions)
-    at = _Reached.initially(state, memory, running)
+    at = _RunProgress.initially(state, memory, running)
     yield dataclasses.replace(
         Frame.initial(cast(State, state), model.energies(state)),  # each kind of state has positions
         status=at.status,
@@ -248,7 +248,7 @@ class _Taken(Generic[S]):
 
 
 @dataclass
-class _Reached(Generic[S]):
+class _RunProgress(Generic[S]):
     """Where a run is.
 
     Attributes
@@ -271,21 +271,21 @@ class _Reached(Generic[S]):
     all_run: bool = False
 
     @classmethod
-    def initially(cls, state: S, memory: Memory, running: Tensor) -> _Reached[S]:
+    def initially(cls, state: S, memory: Memory, running: Tensor) -> _RunProgress[S]:
         """Return where a run begins."""
         zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
         status = torch.where(running, zero, int(Status.STOPPED))
         all_run = running.is_cpu and bool(running.all())
         return cls(0, state.time.max(), state, memory, running, status, SeveralSteps.none(state.q), all_run)
 
-    def after(self, taken: _Taken[S], integrator: object) -> _Reached[S]:
+    def after(self, taken: _Taken[S], integrator: object) -> _RunProgress[S]:
         """Return where the run is after some steps more."""
         if self.all_run and taken.all_made:
             time, went = taken.state.time.max(), self.went.followed_by(taken.info, None)
             reached, memory = self.step + taken.count, dict(taken.memory)
-            return _Reached(reached, time, taken.state, memory, self.running, self.status, went, True)
+            return _RunProgress(reached, time, taken.state, memory, self.running, self.status, went, True)
         running = self.running & taken.info.converged
-        return _Reached(
+        return _RunProgress(
             self.step + taken.count,
             _time_after(taken.count, integrator, self.time, taken.state, running),
             taken.state,
@@ -317,7 +317,7 @@ class _Run(Generic[M, S]):
     ):
         self._model, self._integrator, self._schedule, self._controller = model, integrator, schedule, controller
         self._many = stepper_of_many(integrator)
-        self._at_once = MAX_STEPS_AT_ONCE if together and self._many is not None else 1
+        self._at_once = STEPS_HANDED_OVER if together and self._many is not None else 1
         self._courses = None if ahead is None else Courses(model, integrator, schedule)
         self._every = ahead
         self._ahead: StepsAhead | None = None

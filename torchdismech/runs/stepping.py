@@ -20,7 +20,7 @@ from torchdismech.model.appearance import Appearance
 from torchdismech.robot.state import BatchState, Control
 
 __all__ = [
-    "MAX_STEPS_AT_ONCE",
+    "STEPS_HANDED_OVER",
     "Courses",
     "Robots",
     "Stepper",
@@ -36,7 +36,8 @@ __all__ = [
 
 LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
 MIN_STEPS_AT_ONCE = 3  # steps at once from which on they take less time than one by one
-MAX_STEPS_AT_ONCE = 50  # steps that are taken at once at most: a bar shows how a run goes on, and Ctrl-C is heard
+# Steps that a run hands over to its integrator at once, at most: a bar shows how it goes on, and Ctrl-C is heard.
+STEPS_HANDED_OVER = 50
 
 S = TypeVar("S", bound=BatchState)
 S_contra = TypeVar("S_contra", bound=BatchState, contravariant=True)
@@ -111,7 +112,7 @@ class Courses(Generic[M, S]):
         self._many = stepper_of_many(integrator)
         self._alone = 0  # steps to take one by one before the next course
         self._waited = 1  # steps that were so before it, twice as many at each course that is hardly taken
-        self._length = MAX_STEPS_AT_ONCE  # of the next course, at most
+        self._length = STEPS_HANDED_OVER  # of the next course, at most
 
     def next(self, state: S, most: int) -> Course | None:
         """Return a course from a state, of so many steps at most; None where the next step goes alone."""
@@ -128,7 +129,7 @@ class Courses(Generic[M, S]):
 
     def _adapt(self, taken: int, tried: int) -> None:
         """Set when the next course begins, and how long it may be, by how many steps of the last one were taken."""
-        self._length = min(2 * taken, MAX_STEPS_AT_ONCE) if taken == tried else max(taken, 2)
+        self._length = min(2 * taken, STEPS_HANDED_OVER) if taken == tried else max(taken, 2)
         if taken >= MIN_STEPS_AT_ONCE:
             self._waited = 1
         self._alone = int(taken < tried)  # it ends before a step that goes alone

@@ -119,7 +119,7 @@ def unroll(
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
     bar = progress_bar(steps, state.batch) if progress else None
-    at = _Reached(state, memory, torch.zeros(state.batch, dtype=torch.long, device=state.q.device))
+    at = _StepsEnd(state, memory, torch.zeros(state.batch, dtype=torch.long, device=state.q.device))
     parts: list[_Steps] = []
     take = partial(_taken, model, integrator, schedule, controller, observe)
     if checkpoint_every is not None and torch.is_grad_enabled():
@@ -157,7 +157,7 @@ class _Steps:
 
 
 @dataclass(frozen=True)
-class _Reached(Generic[S]):
+class _StepsEnd(Generic[S]):
     """What the next step starts from."""
 
     state: S
@@ -176,8 +176,8 @@ def _taken(
     controller: Controller | None,
     observe: Observe[S] | None,
     count: int,
-    at: _Reached[S],
-) -> tuple[_Steps, _Reached[S]]:
+    at: _StepsEnd[S],
+) -> tuple[_Steps, _StepsEnd[S]]:
     """Return so many steps, a function of where they start: so they can be taken again."""
     state, memory, status = at.state, at.memory, at.status
     q, velocity, iterations, observed = [], [], [], []
@@ -194,27 +194,27 @@ def _taken(
         iterations.append(info.iterations)
     seen = {name: _stacked([values[name] for values in observed]) for name in observed[0]}
     steps = _Steps(_stacked(q), _stacked(velocity), _stacked(iterations), seen)
-    return steps, _Reached(state, memory, status)
+    return steps, _StepsEnd(state, memory, status)
 
 
 def _checkpointed(
-    take: Callable[[int, _Reached[S]], tuple[_Steps, _Reached[S]]],
+    take: Callable[[int, _StepsEnd[S]], tuple[_Steps, _StepsEnd[S]]],
     modules: Sequence[nn.Module],
     count: int,
-    at: _Reached[S],
-) -> tuple[_Steps, _Reached[S]]:
+    at: _StepsEnd[S],
+) -> tuple[_Steps, _StepsEnd[S]]:
     """Return so many steps, of which autograd keeps nothing: the backward pass takes them again, from these modules."""
     steps = Retaken(partial(take, count, at), _tensors_of_steps, at.tensors(), modules)
     return checkpoint(steps, use_reentrant=False)
 
 
-def _tensors_of_steps(found: tuple[_Steps, _Reached[S]]) -> list[Tensor]:
+def _tensors_of_steps(found: tuple[_Steps, _StepsEnd[S]]) -> list[Tensor]:
     """Return what gradients may go through, of some steps and of what they reached."""
     steps, reached = found
     return [steps.q, steps.velocity, *steps.observed.values(), *reached.tensors()]
 
 
-def _taken_together(courses: Courses[M, S], most: int, at: _Reached[S]) -> tuple[_Steps, _Reached[S]] | None:
+def _taken_together(courses: Courses[M, S], most: int, at: _StepsEnd[S]) -> tuple[_Steps, _StepsEnd[S]] | None:
     """Return some steps that are one to autograd, so many at most; None where the next one goes alone."""
     course = courses.next(at.state, most) if bool((at.status == Status.CONVERGED).all()) else None
     if course is None:
@@ -239,7 +239,7 @@ def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
     return values
 
 
-def _joined(model: Robots, initial: S, parts: Sequence[_Steps], end: _Reached[S]) -> Unrolled[S]:
+def _joined(model: Robots, initial: S, parts: Sequence[_Steps], end: _StepsEnd[S]) -> Unrolled[S]:
     """Return the steps of all parts, one after the other."""
     return Unrolled(
         torch.cat([initial.q[None], *(part.q for part in parts)]),

@@ -194,7 +194,7 @@ class PairEvaluations:
         known : what a search knows of the pairs of tables.
         """
         assert self._pairs is not None
-        force, at, gains = self._force.zero_(), None, equations.gains_of_pairs
+        force, at, gains = self._force.zero_(), None, equations.gains_outside_of_tapes
         if taping():  # which reads, in each step, its length for the gains, and the places where they stay
             gains, at = equations.gains, {table: sums.block_places for table, sums in self._sums.items()}
         wide = self._pairs.values_with_sums(

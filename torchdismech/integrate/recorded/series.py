@@ -115,7 +115,7 @@ class RecordedSeries:
         if step.result is None or len(controls) < WORTH_A_LOOP:
             return None
         rounds = step.rounds
-        recordings = (step.set_up, rounds.round, rounds.last_round, step.ending, self._handing_on)
+        recordings = (step.set_up, rounds.round, rounds.last_round, step.end_recording, self._handing_on)
         tables = [tape.table for tape in recordings if isinstance(tape, Tape)]
         if len(tables) < len(recordings):
             return None
@@ -124,7 +124,7 @@ class RecordedSeries:
         sort_out = NO_CALLS if sorting is None else sorting.table
         flags = [own.outputs for own in (rounds.round, rounds.last_round, sorting or rounds.round)]
         calls = StepCalls(set_up, with_matrix, without, sort_out, end, hand_on, flags)
-        ended = step.ending.outputs
+        ended = step.end_recording.outputs
         checks = [ended.status] if ended.suspect is None else [ended.suspect, ended.status]
         before, kept = PerStepInstructions(), PerStepInstructions()
         try:
@@ -151,12 +151,12 @@ class RecordedSeries:
             step.set_up.replay()
             return step.solved(divisible)
         if stopped is StopReason.UNSORTED:
-            return step.ended(step.rounds.taken(Next.SORT), divisible)
+            return step.finished(step.rounds.taken(Next.SORT), divisible)
         if stopped is StopReason.SHORTENED:
-            return step.ended(step.rounds.taken(Next.SHORTENED), divisible)
+            return step.finished(step.rounds.taken(Next.SHORTENED), divisible)
         if stopped is StopReason.LOST_ROWS:
-            return step.ended(Rounds.LOST, divisible)
-        if stopped is StopReason.CHECK and step.ending.outputs.suspects():
+            return step.finished(Rounds.LOST, divisible)
+        if stopped is StopReason.CHECK and step.end_recording.outputs.suspects():
             return step.searched_on(divisible, attempts=1)
         assert step.result is not None
         return step.result

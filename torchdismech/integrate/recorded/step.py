@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.passing import obstacles_suspected
-from torchdismech.contact.report import Report
+from torchdismech.contact.report import ContactReport
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
@@ -68,7 +68,7 @@ class End(NamedTuple):
     status: Tensor
     iterations: Tensor
     suspect: Tensor | None
-    contact: Report
+    contact: ContactReport
 
     def suspects(self) -> bool:
         """Return whether something may have been passed through; a GPU is waited for."""
@@ -86,8 +86,8 @@ class RecordedStep:
     Attributes
     ----------
     static : the buffers, and the step on them.
-    set_up, rounds, ending : the recordings.
-    result : the states after a step and how it went, where `ending` writes them; None before it was first replayed.
+    set_up, rounds, end_recording : the recordings.
+    result : the states after a step and how it went, where `end_recording` writes them; None before its first replay.
     mechanics : what the recordings evaluate: without the external forces that are given as their sum, if they are.
     pool : where what the recordings make on the way lives.
     """
@@ -101,7 +101,7 @@ class RecordedStep:
             self.set_up: Recording[SetUp] = recorded(self._set_up, device, self.pool)
             self._made = self.set_up.replay()
             self.rounds = RecordedRounds(self._made, self.static)
-            self.ending: Recording[End] = recorded(self._state_after, device, self.pool)
+            self.end_recording: Recording[End] = recorded(self._end, device, self.pool)
         self.result: tuple[State, StepInfo] | None = None
 
     @cached_property
@@ -122,23 +122,23 @@ class RecordedStep:
         divisible : see `StepProblem`; that of this step, not of the one that was recorded: both have the same first way
             to search.
         """
-        return self.ended(self.rounds.taken(), divisible)
+        return self.finished(self.rounds.taken(), divisible)
 
-    def ended(self, how: Rounds, divisible: bool) -> tuple[State, StepInfo]:
+    def finished(self, how: Rounds, divisible: bool) -> tuple[State, StepInfo]:
         """Return what `solved` does, once the rounds of the first attempt have ended."""
         attempts = 1
         if how is Rounds.LOST and self.rounds.begins_again:
             attempts, how = 2, self.rounds.taken_from_here()
-        if how is Rounds.ROOTS and (ended := self.end()) is not None:
+        if how is Rounds.ROOTS and (ended := self.replayed_end()) is not None:
             return ended
         return self.searched_on(divisible, attempts)
 
-    def end(self) -> tuple[State, StepInfo] | None:
+    def replayed_end(self) -> tuple[State, StepInfo] | None:
         """Return the state after the step and how it went, where the search ended well.
 
         None where something may have been passed through: that is for `searched_on` to find out.
         """
-        ended = self.ending.replay()
+        ended = self.end_recording.replay()
         if ended.suspects():
             return None
         if self.result is None:  # all of it stands where each step writes it anew
@@ -157,8 +157,8 @@ class RecordedStep:
         with self.static.values.in_place():
             scale = self._made.scale.clone()  # what follows may set up again
             root = self._root_found_without_rounds(divisible, attempts)
-            ended = self._end_of(root, scale)
-            return self._step_to(root, scale) if ended is None else ended
+            ended = self._replayed_end_at(root, scale)
+            return self._finished_eagerly(root, scale) if ended is None else ended
 
     # ---- a search that recorded rounds have left -------------------------------------------------------------------
 
@@ -179,16 +179,19 @@ class RecordedStep:
         options = newton_options(problem, searched, made.options.weight, tolerance)
         return further_attempts(searched, root, others, options, problem.running)
 
-    def _end_of(self, root: Root, scale: Tensor) -> tuple[State, StepInfo] | None:
-        """Return what `end` does for a root that was found without rounds; None where some robot has none, too."""
+    def _replayed_end_at(self, root: Root, scale: Tensor) -> tuple[State, StepInfo] | None:
+        """Return the states after a step to a root that was found without rounds, and how it went.
+
+        None where some robot has no root, or may have passed through something.
+        """
         if not bool((root.status == int(Status.CONVERGED)).all()):
             return None
         self._made.progress.x.copy_(root.x)
         self._made.progress.status.copy_(root.status)
-        ended = self.ending.replay()
+        ended = self.end_recording.replay()
         return None if ended.suspects() else (ended.after, StepInfo.of(root, ended.status, scale, ended.contact))
 
-    def _step_to(self, root: Root, scale: Tensor) -> tuple[State, StepInfo]:
+    def _finished_eagerly(self, root: Root, scale: Tensor) -> tuple[State, StepInfo]:
         """Return the states after a step to a root, and how it went, without the recording of the end."""
         problem, equations = self._problem_of_running(), self._made.equations
         q = equations.full(root.x)
@@ -222,7 +225,7 @@ class RecordedStep:
         fraction, earlier = torch.ones_like(progress.norm), torch.zeros_like(progress.iterations)
         return SetUp(equations, scale, options, progress, fraction, earlier, running)
 
-    def _state_after(self) -> End:
+    def _end(self) -> End:
         made, x, status = self._made, self._made.progress.x, self._made.progress.status
         iterations = made.progress.iterations + made.earlier
         accepted = made.running & (status == int(Status.CONVERGED))  # those that do not run have it, too
