@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
+from torchdismech.origin import is_of_user
 from torchdismech.system.plain import in_plain_torch
 from torchdismech.system.telling import tell
 
@@ -257,7 +258,7 @@ def _of_library(guard: Any) -> bool:
     if not guard.has_value:
         return False
     if guard.guard_type == "NOT_PRESENT_IN_GENERIC_DICT":  # nothing of an object hides what its class has
-        return type(guard.value).__module__.partition(".")[0] in ("torch", "torchdismech")
+        return not is_of_user(guard.value)
     return guard.name.startswith("dict(type(") and (callable(guard.value) or isinstance(guard.value, CODE))
 
 

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from torchdismech.errors import InputError
+from torchdismech.origin import class_name
 
 __all__ = ["own", "refuse_shared"]
 
@@ -35,7 +36,7 @@ def refuse_shared(label: str, parts: Iterable[nn.Module]) -> None:
     for part in parts:
         if (part in _owned or id(part) in seen) and not _is_network(part):
             raise InputError(
-                f"{label}: this {type(part).__name__} belongs to another model, or to another part of this one, which "
+                f"{label}: this {class_name(part)} belongs to another model, or to another part of this one, which "
                 "would share its constants: make a new one for each; those of your own may hold one network"
             )
         seen.add(id(part))

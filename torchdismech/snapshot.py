@@ -9,8 +9,8 @@ from typing import Any
 from weakref import ref
 
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
+from torchdismech.origin import class_name, is_of_library
 from torchdismech.values import Place, Values, every_module
 
 __all__ = ["HOOKS", "Snapshot", "labels", "own_tensors", "sources"]
@@ -66,7 +66,7 @@ class Snapshot:
         self.fitting: set[Hashable] = set()
         made_by = {id(other) for module in modules for other in _parametrizations(module)}
         read = [module for module in modules if id(module) not in made_by]
-        self._hooks = [vars(module)[name] for module in read if _of_library(module) for name in HOOKS]
+        self._hooks = [vars(module)[name] for module in read if is_of_library(module) for name in HOOKS]
         self.hooked = any(self._hooks)
         seen = {*map(id, self._tensors)}
         places = [(m, name, t) for m in read for own in own_tensors(m) for name, t in own.items() if id(t) in seen]
@@ -132,7 +132,7 @@ class Snapshot:
             return []
         modules, called = [root, *self.others], labels(root)  # one that was exchanged goes by its class
         return [
-            f"{called.get(modules[place]) or _class_of(modules[place])}.{name}{_made_anew(modules[place], name)}"
+            f"{called.get(modules[place]) or class_name(modules[place])}.{name}{_made_anew(modules[place], name)}"
             for place, name in places
         ]
 
@@ -160,7 +160,7 @@ def _made_anew(module: nn.Module, name: str) -> str:
 
 def _numbers_of(module: nn.Module) -> dict[str, Any]:
     """Return a module's public tensors, each as the number of the object, and its numbers and truths, by name."""
-    kinds = (float, bool, int) if _of_library(module) else (float, bool)
+    kinds = (float, bool, int) if is_of_library(module) else (float, bool)
     found: dict[str, Any] = {}
     for held in (vars(module), *own_tensors(module)):
         for name, value in held.items():
@@ -222,23 +222,15 @@ def labels(root: nn.Module) -> dict[nn.Module, str]:
 
     It is the class, of what stands in a user's module that with the place there, as in "Drag.net.0".
     """
-    found, anew = {root: _class_of(root)}, {root} if _of_library(root) else set()
+    found, anew = {root: class_name(root)}, {root} if is_of_library(root) else set()
     for module in every_module(root):
         for name, child in module._modules.items():
             if child is None or child in found:
                 continue
-            found[child] = _class_of(child) if module in anew else f"{found[module]}.{name}"
-            if _of_library(child) or (module in anew and isinstance(child, (nn.ModuleList, nn.ModuleDict))):
+            found[child] = class_name(child) if module in anew else f"{found[module]}.{name}"
+            if is_of_library(child) or (module in anew and isinstance(child, (nn.ModuleList, nn.ModuleDict))):
                 anew.add(child)
     return {module: found[module] for module in every_module(root)}
-
-
-def _class_of(module: nn.Module) -> str:
-    return parametrize.type_before_parametrizations(module).__name__
-
-
-def _of_library(module: nn.Module) -> bool:
-    return parametrize.type_before_parametrizations(module).__module__.partition(".")[0] == "torchdismech"
 
 
 SHAPE, REQUIRES_GRADIENTS = attrgetter("shape"), attrgetter("requires_grad")

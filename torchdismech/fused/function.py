@@ -14,6 +14,7 @@ from torchdismech.fused.making import program_of
 from torchdismech.fused.program import Program, ProgramCall
 from torchdismech.native import Unavailable, library
 from torchdismech.native.gpu import kernels
+from torchdismech.origin import is_of_library
 
 __all__ = ["Fused", "compiled_code_takes", "is_own", "programs_take", "warn_if_broken"]
 
@@ -131,5 +132,5 @@ def warn_if_broken(name: str, error: Unavailable, device: str = "cpu") -> None:
 
 def is_own(module: nn.Module) -> bool:
     """Return whether a module is one of the library's kinds, with constants that are numbers; or holds others."""
-    own = type(module).__module__.partition(".")[0] == "torchdismech" or type(module) in CONTAINERS
+    own = is_of_library(module) or type(module) in CONTAINERS
     return own and not parametrize.is_parametrized(module)

@@ -14,7 +14,7 @@ from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
 from torchdismech.model.faults import what_is_wrong
 from torchdismech.model.not_finite import LOOK, what_is_not_finite
-from torchdismech.model.user_code import is_of_user
+from torchdismech.model.user_code import holds_users_code
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.rows import finite_rows
 from torchdismech.values import per_robot
@@ -78,8 +78,8 @@ def cause_in_hooks(
     """
     if not model.has_user_hooks or not bool(rows.any()):
         return None
-    forces = [force for force in model.forces if is_of_user(force)]
-    terms = [term for term in model.terms if is_of_user(term)]
+    forces = [force for force in model.forces if holds_users_code(force)]
+    terms = [term for term in model.terms if holds_users_code(term)]
     for robot in rows.nonzero().flatten()[:ROBOTS_LOOKED_AT].tolist():
         row = slice(robot, robot + 1)
         start, held, counts = state.rows(row), control.rows(row), rows[row]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
-from torch.nn.utils import parametrize
 
 from torchdismech.contact import Obstacle
 from torchdismech.contact.law import ConstraintLaw, ContactLaw
@@ -14,6 +13,7 @@ from torchdismech.elastic import Corners, ElasticTerm, Energy, Inelastic, Linear
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force
 from torchdismech.magnetics.force import Magnetised
+from torchdismech.origin import class_name
 from torchdismech.values import Place
 
 __all__ = [
@@ -70,7 +70,7 @@ def named_forces(model: Any) -> Iterator[tuple[str, Force]]:
     kinds: dict[str, int] = {}
     for force in model.forces:
         if not isinstance(force, Obstacle):
-            kind = _kind(force)
+            kind = class_name(force)
             kinds[kind] = kinds.get(kind, 0) + 1
             yield kind if kinds[kind] == 1 else f"{kind}{kinds[kind]}", force
 
@@ -140,12 +140,6 @@ def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Place]:
     return found
 
 
-def _kind(module: nn.Module) -> str:
-    """Return the class's name as written, also of a module whose tensors are trained."""
-    kind = type(module)
-    return kind.__mro__[1].__name__ if parametrize.is_parametrized(module) else kind.__name__
-
-
 def refuse_unlike_batches(sizes: Mapping[int, Place], constants: Mapping[str, Place]) -> None:
     """Refuse constants that are given for different numbers of robots.
 
@@ -156,7 +150,7 @@ def refuse_unlike_batches(sizes: Mapping[int, Place], constants: Mapping[str, Pl
     """
     names = {(id(module), name): label for label, (module, name) in constants.items()}
     told = [
-        f"{names.get((id(module), name), f'{type(module).__name__}.{name}')} for {count}"
+        f"{names.get((id(module), name), f'{class_name(module)}.{name}')} for {count}"
         for count, (module, name) in sorted(sizes.items())
     ]
     raise InputError(

@@ -14,6 +14,7 @@ from torchdismech.forces.dependence import Dependence, Evaluation
 from torchdismech.model.differences import asked, rounding, trial_numbers
 from torchdismech.model.odd_batches import refuse_unevaluable
 from torchdismech.model.other_weights import with_other_weights
+from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State
 from torchdismech.values import leading
 
@@ -38,7 +39,7 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
         force.dependence = _found_dependence(force, state, control)
     if force.dependence.reach is None and state.q.shape[1] > DENSE:
         warn(
-            f"{type(force).__name__}: its force may depend on every dof, so each evaluation of its derivative takes "
+            f"{class_name(force)}: its force may depend on every dof, so each evaluation of its derivative takes "
             f"{state.q.shape[1]} backward passes, and the matrix of each robot is full; a LocalForce says how far it "
             "reaches, blocks() and derivatives() in closed form are faster still",
             RuntimeWarning,

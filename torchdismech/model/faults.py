@@ -27,6 +27,7 @@ from torchdismech.model.differences import (
     wide_by,
 )
 from torchdismech.model.user_code import another_dtype, called, energies_of, name_of, not_deterministic
+from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State
 
 __all__ = ["what_is_wrong"]
@@ -171,7 +172,7 @@ def _wrong_density(term: ElasticTerm, q: Tensor, constants: TermConstants) -> st
     """Return what is wrong with the shape or dtype of a density at q (n, B); None where nothing is."""
     strains, expected = term.elastic_strains(q, constants), (term.stencil.count, q.shape[1])
     for energy in energies_of(term):
-        part, found = f"{type(energy).__name__} ({term.name})", energy.density(strains)
+        part, found = f"{class_name(energy)} ({term.name})", energy.density(strains)
         if tuple(found.shape) != expected:
             return f"{part}: expected a density of shape (stencils, B) = {expected}, got {tuple(found.shape)}"
         if found.dtype != q.dtype:  # a sum with others would be of their dtype

@@ -18,7 +18,8 @@ from torchdismech.model.differences import rounding, trial_numbers
 from torchdismech.model.faults import what_is_wrong
 from torchdismech.model.not_finite import LOOK, what_is_not_finite
 from torchdismech.model.odd_batches import refuse_odd_term, refuse_unevaluable
-from torchdismech.model.user_code import is_of_user, summed
+from torchdismech.model.user_code import holds_users_code, summed
+from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State
 from torchdismech.values import leading
 
@@ -42,13 +43,13 @@ def check_hooks(
     others : at which what is not finite at the trial state may be, as with walls: robots at rest, then any states.
     """
     for force in forces:
-        if is_of_user(force):
+        if holds_users_code(force):
             with leading(force, robots, state.batch):
                 refuse_unevaluable(force, robots, state, control)
                 _refuse(what_is_wrong([force], [], state, control, _all(state)))
                 _refuse_never_finite([force], [], [state, *others], control)
     for term in terms:
-        if is_of_user(term):
+        if holds_users_code(term):
             with leading(term, robots, state.batch):
                 refuse_odd_term(term, robots, state, control)
                 _refuse(what_is_wrong([], [term], state, control, _all(state)))
@@ -97,7 +98,7 @@ def _refuse_stress_without_rates(term: ElasticTerm, state: State) -> None:
         at_none, *others = (_largest(part.slopes(tuple(size * rates))) for size in RATES)
         if at_none > rounding(state.q) * max(others):
             raise InputError(
-                f"{type(part).__name__} ({term.name}): expected a dissipation whose slopes are 0 where no strain "
+                f"{class_name(part)} ({term.name}): expected a dissipation whose slopes are 0 where no strain "
                 f"changes, got up to {at_none:.3g}: a density that is linear in the rates acts as a load that never "
                 "ends; take one that is least at rates of 0, such as 0.5 * viscosity * rate**2"
             )

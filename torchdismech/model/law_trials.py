@@ -18,7 +18,8 @@ from torchdismech.contact.law import ContactLaw
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.model.differences import same
-from torchdismech.model.user_code import another_dtype, called, is_of_user, not_deterministic
+from torchdismech.model.user_code import another_dtype, called, holds_users_code, not_deterministic
+from torchdismech.origin import class_name
 from torchdismech.values import leading
 
 __all__ = ["refuse_wrong_laws"]
@@ -50,9 +51,9 @@ def refuse_wrong_laws(forces: Sequence[Force], self_contacts: Sequence[SelfConta
     named = [(called(force), force.law) for force in forces if isinstance(force, Obstacle)]
     named += [(contact.scope.label, contact.law) for contact in self_contacts]
     for contact, law in named:
-        if isinstance(law, ContactLaw) and is_of_user(law.response):
+        if isinstance(law, ContactLaw) and holds_users_code(law.response):
             with leading(law, robots, 2):
-                _refuse_wrong_law(law, f"{contact}: its law, {type(law.response).__name__}")
+                _refuse_wrong_law(law, f"{contact}: its law, {class_name(law.response)}")
 
 
 def _refuse_wrong_law(law: ContactLaw, name: str) -> None:

@@ -49,7 +49,7 @@ from torchdismech.model.recorded_energies import RecordedEnergies
 from torchdismech.model.refusals import refuse_transforms
 from torchdismech.model.released import released
 from torchdismech.model.solvers import Solvers
-from torchdismech.model.user_code import is_of_user
+from torchdismech.model.user_code import holds_users_code
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.slides import Slides
@@ -132,7 +132,7 @@ class Model(CheckedModel):
         self._lay_out()
         self.mechanics.refuse_equal_names(self.batch)
         self.solvers = Solvers(solver, body, self.layout.pattern)
-        self.has_user_hooks = is_of_user(self)
+        self.has_user_hooks = holds_users_code(self)
         stencils = [term.stencil for term in terms]
         self._bending = [stencil for stencil in stencils if isinstance(stencil, BendTwistStencil)]
         self.in_plane = None

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.elastic import ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import products
-from torchdismech.model.user_code import called, is_of_user, name_of
+from torchdismech.model.user_code import called, holds_users_code, name_of
 from torchdismech.robot.state import Control, State
 from torchdismech.rows import finite_rows
 
@@ -65,7 +65,7 @@ def _not_finite_term(term: ElasticTerm, before: State, state: State, control: Co
     """Return which number of a term, or of its derivatives, is not finite for some robots (B,)."""
     name, q, constants = name_of(term), state.q.t().contiguous(), term.constants(before, control, 1.0)
     sound = torch.isfinite(torch.stack(term.elastic_strains(q, constants))).all(0)
-    if is_of_user(term.stencil) and not bool(sound[:, rows].all()):
+    if holds_users_code(term.stencil) and not bool(sound[:, rows].all()):
         return f"{name}: its strains are not finite"
     density, (gradient, packed) = term.densities(q, constants), term.gradient_and_hessian(q, constants)
     if density.shape != sound.shape:  # which is wrong in another way

@@ -15,7 +15,8 @@ from torchdismech.forces import Force
 from torchdismech.model.differences import rounding, same
 from torchdismech.model.other_weights import other_weights, with_other_weights
 from torchdismech.model.per_robot import hint_of_robots
-from torchdismech.model.user_code import another_dtype, is_of_user, name_of, not_deterministic
+from torchdismech.model.user_code import another_dtype, holds_users_code, name_of, not_deterministic
+from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.values import with_rows
 
@@ -29,7 +30,7 @@ def refuse_unevaluable(force: Force, robots: int | None, state: State, control: 
         with with_rows(force, state.batch if robots else None, rows):
             return force(state.rows(rows), control.rows(rows))
 
-    _refuse_odd_batches(_Trial(force, type(force).__name__, value, state, state.q.shape[1], "(B, n)"))
+    _refuse_odd_batches(_Trial(force, class_name(force), value, state, state.q.shape[1], "(B, n)"))
 
 
 def refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control: Control) -> None:
@@ -39,7 +40,7 @@ def refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control
         at = state.rows(rows)
         with with_rows(term, state.batch if robots else None, rows):
             q, stencil = at.q.t().contiguous(), term.stencil
-            if is_of_user(stencil):
+            if holds_users_code(stencil):
                 given = stencil.constants(at, control.rows(rows))
                 _refuse_other_strains(stencil, stencil.strain(stencil.local(q), *given))
             return term.densities(q, term.constants(at, control.rows(rows))).t()
@@ -55,7 +56,7 @@ def _refuse_other_strains(stencil: Stencil, found: Any) -> None:
     if parts is not None and len(parts) == len(stencil.strains) and all(isinstance(x, Tensor) for x in parts):
         return
     got = type(found).__name__ if parts is None else f"({', '.join(type(x).__name__ for x in parts)})"
-    raise TypeError(f"{type(stencil).__name__}.strain(): expected a tuple of a tensor for each strain, got {got}")
+    raise TypeError(f"{class_name(stencil)}.strain(): expected a tuple of a tensor for each strain, got {got}")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from torchdismech.origin import is_of_library
 from torchdismech.values import Place, Values, every_module
 
 __all__ = ["other_weights", "unchanged_random_numbers", "with_other_weights"]
@@ -40,7 +41,7 @@ def with_other_weights(module: nn.Module) -> Iterator[None]:
 
     That is its buffers, such as the running statistics of a BatchNorm, its attributes, and torch's random numbers.
     """
-    parts = [part for part in every_module(module) if type(part).__module__.partition(".")[0] != "torchdismech"]
+    parts = [part for part in every_module(module) if not is_of_library(part)]
     kept = [(held, dict(held)) for part in parts for held in (vars(part), part._buffers)]
     copies = {id(t): t.clone() for part in parts for t in part._buffers.values() if t is not None}
     with unchanged_random_numbers(module), Values(other_weights(module)).in_place():

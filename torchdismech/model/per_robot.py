@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
+from torchdismech.origin import class_name, is_of_user
 from torchdismech.values import every_module
 
 __all__ = ["hint_of_robots", "refuse_misnamed"]
@@ -16,17 +17,17 @@ def refuse_misnamed(module: nn.Module) -> None:
         names = getattr(part, "per_robot", ())
         if isinstance(names, str):
             raise InputError(
-                f"{type(part).__name__}: per_robot is the text {names!r}; write ({names!r},), a tuple of names"
+                f"{class_name(part)}: per_robot is the text {names!r}; write ({names!r},), a tuple of names"
             )
         for name in names:
             if not hasattr(part, name):
                 raise InputError(
-                    f"{type(part).__name__}: per_robot names {name!r}, which it does not have; it has "
+                    f"{class_name(part)}: per_robot names {name!r}, which it does not have; it has "
                     f"{', '.join(_own_names(part)) or 'no tensors'}"
                 )
             if isinstance(vars(part).get(name), Tensor):
                 raise InputError(
-                    f"{type(part).__name__}.{name}: named in per_robot, but it is neither a parameter nor a buffer; "
+                    f"{class_name(part)}.{name}: named in per_robot, but it is neither a parameter nor a buffer; "
                     "set it by nn.Parameter or register_buffer"
                 )
 
@@ -40,14 +41,14 @@ def hint_of_robots(module: nn.Module, trials: int) -> str:
     """Return which public tensors of users' modules may be of single robots without being given so."""
     unnamed, flat = [], []
     for part in every_module(module):
-        if type(part).__module__.partition(".")[0] in ("torch", "torchdismech"):
+        if not is_of_user(part):
             continue
         own = {**vars(part), **part._parameters, **part._buffers}
         known = set(getattr(part, "per_robot", ()))
         for name, value in own.items():
             if not isinstance(value, Tensor) or name.startswith("_"):
                 continue
-            said = f"{type(part).__name__}.{name} {tuple(value.shape)}"
+            said = f"{class_name(part)}.{name} {tuple(value.shape)}"
             if name in known and value.dim() == 1 and len(value) > 1:
                 flat.append(f"{said}, which would be {(len(value), 1)}")
             elif name not in known and value.dim() > 1 and value.shape[0] not in (1, trials):

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
+from torchdismech.origin import class_name, is_of_user
 from torchdismech.values import every_module
 
 __all__ = ["refuse_unregistered", "unregistered"]
@@ -61,10 +62,10 @@ def _leaves(value: Tensor, inner: set) -> Iterator[Tensor]:
 def unregistered(model: nn.Module) -> Iterator[str]:
     """Yield the attributes of users' modules that hold tensors which require gradients without being registered."""
     for module in every_module(model):
-        if type(module).__module__.partition(".")[0] not in ("torch", "torchdismech"):
+        if is_of_user(module):
             for name, value in vars(module).items():
                 if name not in ("_parameters", "_buffers", "_modules") and _requires_gradients(value):
-                    yield f"{type(module).__name__}.{name}"
+                    yield f"{class_name(module)}.{name}"
 
 
 def _requires_gradients(value, depth: int = 3) -> bool:

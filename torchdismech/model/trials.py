@@ -18,7 +18,7 @@ from torchdismech.model.hooks import check_hooks
 from torchdismech.model.initial import rest_state, trial_state
 from torchdismech.model.law_trials import refuse_wrong_laws
 from torchdismech.model.other_weights import unchanged_random_numbers
-from torchdismech.model.user_code import is_of_user
+from torchdismech.model.user_code import holds_users_code
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.state import State
@@ -46,7 +46,7 @@ def try_hooks(
     robots : that the model's tensors are given for; None: any number.
     """
     # obstacles of the library stay out: their paths, and what touches at a trial state, tell nothing
-    if all(f.closed_form or f.constant for f in forces) and not is_of_user(model):
+    if all(f.closed_form or f.constant for f in forces) and not holds_users_code(model):
         return
     state = trial_state(body, frames, min(robots or TRIALS, TRIALS))
     state = state.replace(internal=internal_at_rest(terms, state.q))

@@ -8,28 +8,40 @@ from torch import Tensor, nn
 
 from torchdismech.elastic import ElasticTerm, Energy, Sum
 from torchdismech.forces import Force
+from torchdismech.origin import class_name, is_of_user
 from torchdismech.values import every_module
 
-__all__ = ["another_dtype", "called", "energies_of", "is_of_user", "name_of", "not_deterministic", "summed"]
+__all__ = [
+    "another_dtype",
+    "called",
+    "energies_of",
+    "holds_users_code",
+    "name_of",
+    "not_deterministic",
+    "runs_users_code",
+    "summed",
+]
 
 
-def is_of_user(module: nn.Module) -> bool:
-    """Return whether a module, or one in it, is of a class that this library does not bring, or calls such code."""
-    return any(
-        type(m).__module__.partition(".")[0] not in ("torch", "torchdismech") or getattr(m, "runs_users_code", False)
-        for m in every_module(module)
-    )
+def holds_users_code(module: nn.Module) -> bool:
+    """Return whether a module, or one in it, is of a user's class, or calls a user's function."""
+    return any(runs_users_code(part) for part in every_module(module))
+
+
+def runs_users_code(module: nn.Module) -> bool:
+    """Return whether a module, apart from those in it, is of a user's class, or calls a user's function."""
+    return is_of_user(module) or getattr(module, "runs_users_code", False)
 
 
 def called(force: Force) -> str:
     """Return what messages call a force: an obstacle by its name."""
-    return getattr(force, "name_in_messages", type(force).__name__)
+    return getattr(force, "name_in_messages", class_name(force))
 
 
 def name_of(term: ElasticTerm) -> str:
     """Return what messages call a term: what users wrote of it, if they did."""
-    own = [type(part).__name__ for part in (*energies_of(term), *term.laws, term.stencil) if is_of_user(part)]
-    return f"{', '.join(own) or type(term.energy).__name__} ({term.name})"
+    own = [class_name(part) for part in (*energies_of(term), *term.laws, term.stencil) if holds_users_code(part)]
+    return f"{', '.join(own) or class_name(term.energy)} ({term.name})"
 
 
 def energies_of(term: ElasticTerm) -> list[Energy]:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
+from torchdismech.origin import class_of
 from torchdismech.values.places import Place, every_module
 
 __all__ = ["ExchangedParametrizations", "ExchangedTensor", "exchanges", "originals_in_place", "others_stand_in"]
@@ -50,7 +50,7 @@ class ExchangedParametrizations:
         held = {name: module.__dict__[name] for name in ("_modules", "_buffers")}
         children = {n: child for n, child in held["_modules"].items() if n != "parametrizations"}
         self.module, self._kind, self._held = module, type(module), held
-        self._other_kind = parametrize.type_before_parametrizations(module)
+        self._other_kind = class_of(module)
         self._other = {"_modules": children, "_buffers": {**held["_buffers"], **present}}
 
     def stands(self) -> bool:

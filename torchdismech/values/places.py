@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
+from torchdismech.origin import class_name, is_of_torch
 
 __all__ = [
     "Place",
@@ -130,15 +131,14 @@ class _Tree:
 
     def __init__(self, root: nn.Module):
         found = {id(root): root}
-        waiting = [(type(root).__name__, root)]
+        waiting = [(class_name(root), root)]
         while waiting:
             label, parent = waiting.pop()
             for name, child in parent._modules.items():
                 if child is not None and id(child) not in found:
                     _refuse_compiled(f"{label}.{name}", child)
                     found[id(child)] = child
-                    of_torch = type(child).__module__.partition(".")[0] == "torch"
-                    waiting.append((f"{label}.{name}" if of_torch else type(child).__name__, child))
+                    waiting.append((f"{label}.{name}" if is_of_torch(child) else class_name(child), child))
         self.others = list(found.values())[1:]
         self._children = self._children_below(root)
         self._places: list[tuple[nn.Module, str, int]] | None = None

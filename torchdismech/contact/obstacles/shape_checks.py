@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.errors import InputError
+from torchdismech.origin import class_name, is_of_user
 from torchdismech.values import batch_sizes, every_module
 
 __all__ = ["refuse_wrong_shape"]
@@ -41,9 +42,9 @@ def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float
     nodes : (N, 3) of the robot, which say where and how far apart points are; radius : how far off the surface some
         are [m].
     """
-    if all(type(part).__module__.partition(".")[0] in ("torch", "torchdismech") for part in every_module(shape)):
+    if not any(map(is_of_user, every_module(shape))):
         return
-    name = f"obstacle {obstacle!r}: {type(shape).__name__}"
+    name = f"obstacle {obstacle!r}: {class_name(shape)}"
     _refuse_other_sizes(shape, name)
     shape = shape if nodes.dtype == torch.float64 else copy.deepcopy(shape).double()
     nodes = nodes.double()

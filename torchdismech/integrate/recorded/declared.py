@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 
 from torchdismech.contact import Shape
 from torchdismech.contact.response import Response
@@ -30,6 +29,7 @@ from torchdismech.elastic.inelastic import Inelastic
 from torchdismech.elastic.stencil import Stencil
 from torchdismech.forces.base import Force
 from torchdismech.fused.function import CONTAINERS
+from torchdismech.origin import class_name, class_of, is_of_library
 from torchdismech.snapshot import HOOKS
 
 __all__ = ["PLAIN", "declares_records", "hooked", "is_foreign", "settings", "unseen"]
@@ -45,13 +45,12 @@ def declares_records(owner: nn.Module) -> bool:
     """Return whether the class of what users may write says that recordings may hold it; a subclass for itself."""
     if not isinstance(owner, KINDS):
         return False
-    return bool(vars(parametrize.type_before_parametrizations(owner)).get("records", False))
+    return bool(vars(class_of(owner)).get("records", False))
 
 
 def is_foreign(module: nn.Module) -> bool:
     """Return whether a module is of a class that is not the library's."""
-    kind = parametrize.type_before_parametrizations(module)
-    return kind not in CONTAINERS and kind.__module__.partition(".")[0] != "torchdismech"
+    return not is_of_library(module) and class_of(module) not in CONTAINERS
 
 
 def unseen(modules: Iterable[nn.Module]) -> str | None:
@@ -65,15 +64,15 @@ def unseen(modules: Iterable[nn.Module]) -> str | None:
     said = {id(module) for owner in foreign if declares_records(owner) for module in owner.modules()}
     silent = [module for module in foreign if id(module) not in said]
     if silent:
-        return f"{_name(silent[0])}, which changes within a step and does not say `records` (see forces.Force)"
+        return f"{class_name(silent[0])}, which changes within a step and does not say `records` (see forces.Force)"
     for module in foreign:
         if hooked(module):
-            return f"hooks on {_name(module)}"
+            return f"hooks on {class_name(module)}"
         for name, value in () if _is_layer(module) else vars(module).items():
             if name in INTERNALS or name in getattr(module, "set_once", ()):
                 continue
             if not isinstance(value, PLAIN) and not _is_setting(value):
-                what = f"{_name(module)}.{name} ({type(value).__name__})"
+                what = f"{class_name(module)}.{name} ({type(value).__name__})"
                 return f"{what}, which could change unseen: make it a number, a tuple, a registered tensor or a module"
     return None
 
@@ -96,9 +95,5 @@ def _is_setting(value: Any) -> bool:
 
 def _is_layer(module: nn.Module) -> bool:
     """Return whether a module is one of torch's layers, whose attributes are settings; a dictionary may hold more."""
-    of_torch = parametrize.type_before_parametrizations(module).__module__.startswith("torch.nn.")
+    of_torch = class_of(module).__module__.startswith("torch.nn.")
     return of_torch and not isinstance(module, nn.ParameterDict)
-
-
-def _name(module: nn.Module) -> str:
-    return parametrize.type_before_parametrizations(module).__name__

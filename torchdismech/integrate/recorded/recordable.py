@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch import nn
-from torch.nn.utils import parametrize
 
 from torchdismech.contact import Mesh
 from torchdismech.forces.base import Force
@@ -15,6 +13,8 @@ from torchdismech.integrate.problem import Method
 from torchdismech.integrate.recorded.declared import PLAIN, declares_records, is_foreign, unseen
 from torchdismech.magnetics.uniform import Timed
 from torchdismech.model import Model
+from torchdismech.model.user_code import runs_users_code
+from torchdismech.origin import class_name, function_is_of_library
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.values import every_module
@@ -74,7 +74,7 @@ def is_recordable_method(method: Method) -> bool:
     of its user's, the first of which a recording would replay ever after.
     """
     plain = all(isinstance(value, PLAIN) for name, value in vars(method).items() if name != "scheme")
-    return plain and _of_library(type(method).attempts)
+    return plain and function_is_of_library(type(method).attempts)
 
 
 def is_recordable_force(force: Force) -> bool:
@@ -89,7 +89,7 @@ def why_code_unrecorded(model: Model) -> str | None:
     owners = (*model.terms, *changing_forces(model))
     if why := next(filter(None, (unseen(modules_below([owner])) for owner in owners)), None):
         return why
-    made = (type(m).__name__ for owner in owners for m in owner.modules() if not (is_foreign(m) or is_own(m)))
+    made = (class_name(m) for owner in owners for m in owner.modules() if not (is_foreign(m) or is_own(m)))
     return next((f"what makes tensors of {name} anew" for name in made), None)
 
 
@@ -118,13 +118,7 @@ def holds_hooks(model: Model) -> bool:
     if not model.has_user_hooks:
         return True
     said = {id(module) for owner in declared(model) for module in owner.modules()}
-    return all(id(module) in said or not _is_of_user(module) for module in every_module(model))
-
-
-def _is_of_user(module: nn.Module) -> bool:
-    """Return whether a module, apart from those in it, is of a class of a user's, or calls such code."""
-    whose = parametrize.type_before_parametrizations(module).__module__.partition(".")[0]
-    return whose not in ("torch", "torchdismech") or getattr(module, "runs_users_code", False)
+    return all(id(module) in said or not runs_users_code(module) for module in every_module(model))
 
 
 def _calls_others(module: nn.Module) -> bool:
@@ -134,11 +128,7 @@ def _calls_others(module: nn.Module) -> bool:
     """
     if isinstance(module, Timed):
         return False
-    return any(callable(value) and not _of_library(value) for value in vars(module).values())
-
-
-def _of_library(value: Any) -> bool:
-    return str(getattr(value, "__module__", "")).partition(".")[0] == "torchdismech"
+    return any(callable(value) and not function_is_of_library(value) for value in vars(module).values())
 
 
 def modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:

@@ -50,6 +50,7 @@ from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.model import Model
 from torchdismech.native import function_of
 from torchdismech.native.graphs import Unrecordable
+from torchdismech.origin import class_name
 from torchdismech.system.plain import in_plain_torch
 from torchdismech.values import evaluated, every_module
 
@@ -134,7 +135,7 @@ def _warn_of_promise(model: Model, error: Unrecordable) -> None:
 
 
 def _names_of_declared(model: Model) -> str:
-    return ", ".join(dict.fromkeys(type(owner).__name__ for owner in declared(model)))
+    return ", ".join(dict.fromkeys(class_name(owner) for owner in declared(model)))
 
 
 def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
