@@ -29,6 +29,7 @@ __all__ = [
     "refuse_trained",
     "refuse_unstepped",
     "shown",
+    "truth",
     "warn",
     "whole_number",
 ]

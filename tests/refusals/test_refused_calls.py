@@ -1,11 +1,15 @@
-"""What calls on a robot that is built are given by mistake, refused by name."""
+"""What calls and constructors are given by mistake, refused by name."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import torchdismech
+from tests.environments.arms import actions, environment
 from tests.rigid.chains import cable
 from tests.rods import rod_through
 from torchdismech import (
@@ -23,10 +27,18 @@ from torchdismech import (
     straight,
     unroll,
 )
-from torchdismech.forces import LocalForce
+from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.environments import Environment
+from torchdismech.forces import Gravity, LocalForce, MassDamping
 from torchdismech.integrate.integrator import Integrator
+from torchdismech.io.scene import load_scene
 from torchdismech.rigid import Radau
+from torchdismech.testing import check_symmetry
 from torchdismech.trajectory import Recorder
+from torchdismech.view.curves import draw_curves
+from torchdismech.view.scenery import Scenery
+
+DEMO = Path(torchdismech.__file__).parent / "demo" / "scene.toml"
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +84,64 @@ SWITCHES = {
     "unroll.progress": lambda model, given: run(model, unroll, progress=given),
     "step: throw": lambda model, given: ImplicitEuler(0.01).step(model, model.initial_state(), throw=given),
     "line_search": lambda model, given: ImplicitEuler(0.01, line_search=given),
+    "planar": lambda model, given: RobotBuilder(planar=given),
+    "clamp.twist": lambda model, given: clamped(twist=given),
+    "MassDamping.explicit": lambda model, given: MassDamping(1.0, explicit=given),
+    "obstacle 'obstacle': rolling": lambda model, given: obstacle(rolling=given),
+    "SelfContact.themselves": lambda model, given: SelfContact(Penalty(1.0, 1e-3), themselves=given),
+    "check_symmetry: translation": lambda model, given: symmetric(model, translation=given),
+    "check_symmetry: relabelling": lambda model, given: symmetric(model, relabelling=given),
+    "check_symmetry: reversal": lambda model, given: symmetric(model, reversal=given),
+    "load_scene: insist": lambda model, given: load_scene(DEMO, insist=given),
+    "Scene.build: allow_code": lambda model, given: load_scene(DEMO).build(allow_code=given),
+    "Scenery: apart": lambda model, given: Scenery(run(model), apart=given),
+    "Scenery: contact": lambda model, given: Scenery(run(model), contact=given),
+    "draw_curves: energies": lambda model, given: draw_curves(run(model, strains=True), energies=given, strains=True),
+    "draw_curves: contact": lambda model, given: draw_curves(run(model), contact=given),
+    "draw_curves: strains": lambda model, given: draw_curves(run(model), strains=given),
+    "Environment.step: idle": lambda model, given: acted(idle=given),
 }
+
+
+def clamped(**options):
+    """Clamp a node of a rod."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 3), Circle(2e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], **options)
+
+
+def obstacle(**options):
+    """Return a rough floor."""
+    return Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(1e3, 1e-3), Friction(0.5, 1e-3), **options)
+
+
+def symmetric(model, **options):
+    """Return what the symmetries of gravity come to."""
+    weight = Gravity((0.0, 0.0, -9.81))
+    weight.bind(model.body)
+    return check_symmetry(weight, model, model.initial_state(), **options)
+
+
+def acted(**options):
+    """Act once on robots whose episodes have begun."""
+    robots = environment()
+    robots.reset()
+    return robots.step(actions(robots.batch), **options)
 
 
 @pytest.mark.parametrize("name", SWITCHES)
 def test_switches_are_true_or_false(model, name):
     """Refuse text, of which Python takes "no" for True, and numbers; take NumPy's truths."""
     for given in ("no", 1, None):
-        with pytest.raises(InputError, match=f"^{name}: expected True or False, got {given!r}$"):
+        with pytest.raises(InputError, match=f"^{re.escape(name)}: expected True or False, got {given!r}$"):
             SWITCHES[name](model, given)
     SWITCHES[name](model, np.bool_(False))
+
+
+def test_environments_of_scenes_draw_anew_or_not():
+    """Refuse text for whether robots draw anew, before the scene is read."""
+    with pytest.raises(InputError, match="^Environment.from_scene: anew: expected True or False, got 'no'$"):
+        Environment.from_scene(DEMO, None, anew="no")
 
 
 def test_edges_without_length(model):

@@ -48,7 +48,7 @@ from torchdismech.builder.spring_stiffness import SpringStiffness, refuse_set_tw
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic
-from torchdismech.errors import InputError, refuse_other_dtype, warn
+from torchdismech.errors import InputError, refuse_other_dtype, truth, warn
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Elements, Indices, array_of, check_nodes, check_rods, distinct_indices
 from torchdismech.geometry.mesh_checks import check_triangles
@@ -106,7 +106,7 @@ class RobotBuilder:
         check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
         if not (isinstance(join_distance, int | float | np.number) and 0 <= join_distance < math.inf):
             raise InputError(f"join_distance: expected a finite length from 0 up [m], got {join_distance!r}")
-        self.planar = planar
+        self.planar = truth(planar, "planar")
         self.curvature, self.mass, self.clamp_rule = curvature, mass, clamp_rule
         self.joints = joints
         self.join_distance = join_distance
@@ -290,6 +290,7 @@ class RobotBuilder:
         """
         if (nodes is None) == (box is None):
             raise InputError("clamp: give either nodes or box")
+        twist = truth(twist, "clamp.twist")
         fixed = fixed_directions(axes, along, normal, self.planar)
         if nodes is None:
             low, high = corners_of(box)

@@ -24,7 +24,15 @@ from torchdismech.environments.checks import (
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.episodes import Episodes, Outcome
 from torchdismech.environments.task import Step, Task
-from torchdismech.errors import InputError, Status, refuse_other_kind, refuse_other_model, warn, whole_number
+from torchdismech.errors import (
+    InputError,
+    Status,
+    refuse_other_kind,
+    refuse_other_model,
+    truth,
+    warn,
+    whole_number,
+)
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.model import Model
 from torchdismech.records import replaced
@@ -108,6 +116,7 @@ class Environment:
         from torchdismech.environments.scenes import refuse_moving, with_constants
         from torchdismech.io.scene import load_scene
 
+        anew = truth(anew, "Environment.from_scene: anew")
         loaded = load_scene(Path(scene))
         refuse_moving(loaded)
         if loaded.document.initial is not None:
@@ -325,6 +334,7 @@ class Environment:
         ----------
         idle : whether it is meant that all may be over; otherwise that is warned of on a CPU, once an environment.
         """
+        idle = truth(idle, "Environment.step: idle")
         looks = self._ended.is_cpu and not (idle or self._warned)  # a GPU would be waited for at each action
         if looks and bool(self._ended.all()):
             self._warned = True

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, refuse_trained
+from torchdismech.errors import InputError, refuse_trained, truth
 from torchdismech.forces.dependence import Block, Derivatives, DerivativesByAutograd
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
@@ -82,7 +82,7 @@ class Force(nn.Module):
 
     def __init__(self, explicit: bool = False):
         super().__init__()
-        self.explicit = explicit
+        self.explicit = truth(explicit, f"{type(self).__name__}.explicit")
         self.dependence = None
 
     def bind(self, body: Body) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from torchdismech.control.protocol import expected, name_of
-from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, warn
+from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, truth, warn
 from torchdismech.integrate.gradients.course import Course
 from torchdismech.integrate.info import SeveralSteps
 from torchdismech.model.appearance import Appearance
@@ -146,10 +146,7 @@ def scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Contro
 
 def is_ahead(schedule: object) -> bool:
     """Return whether a schedule may be asked before the steps are taken, see `rollout`; refuse what says neither."""
-    ahead = getattr(schedule, "ahead", schedule is None)
-    if not isinstance(ahead, bool):
-        raise InputError(f"schedule: {name_of(schedule)}.ahead: expected True or False, got {ahead!r:.80}")
-    return ahead
+    return truth(getattr(schedule, "ahead", schedule is None), f"schedule: {name_of(schedule)}.ahead")
 
 
 def stepper_of_many(integrator: object) -> StepperOfMany | None:

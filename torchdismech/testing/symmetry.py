@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, refuse_other_kind, truth
 from torchdismech.forces import Force
 from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.topology import Held, find_joint_springs, find_rods, find_springs
@@ -53,6 +53,9 @@ def check_symmetry(
     """
     for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
         refuse_other_kind(f"check_symmetry(force, model, state): {name}", given, kind, f"a {kind.__name__}")
+    claims = {"translation": translation, "relabelling": relabelling, "reversal": reversal}
+    for claim, made in claims.items():
+        truth(made, f"check_symmetry: {claim}")
     if rotation not in ("gravity", "any", None):
         raise InputError(f"check_symmetry: rotation has to be 'gravity', 'any' or None, got {rotation!r}")
     control = control_of(control)

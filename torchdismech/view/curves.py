@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, truth
 from torchdismech.trajectory import Trajectory
 from torchdismech.trajectory.structure import unit_of_strain
 from torchdismech.view.figure import index_of, require_matplotlib, title_of, write_figure
@@ -56,6 +56,8 @@ def draw_curves(
     require_matplotlib()
     from matplotlib.figure import Figure
 
+    for name, given in {"energies": energies, "contact": contact, "strains": strains}.items():
+        truth(given, f"draw_curves: {name}")
     robot = index_of(robot, trajectory.batch, "robot")
     panels: list[tuple[str, dict[str, np.ndarray]]] = []
     if energies:

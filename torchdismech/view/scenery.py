@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, truth
 from torchdismech.model.appearance import Appearance, Thing
 from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
@@ -80,6 +80,7 @@ class Scenery:
         radius: float | None = None,
         contact: bool = False,
     ):
+        apart, contact = truth(apart, "Scenery: apart"), truth(contact, "Scenery: contact")
         robots = range(trajectory.batch) if robots is None else robots
         self.trajectory, self.robots = trajectory, np.array(robots, dtype=np.int64)
         self.frames = _every(len(trajectory.time), every)

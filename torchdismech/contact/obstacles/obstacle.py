@@ -20,7 +20,7 @@ from torchdismech.contact.obstacles.surface import Surface
 from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.contact.own import of_its_own, take_trained
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, refuse_other_kind, truth
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.checks import Indices, checked_indices
@@ -97,12 +97,12 @@ class Obstacle(Force):
                 "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
             )
         self.law = law_of(response, friction)
-        if rolling and not self.rubs:
+        self.rolling = truth(rolling, f"obstacle {name!r}: rolling")
+        if self.rolling and not self.rubs:
             raise InputError(
                 f"obstacle {name!r}: rolling: rods roll by friction that is smoothed, and there is none; give a "
                 "Friction, and a Penalty or a Barrier"
             )
-        self.rolling = rolling
         self.shape = of_its_own(shape)
         self.path = None if path is None else of_its_own(path)
         self.name = name

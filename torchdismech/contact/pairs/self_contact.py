@@ -24,7 +24,7 @@ from torchdismech.contact.pairs.pairs import Pairs, PairTable, Touching, touchin
 from torchdismech.contact.pairs.primitives import NearPairs, Primitives, box_pairs, near_pairs
 from torchdismech.contact.pairs.scopes import RuledPairs, Scope, ruled_pairs
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
-from torchdismech.errors import InputError, real_number, whole_number
+from torchdismech.errors import InputError, real_number, truth, whole_number
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
@@ -111,6 +111,7 @@ class SelfContact(nn.Module):
         if not 0 <= self.rounding <= 1:
             raise InputError(f"SelfContact.rounding: expected a number from 0 to 1, got {rounding}")
         ring = None if ring is None else whole_number(ring, "SelfContact.ring", least=0)
+        themselves = truth(themselves, "SelfContact.themselves")
         if between is not None:
             _refuse_other_parts(between, themselves)
         self.name = name if name is not None else "self_contact" if between is None else "-".join(between)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from torchdismech.builder import RobotBuilder
 from torchdismech.control import Controller
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, truth
 from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import SteppingMethod
@@ -152,6 +152,7 @@ class Scene:
         SceneError
             What only shows on the model: motion of dofs that are not clamped, a solver that does not fit, ...
         """
+        allow_code = truth(allow_code, "Scene.build: allow_code")
         code = self.document.code
         for key, named in code.items():
             if not allow_code:
@@ -199,7 +200,7 @@ def load_scene(
     InputError
         A fault in a file that the scene names, by line.
     """
-    path = Path(path)
+    path, insist = Path(path), truth(insist, "load_scene: insist")
     text, tables = _parsed(path)
     for key, value in (overrides or {}).items():
         put(path, tables, key, value)
