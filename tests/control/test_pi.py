@@ -41,6 +41,14 @@ def test_law_is_that_of_the_formulas():
     assert (found.std(1) > 0).any() and found.shape[1] == 3
 
 
+def test_whether_the_reference_is_added_is_a_truth():
+    """Take a truth, or one of each robot, for 1 and 0: no other gain is one."""
+    model = rod(5)
+    reference = Fixed(shape(model, 0.01).values)
+    for given, kept in ((True, [[1.0]]), (False, [[0.0]]), (torch.tensor([True, False]), [[1.0], [0.0]])):
+        assert pi(model, reference=reference, feed_forward=given).feed_forward.tolist() == kept
+
+
 def smoothing_matrix(parts) -> torch.Tensor:
     """Return S (m, m) of one pass along one rod: (1, 2, 1) / 4 in each field, where an end counts itself twice."""
     blocks = []

@@ -85,7 +85,7 @@ MISUNDERSTOOD = {
         "dt: expected a number of seconds, got '1e-3'",
     ),
     "list for dt": (lambda: ImplicitEuler([1.0, 2.0]), "dt: expected a number of seconds, got"),
-    "text for a radius": (lambda: builder(Circle("a")), "Circle.radius: expected a number above 0, .* got 'a'"),
+    "text for a radius": (lambda: builder(Circle("a")), "Circle.radius: expected numbers, got 'a'"),
     "none for a modulus": (lambda: builder(material=Material(None, 1.0)), "Material.youngs: expected .* got None"),
     "a modulus of each robot": (
         lambda: builder(material=Material([1e6, 2e6], 1.0)).finalize(),

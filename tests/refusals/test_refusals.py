@@ -262,7 +262,7 @@ REFUSED = {
         lambda: shell(column(3, 1e-3), material=Material(column(4, 1e6), 1e3)),
         r"thickness \(3, 1\), Material.youngs \(4, 1\): these shapes do not go together",
     ),
-    "text for q": (lambda: rod().initial_state(q="bent"), "initial_state: q: expected a tensor, an array or a list"),
+    "text for q": (lambda: rod().initial_state(q="bent"), "initial_state: q: expected numbers, got 'bent'"),
     "few velocities": (
         lambda: rod().initial_state(velocity=[0.0] * 3),
         r"initial_state: velocity has to be \(19,\) or \(B, 19\), got \(3,\)",

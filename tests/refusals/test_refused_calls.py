@@ -23,12 +23,17 @@ from torchdismech import (
     arc,
     follow,
     modes,
+    read_mesh,
     rollout,
     straight,
     unroll,
 )
+from torchdismech.actuation import OnEdges, Tendons
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
-from torchdismech.environments import Environment
+from torchdismech.elastic import LinearElastic
+from torchdismech.elastic.membrane import MooneyRivlin
+from torchdismech.environments import Actuator, Environment
+from torchdismech.errors import shown
 from torchdismech.forces import Gravity, LocalForce, MassDamping
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.io.scene import load_scene
@@ -136,6 +141,64 @@ def test_switches_are_true_or_false(model, name):
         with pytest.raises(InputError, match=f"^{re.escape(name)}: expected True or False, got {given!r}$"):
             SWITCHES[name](model, given)
     SWITCHES[name](model, np.bool_(False))
+
+
+NUMBERS = {
+    "Material.youngs": lambda given: Material(given, 1000.0).constants(),
+    "Material.density": lambda given: Material(1e6, given).constants(),
+    "Material.poisson": lambda given: Material(1e6, 1000.0, poisson=given).constants(),
+    "Material.relaxation_time": lambda given: Material(1e6, 1000.0, relaxation_time=given).constants(),
+    "Circle.radius": lambda given: Circle(given).constants(),
+    "LinearElastic: EA": lambda given: LinearElastic({"EA": given}),
+    "MooneyRivlin.c1": lambda given: MooneyRivlin(given, 1.0),
+    "MassDamping.rate": MassDamping,
+    "Penalty.stiffness": lambda given: Penalty(given, 1e-3),
+    "OnEdges: offset": lambda given: tendon_beside(given),
+    "youngs": lambda given: cable(3, youngs=given),
+    "Actuator: matrix": lambda given: Actuator("natural_curvature", given),
+}
+
+
+def tendon_beside(offset):
+    """Return a rod with a tendon beside it."""
+    builder = rod_through(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
+    builder.add_force(Tendons([OnEdges([0, 3], offset)], tension=1.0))
+    return builder.finalize(compile=False)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_truths_and_texts_are_no_numbers(name):
+    """Refuse what torch would make numbers of, such as True for 1 Pa, alone and in lists, and what it cannot."""
+    for given in (True, [True, 1.0], np.array([False]), torch.tensor(True), 1j, np.array([1j]), "1.0", None):
+        with pytest.raises(InputError, match=f"^{re.escape(name)}: expected numbers, got {re.escape(shown(given))}$"):
+            NUMBERS[name](given)
+
+
+ONE_NUMBER = {
+    "join_distance": lambda model: RobotBuilder(join_distance=True),
+    "follow.last": lambda model: follow(model, model.initial_state(), last=True),
+    "follow.length": lambda model: follow(model, model.initial_state(), length=True),
+    "rod.obj: scale": lambda model: read_mesh("rod.obj", scale=True),
+}
+
+
+@pytest.mark.parametrize("name", ONE_NUMBER)
+def test_truths_are_no_number(model, name):
+    """Refuse True for one length or factor."""
+    with pytest.raises(InputError, match=f"^{name}: expected a .*, got True$"):
+        ONE_NUMBER[name](model)
+
+
+def test_states_begin_with_numbers(model):
+    """Refuse truths and texts where a state begins."""
+    robots = rod_through(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0)).finalize(
+        compile=False
+    )
+    for given in ([True] * robots.n_dofs, "rest"):
+        with pytest.raises(InputError, match="^initial_state: q: expected numbers, got"):
+            robots.initial_state(q=given)
+    with pytest.raises(InputError, match="^thrown: velocity: expected numbers, got 'fast'$"):
+        robots.thrown(robots.initial_state(), velocity="fast")
 
 
 def test_environments_of_scenes_draw_anew_or_not():

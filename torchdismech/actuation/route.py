@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, any_of
 from torchdismech.geometry.checks import Indices, checked_indices, refuse_trained_shape
 from torchdismech.robot.body import Body
-from torchdismech.values import tensor_of
+from torchdismech.values import numbers, tensor_of
 
 __all__ = ["AtNodes", "Carriers", "Fixed", "OnEdges", "RestFrames"]
 
@@ -127,7 +127,7 @@ class RestFrames:
         """Return the offsets (B or 1, k, 3) of a part of a route, in axes of the world [m]."""
         name, count = type(part).__name__, len(carriers)
         refuse_trained_shape(part.offset, f"{name}: offset")
-        given = tensor_of(part.offset, torch.float64)
+        given = numbers(part.offset, f"{name}: offset").to(torch.float64)
         if given.shape[-1:] != (3,) or given.dim() > 3 or (given.dim() > 1 and given.shape[-2] not in (1, count)):
             shapes = any_of("(3,)", f"({count}, 3)", "(B, 1, 3)", f"(B, {count}, 3)")
             raise InputError(f"{name}: expected offsets of shape {shapes}, got {tuple(given.shape)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torchdismech.errors import (
     FailureWarning,
     InputError,
     Status,
+    real_number,
     refuse_other_kind,
     refuse_other_model,
     warn,
@@ -139,11 +139,13 @@ def _warn_of_failures(path: EquilibriumPath, state: State, control: Control, cla
 def _check(model: Model, state: State, control: Control, last: object, steps: int, length: object) -> None:
     """Refuse what cannot be followed, by name."""
     model.check_batch(state, control)
-    if not isinstance(last, Real) or not math.isfinite(last) or last == 0:
-        raise InputError(f"follow.last: expected a number other than 0, got {last!r}")
+    expected = "a number other than 0"
+    if not math.isfinite(ends := real_number(last, "follow.last", expected)) or ends == 0:
+        raise InputError(f"follow.last: expected {expected}, got {last!r}")
     whole_number(steps, "follow.steps")
-    if not isinstance(length, Real) or not 0 < float(length) <= 1:
-        raise InputError(f"follow.length: expected a number above 0 and up to 1, got {length!r}")
+    expected = "a number above 0 and up to 1"
+    if not 0 < real_number(length, "follow.length", expected) <= 1:
+        raise InputError(f"follow.length: expected {expected}, got {length!r}")
     if state.internal is not None:
         raise InputError("follow: equilibria of materials that remember depend on the way; take Static with load_steps")
     if model.contact.constrained:

@@ -48,7 +48,7 @@ from torchdismech.builder.spring_stiffness import SpringStiffness, refuse_set_tw
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic
-from torchdismech.errors import InputError, refuse_other_dtype, truth, warn
+from torchdismech.errors import InputError, real_number, refuse_other_dtype, truth, warn
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import Elements, Indices, array_of, check_nodes, check_rods, distinct_indices
 from torchdismech.geometry.mesh_checks import check_triangles
@@ -104,8 +104,10 @@ class RobotBuilder:
         check_choice("curvature", curvature, ("half-way", "averaged"))
         check_choice("mass", mass, ("lumped", "consistent"))
         check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
-        if not (isinstance(join_distance, int | float | np.number) and 0 <= join_distance < math.inf):
-            raise InputError(f"join_distance: expected a finite length from 0 up [m], got {join_distance!r}")
+        expected = "a finite length from 0 up [m]"
+        join_distance = real_number(join_distance, "join_distance", expected)
+        if not 0 <= join_distance < math.inf:
+            raise InputError(f"join_distance: expected {expected}, got {join_distance}")
         self.planar = truth(planar, "planar")
         self.curvature, self.mass, self.clamp_rule = curvature, mass, clamp_rule
         self.joints = joints

@@ -13,7 +13,7 @@ from torchdismech.contact.obstacles.shape_parameters import refuse_matrix
 from torchdismech.contact.own import of_its_own
 from torchdismech.errors import InputError, any_of, refuse_one_alone
 from torchdismech.forces.base import vector
-from torchdismech.model.reduced import numbers_of
+from torchdismech.values import numbers
 
 __all__ = ["constant", "number_of_sections", "three_components", "touchable"]
 
@@ -77,7 +77,7 @@ def _refuse_untouchable(obstacle: Obstacle) -> None:
 
 def _finite_numbers(value, what: str) -> Tensor:
     """Return numbers as a tensor of floats, or refuse them."""
-    tensor = numbers_of(value, what)
+    tensor = numbers(value, what)
     if not bool(torch.isfinite(tensor.detach()).all()):
         raise InputError(f"{what}: expected finite numbers, got {value}")
     return tensor

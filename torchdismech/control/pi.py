@@ -125,7 +125,7 @@ class PI(Feedback):
         self.strains, self.reference, self.smoothing = strains, reference, smoothing
         self.least_length = least_length
         like = strains.undeformed
-        for name, gain in (("Kp", Kp), ("Ki", Ki), ("feed_forward", feed_forward)):
+        for name, gain in (("Kp", Kp), ("Ki", Ki), ("feed_forward", _ones_where(feed_forward))):
             self.register_buffer(name, _per_robot(name, gain, like))
         if not bool(((self.feed_forward == 0) | (self.feed_forward == 1)).all()):
             raise InputError("PI: feed_forward: expected true or false, or 0 and 1 for each robot")
@@ -265,6 +265,13 @@ class PI(Feedback):
         # strains that several actuators set share their bound among them
         room = bound[:, None] / shares.sum(1, keepdim=True)
         return torch.where(shares > 0, room, torch.inf).amin(0)
+
+
+def _ones_where(given: bool | Tensor) -> float | Tensor:
+    """Return 1 for True and 0 for False, also in a tensor of truths; numbers as they are."""
+    if isinstance(given, bool):
+        return float(given)
+    return given.to(torch.float64) if isinstance(given, Tensor) and given.dtype is torch.bool else given
 
 
 def _per_robot(name: str, gain: Number, like: Tensor) -> Tensor:

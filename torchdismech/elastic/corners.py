@@ -9,7 +9,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from torchdismech.elastic.energy import Strain, batch_last, known_sum
-from torchdismech.values import real
+from torchdismech.values import numbers
 
 __all__ = ["Corners", "Entries"]
 
@@ -26,7 +26,7 @@ class Corners(nn.Module):
 
     def __init__(self, matrices: Tensor):
         super().__init__()
-        matrices = real(matrices)
+        matrices = numbers(matrices, "Corners: matrices")
         self._count = matrices.shape[-1]
         entries = product(range(self._count), repeat=2)
         self._entries = [(i, j) for i, j in entries if i == j or bool((matrices[..., i, j] != 0).any())]

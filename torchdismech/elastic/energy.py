@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchdismech.autograd import AutogradOn
 from torchdismech.errors import InputError, refuse_trained
-from torchdismech.values import real, refuse_no_robots
+from torchdismech.values import numbers, refuse_no_robots
 
 __all__ = [
     "OWN",
@@ -110,7 +110,7 @@ class LinearElastic(Energy):
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
             refuse_trained(value, f"LinearElastic.{name}")
-            tensor = real(value)
+            tensor = numbers(value, f"LinearElastic: {name}")
             refuse_no_robots(tensor, f"LinearElastic.{name}")
             refuse_negative(tensor, f"LinearElastic: {name}")
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))

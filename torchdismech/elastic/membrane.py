@@ -17,7 +17,7 @@ from torchdismech.errors import InputError, refuse_trained
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.materials import Number, positive
 from torchdismech.robot.state import Control, State
-from torchdismech.values import real
+from torchdismech.values import numbers
 
 __all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff", "rest_metric"]
 
@@ -128,7 +128,7 @@ class MooneyRivlin(Energy):
         super().__init__()
         for name, value in (("c1", c1), ("c2", c2)):
             refuse_trained(value, f"{type(self).__name__}.{name}")
-            given = real(value)
+            given = numbers(value, f"{type(self).__name__}.{name}")
             if not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
                 raise InputError(f"{type(self).__name__}.{name}: expected numbers from 0 on, got {value}")
             self.register_parameter(name, nn.Parameter(given, requires_grad=False))

@@ -18,7 +18,7 @@ from torchdismech.geometry.checks import distinct_indices
 from torchdismech.model import Model
 from torchdismech.model.initial import trial_state
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Values, refuse_out_of_bounds, refuse_table, row_of, tensor_of
+from torchdismech.values import Values, numbers, refuse_out_of_bounds, refuse_table, row_of
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled", "refuse_hidden", "refuse_no_length"]
 
@@ -96,7 +96,7 @@ class Actuator(Action):
     def __init__(self, field: str, matrix: Tensor, low: float = -1.0, high: float = 1.0):
         if field not in FIELDS:
             raise InputError(f"Actuator: field: expected one of {', '.join(FIELDS)}, got {field!r}")
-        matrix = tensor_of(matrix)
+        matrix = numbers(matrix, "Actuator: matrix")
         if not bool(torch.isfinite(matrix.detach()).all()):
             raise InputError(f"Actuator: matrix: expected finite numbers, got {matrix}")
         if matrix.dim() != 2 or not matrix.shape[1]:
@@ -328,7 +328,7 @@ def controlled(
     """
     parts = list(zip(actions, action.split([part.count for part in actions], dim=1), strict=True))
     control = Control(values=constants)
-    for part, numbers in sorted(parts, key=lambda pair: not isinstance(pair[0], Constant)):
+    for part, own in sorted(parts, key=lambda pair: not isinstance(pair[0], Constant)):
         with model.lock, model.values_of(control).in_place():
-            control = part.added(control, numbers, state, model)
+            control = part.added(control, own, state, model)
     return control

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, shown, warn
+from torchdismech.errors import InputError, real_number, shown, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.mesh_checks import check_mesh, check_triangles
 from torchdismech.io.dismech import NUMBER, Geometry
@@ -53,8 +53,10 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if not (isinstance(scale, int | float | np.number) and 0 < scale < math.inf):
-        raise InputError(f"{path}: scale: expected a finite number above 0, got {scale!r}")
+    expected = "a finite number above 0"
+    scale = real_number(scale, f"{path}: scale", expected)
+    if not 0 < scale < math.inf:
+        raise InputError(f"{path}: scale: expected {expected}, got {scale}")
     _check_suffix(path, READ_SUFFIXES)
     content = _content(path)
     if suffix == ".stl":

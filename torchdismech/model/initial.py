@@ -17,6 +17,7 @@ from torchdismech.geometry.surface import edge_normals
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.state import State
+from torchdismech.values import numbers
 
 __all__ = [
     "as_tensor",
@@ -59,10 +60,7 @@ def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
                 "(B, n); for derivatives take reverse mode, torch.autograd.grad or backward()"
             )
         return given
-    try:
-        return torch.as_tensor(given, dtype=like.dtype, device=like.device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: expected a tensor, an array or a list of numbers: {error}") from error
+    return numbers(given, name).to(like)
 
 
 def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, velocity: Tensor | None) -> State:
@@ -188,7 +186,7 @@ def _refuse_no_turn(spin: Tensor, of_nodes: Tensor, of_edges: Tensor, size: floa
 
 def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor:
     """Return a vector of each robot (B, 3)."""
-    vector = torch.as_tensor(given, dtype=state.q.dtype, device=state.q.device)
+    vector = numbers(given, f"thrown: {name}").to(state.q)
     if tuple(vector.shape) not in ((3,), (1, 3), (state.batch, 3)):
         raise InputError(f"thrown: {name} has to be (3,) or ({state.batch}, 3), got {tuple(vector.shape)}")
     return vector.expand(state.batch, 3)

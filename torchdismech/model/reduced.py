@@ -9,27 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, SimulationError, Status, shown, warn
+from torchdismech.errors import InputError, SimulationError, Status, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import as_tensor, number_of_robots
 from torchdismech.robot.state import Control
 from torchdismech.values import Place
 
-__all__ = ["ReducedModel", "numbers_of", "report_failures"]
-
-
-def numbers_of(value: object, where: str) -> Tensor:
-    """Return constants as a tensor of floats, in float64 unless they are one; refuse text, truths and other things."""
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return value
-    try:
-        numbers = np.asarray(value.cpu() if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{where}: expected numbers, got {shown(value)}") from error
-    if numbers.dtype.kind not in "iuf":
-        raise InputError(f"{where}: expected numbers, got {shown(value)}")
-    return torch.as_tensor(numbers, dtype=torch.float64, device="cpu")
+__all__ = ["ReducedModel", "report_failures"]
 
 
 def report_failures(status: Tensor, control: Control, time: Tensor, throw: bool) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError, truth, warn
 from torchdismech.model.appearance import Appearance
-from torchdismech.model.reduced import ReducedModel, numbers_of
+from torchdismech.model.reduced import ReducedModel
 from torchdismech.rigid.cylinder import Cylinder
 from torchdismech.rigid.dynamics import Dynamics, accelerations
 from torchdismech.rigid.given import values_of, vector_of
@@ -27,7 +27,7 @@ from torchdismech.rigid.state import ChainState
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control, control_of
-from torchdismech.values import Given, batch_sizes
+from torchdismech.values import Given, batch_sizes, numbers
 
 __all__ = ["RigidChain"]
 
@@ -88,7 +88,7 @@ class RigidChain(ReducedModel):
         gravity: Sequence[float] | Tensor = (0.0, 0.0, -9.81),
     ):
         super().__init__()
-        count = numbers_of(length, "length").shape[-1] if numbers_of(length, "length").dim() else 0
+        count = numbers(length, "length").shape[-1] if numbers(length, "length").dim() else 0
         if count < 2:
             raise InputError(f"length: expected those of two or more elements (a segment or more), got {length}")
         self.space = truth(space, "space")
@@ -210,7 +210,7 @@ class RigidChain(ReducedModel):
 
     def drive(self, torque: Tensor | float, batch: int = 1) -> Control:
         """Return the control under which the active joint is driven by a torque (B,), or one for all robots [N m]."""
-        torque = numbers_of(torque, "drive: torque").to(dtype=self.dtype, device=self.device)
+        torque = numbers(torque, "drive: torque").to(dtype=self.dtype, device=self.device)
         if torque.dim() > 1:
             raise InputError(
                 f"drive: torque: expected one number, or (B,) of B robots, got shape {tuple(torque.shape)}"

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError, truth, whole_number
-from torchdismech.model.reduced import numbers_of
 from torchdismech.rigid.given import values_of
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number, positive
-from torchdismech.values import Given
+from torchdismech.values import Given, numbers
 
 __all__ = ["Cylinder"]
 
@@ -98,7 +97,7 @@ class Cylinder:
 
 def _whole_length(length: Number) -> Tensor:
     """Return the length of the whole body, () or (B, 1) [m]."""
-    whole = numbers_of(length, "length")
+    whole = numbers(length, "length")
     positive(whole.detach(), "length")
     if whole.dim() and whole.shape[-1] != 1:
         raise InputError(f"length: expected that of the whole, a number or (B, 1), got shape {tuple(whole.shape)}")

@@ -6,16 +6,15 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, any_of
-from torchdismech.model.reduced import numbers_of
 from torchdismech.robot.materials import positive
-from torchdismech.values import Given
+from torchdismech.values import Given, numbers
 
 __all__ = ["values_of", "vector_of"]
 
 
 def values_of(value: Given, name: str, count: int, above_zero: bool = False, from_zero: bool = False) -> Tensor:
     """Return the value as a tensor that broadcasts against (B, count); refuse what does not, or has another sign."""
-    tensor = numbers_of(value, name)
+    tensor = numbers(value, name)
     shape = tuple(tensor.shape)
     if not (shape in ((), (count,)) or (len(shape) == 2 and shape[1] in (1, count))):
         expected = any_of("a number", f"({count},)", "(B, 1)", f"(B, {count})")
@@ -30,7 +29,7 @@ def values_of(value: Given, name: str, count: int, above_zero: bool = False, fro
 
 def vector_of(value: Given, name: str) -> Tensor:
     """Return a vector, (3,) or (B, 3); a number would count along all three axes."""
-    shape = tuple(numbers_of(value, name).shape)
+    shape = tuple(numbers(value, name).shape)
     if shape[-1:] != (3,) or len(shape) > 2:
         raise InputError(f"{name}: expected a vector, (3,) or (B, 3), got shape {shape}")
     return values_of(value, name, 3)

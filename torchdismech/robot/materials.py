@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_trained
-from torchdismech.values import real, refuse_no_robots, tensor_of
+from torchdismech.values import numbers, refuse_no_robots
 
 __all__ = ["Circle", "Material", "Number", "Rectangle", "positive", "refuse_unlike_shapes"]
 
@@ -21,10 +21,7 @@ Number = float | Tensor
 def positive(value: Number, name: str) -> Tensor:
     """Return the value as a tensor (numbers in float64), refusing what is not finite and above 0, or is trained."""
     refuse_trained(value, name)
-    try:
-        tensor = real(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: expected a number above 0, or a tensor of such, got {value!r}") from error
+    tensor = numbers(value, name)
     refuse_no_robots(tensor, name)
     if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
         raise InputError(f"{name}: expected a finite number above 0, got {value}")
@@ -81,10 +78,10 @@ class Material:
         youngs, density = positive(self.youngs, "Material.youngs"), positive(self.density, "Material.density")
         for name in ("poisson", "relaxation_time"):
             refuse_trained(getattr(self, name), f"Material.{name}")
-        poisson = tensor_of(self.poisson, youngs.dtype)
+        poisson = numbers(self.poisson, "Material.poisson").to(youngs.dtype)
         if not ((poisson > -1) & (poisson <= 0.5)).all():
             raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
-        relaxation = tensor_of(self.relaxation_time, youngs.dtype)
+        relaxation = numbers(self.relaxation_time, "Material.relaxation_time").to(youngs.dtype)
         for name, given in (("poisson", poisson), ("relaxation_time", relaxation)):
             refuse_no_robots(given, f"Material.{name}")
         if not (torch.isfinite(relaxation).all() and (relaxation >= 0).all()):

@@ -8,7 +8,7 @@ from torchdismech.values.bounds import (
     refuse_unfitting,
 )
 from torchdismech.values.exchange import originals_in_place, others_stand_in
-from torchdismech.values.given import Given, numbers, real, tensor_of
+from torchdismech.values.given import Given, numbers, tensor_of
 from torchdismech.values.in_place import Values, evaluated, leading, per_robot, requiring_gradients, with_rows
 from torchdismech.values.places import (
     Place,
@@ -35,7 +35,6 @@ __all__ = [
     "per_robot",
     "places_by_batch_size",
     "problem_of_bounds",
-    "real",
     "refuse_no_robots",
     "refuse_out_of_bounds",
     "refuse_table",

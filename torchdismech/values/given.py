@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, shown
 
-__all__ = ["Given", "numbers", "real", "tensor_of"]
+__all__ = ["Given", "numbers", "tensor_of"]
 
 Row = float | Tensor | np.ndarray | Sequence[float | Sequence[float]]
 
@@ -28,25 +28,26 @@ def tensor_of(value: Any, dtype: torch.dtype | None = None) -> Tensor:
     return torch.as_tensor(value, dtype=dtype, device="cpu")
 
 
-def real(value: Any) -> Tensor:
-    """Return a number as a tensor: one of floats as it is, all others in float64.
+def numbers(value: Any, where: str) -> Tensor:
+    """Return numbers as a tensor, which gradients pass: one of floats as it is, all others in float64.
 
-    Whole numbers would stay whole in a model, whose compiled loops take their bits for those of floats.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError : the value is no number and no list of numbers, or complex (`InputError`).
+    Whole numbers would stay whole in a model, whose compiled loops take their bits for those of floats. Refused is what
+    is no number and no list of numbers: text, truths (True is no length of one metre), complex numbers.
     """
     if isinstance(value, Tensor) and value.is_floating_point():
         return value
-    if "complex" in str(getattr(value, "dtype", "")):  # torch would leave out the imaginary part
-        raise InputError(f"expected real numbers, got {value.dtype}")
-    return tensor_of(value, torch.float64)
-
-
-def numbers(value: Any, where: str) -> Tensor:
-    """Return numbers as a tensor, as `real` does, which gradients pass; refuse what is none in words."""
+    refusal = f"{where}: expected numbers, got {shown(value)}"
+    if _is_unreal(value):
+        raise InputError(refusal)
     try:
-        return real(value)
+        return tensor_of(value, torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{where}: expected numbers, got {shown(value)}") from error
+        raise InputError(refusal) from error
+
+
+def _is_unreal(value: object) -> bool:
+    """Return whether something is, or lists, truths or complex numbers, which torch would make real numbers of."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_unreal, value))
+    dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+    return isinstance(value, bool | complex) or dtype.startswith(("bool", "complex"))
