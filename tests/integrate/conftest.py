@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integrate.recordings import Graphs
-from torchdismech.integrate import integrator as integrators
+from torchdismech.integrate import several
 
 
 @pytest.fixture(params=["graphs", "tapes"])
@@ -15,12 +15,12 @@ def graphs(request, monkeypatch):
 @pytest.fixture
 def courses(monkeypatch):
     """Return how many steps were taken as one, in each turn; 0 where they were taken one by one."""
-    taken, plain = [], integrators.course_of
+    taken, plain = [], several.course_of
 
     def told(problem, size):
         found = plain(problem, size)
         taken.append(0 if found is None else len(found.q))
         return found
 
-    monkeypatch.setattr(integrators, "course_of", told)
+    monkeypatch.setattr(several, "course_of", told)
     return taken
