@@ -43,9 +43,17 @@ OWN_CODE = (
 )
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn users, at the line of their code that called the library."""
+def warn(message: str, category: type[Warning] = UserWarning, once: bool = False) -> None:
+    """Warn users, at the line of their code that called the library.
+
+    Parameters
+    ----------
+    once : at the line of the library that warns, which is the same for all callers: Python shows such a message once.
+    """
     frame, level = sys._getframe(1), 2
+    if once:
+        warnings.warn(message, category, stacklevel=level)
+        return
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN_CODE):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)

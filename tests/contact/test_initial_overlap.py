@@ -1,6 +1,7 @@
 """Robots that begin inside of obstacles are warned of by name; those that rest in them are not."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -39,6 +40,17 @@ def test_robots_inside_are_named(run, shape, response):
     state = model.initial_state(2, q=lifted)
     with pytest.warns(RuntimeWarning, match=r"obstacle 'ground' \(\w+\): node \d of robot 1 begins inside .* 0.502 m"):
         run(model, state, ImplicitEuler(1e-2), 1)
+
+
+def test_overlaps_are_said_once():
+    """Say the same to callers at two lines once, at the line of the library."""
+    model = rod(HalfSpace((0, 0, 0.5), (0, 0, 1)), Penalty(10.0, 1e-3))
+    method, state = ImplicitEuler(1e-2), model.initial_state()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        method.prepare(model, state, 1)
+        method.prepare(model, state, 1)
+    assert [Path(warning.filename).name for warning in said] == ["initial_overlap.py"]
 
 
 def test_points_between_nodes_are_named():

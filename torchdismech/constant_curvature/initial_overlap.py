@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.state import ArmState
+from torchdismech.errors import warn
 
 __all__ = ["warn_of_overlap"]
 
@@ -24,10 +23,10 @@ def warn_of_overlap(arm: PneumaticArm, state: ArmState) -> None:
         if not bool((gap < -DEEP * arm.plate_radius).any()):
             continue
         robot, plate = divmod(int(gap.argmin()), arm.n_plates)
-        warnings.warn(
+        warn(
             f"obstacle {obstacle.name!r} ({type(obstacle.shape).__name__}): plate {plate} of robot {robot} begins "
             f"inside of it, {-float(gap.min()):.3g} m deep; it will be thrown out, or its steps fail. Move the arm "
             "out, or look at where the obstacle is and which way it faces",
             RuntimeWarning,
-            stacklevel=1,  # of the same place for all callers: a run says it once
+            once=True,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from torchdismech.contact.model import ContactModel
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.pairs import Touching
 from torchdismech.contact.response import of_robots
+from torchdismech.errors import warn
 from torchdismech.robot.state import Control, State
 
 __all__ = ["ClosedGap", "closed_gap", "warn_of_overlap"]
@@ -110,10 +110,10 @@ def _thrown(obstacle: Obstacle, state: State) -> Tensor:
 def _warn(obstacle: Obstacle, gap: Tensor, inside: Tensor) -> None:
     """Name the deepest of the points that are `inside` (B, P)."""
     robot, point = divmod(int(gap.where(inside, torch.inf).argmin()), gap.shape[1])
-    warnings.warn(
+    warn(
         f"obstacle {obstacle.name!r} ({type(obstacle.shape).__name__}): {obstacle.points.said(point)} of robot {robot} "
         f"begins inside of it, {-float(gap[robot, point]):.3g} m deep; it will be thrown out, or its steps fail. Move "
         "the robot out, or look at where the obstacle is and which way it faces",
         RuntimeWarning,
-        stacklevel=1,  # of the same place for all callers: a run says it once
+        once=True,
     )

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -98,14 +97,6 @@ class SteppingMethod(ABC):
         self.line_search = truth(line_search, "line_search")
         self.chunk = check_chunk(chunk)
 
-    if not TYPE_CHECKING:  # for which there is no other attribute than those named
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what a subclass lacks, wherever that is first asked for."""
-            if name == "scheme":
-                raise InputError(f"{type(self).__name__}: expected `scheme = Scheme(...)`, as ImplicitEuler has it")
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-
     # ---- for the caller ----------------------------------------------------------------------------------------
 
     def step(
@@ -173,6 +164,7 @@ class SteppingMethod(ABC):
         so short that steps never meet them.
         """
         refuse_unstepped(self, model, Model)
+        self._refuse_without_scheme()
         with model.lock:
             model.check_batch(state, Control())
             if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
@@ -237,6 +229,7 @@ class SteppingMethod(ABC):
 
     def check(self, model: Model, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
         """Refuse what cannot be stepped, by name."""
+        self._refuse_without_scheme()
         model.check_batch(state, control, snapshot)
         if snapshot is None or snapshot.parametrized or snapshot.requires_gradients:  # else nothing is trained
             refuse_trained_out_of_bounds(model, snapshot)
@@ -253,6 +246,11 @@ class SteppingMethod(ABC):
             )
         if not self.line_search and model.contact.needs_feasible_iterates:
             raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")
+
+    def _refuse_without_scheme(self) -> None:
+        """Refuse a subclass that does not say by which scheme it steps."""
+        if not hasattr(self, "scheme"):
+            raise InputError(f"{type(self).__name__}: expected `scheme = Scheme(...)`, as ImplicitEuler has it")
 
     def tolerance(self, scale: Tensor) -> Tensor:
         """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""

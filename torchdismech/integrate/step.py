@@ -1,7 +1,8 @@
 """The core of a step: the equations, Newton's method, and the contacts that it met on the way.
 
-Everything else stands around it: `gradient` makes it differentiable, and takes a batch some robots at a time;
-`substeps` takes failed steps again in parts; `recording` replays it, on a CPU as tapes, on a GPU as CUDA graphs.
+Everything else stands around it: `gradients.gradient` makes it differentiable; `forward` takes a batch some robots at
+a time, as `chunks` does where each part of the batch is a step of its own to autograd; `substeps` takes failed steps
+again in parts; `recorded.recording` replays it, on a CPU as tapes, on a GPU as CUDA graphs.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class PairEvaluations:
     def plain_round(
         self, equations: StepEquations, at: Progress, options: NewtonOptions, with_matrix: bool = True
     ) -> tuple[Progress, Tensor]:
-        """Return what `newton.plain_round` does."""
+        """Return the progress after a round of Newton's method, and its flags, as `solve.rounds.plain_round` does."""
 
         def taken(weight: Tensor, tolerance: Tensor, *rows: Tensor) -> list[Tensor]:
             own = dataclasses.replace(options, weight=weight, tolerance=tolerance)
