@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdismech.analysis.following import EquilibriumPath, follow
 from torchdismech.errors import InputError, Status
-from torchdismech.io.outputs import write_table
+from torchdismech.io.outputs import begins_with, write_table
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.io.scene.turning import refuse_half_turns
@@ -78,9 +78,7 @@ def write_points(path: EquilibriumPath, node: int | None, file: Path) -> None:
 
 def is_table_of_points(path: Path) -> bool:
     """Return whether a file begins as `write_points` has it."""
-    beginning = (",".join(POINTS) + "\n").encode()
-    with path.open("rb") as file:
-        return file.read(len(beginning)) == beginning
+    return begins_with(path, (",".join(POINTS) + "\n").encode())
 
 
 def _told(path: EquilibriumPath, robot: int) -> list[str]:

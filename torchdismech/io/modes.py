@@ -9,7 +9,7 @@ import torch
 
 from torchdismech.analysis.vibration import Modes, modes
 from torchdismech.integrate import Static
-from torchdismech.io.outputs import write_table
+from torchdismech.io.outputs import begins_with, write_table
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.model import Model
@@ -62,9 +62,7 @@ def write_modes(model: Model, found: Modes, path: Path) -> None:
 
 def is_table_of_modes(path: Path) -> bool:
     """Return whether a file begins as `write_modes` has it."""
-    beginning = (",".join(HEADER) + "\n").encode()
-    with path.open("rb") as file:
-        return file.read(len(beginning)) == beginning
+    return begins_with(path, (",".join(HEADER) + "\n").encode())
 
 
 def _rows(model: Model, found: Modes, form: str) -> Iterator[list[str]]:

@@ -8,7 +8,15 @@ from pathlib import Path
 
 from torchdismech.errors import InputError
 
-__all__ = ["PICTURES", "is_picture", "refuse_input", "refuse_no_place", "refuse_overwriting", "write_table"]
+__all__ = [
+    "PICTURES",
+    "begins_with",
+    "is_picture",
+    "refuse_input",
+    "refuse_no_place",
+    "refuse_overwriting",
+    "write_table",
+]
 
 # how files of the kinds that pictures are written to begin
 PICTURES = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF", ".svg": b"<?xml"}
@@ -56,6 +64,10 @@ def write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
 
 def is_picture(path: Path) -> bool:
     """Return whether the file begins as a picture of its name's kind does."""
-    beginning = PICTURES.get(path.suffix.lower())
+    return begins_with(path, PICTURES.get(path.suffix.lower()))
+
+
+def begins_with(path: Path, beginning: bytes | None) -> bool:
+    """Return whether a file begins with some bytes; no file does where these are not known, None."""
     with path.open("rb") as file:
         return beginning is not None and file.read(len(beginning)) == beginning

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import warn
 from torchdismech.forces.base import vector
+from torchdismech.geometry.material_frames import outer
 from torchdismech.magnetics.field import Field, FieldDerivatives
 from torchdismech.magnetics.over_time import between, of_times, rising
 from torchdismech.values import Given
@@ -42,7 +43,7 @@ class _Magnet(Field):
         n, m, over, scale = self._local(position, time)
         mn = _dot(m, n)
         eye = torch.eye(3, dtype=n.dtype, device=n.device)
-        along = _outer(n, n)
+        along = outer(n, n)
         slope = (3 * scale * over).unsqueeze(-1)
         gradient = slope * (_both(m, n) + mn.unsqueeze(-1) * (eye - 5 * along))
         field = scale * (3 * mn * n - m)
@@ -147,10 +148,6 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1, keepdim=True)
 
 
-def _outer(a: Tensor, b: Tensor) -> Tensor:
-    return a.unsqueeze(-1) * b.unsqueeze(-2)
-
-
 def _both(a: Tensor, b: Tensor) -> Tensor:
     """Return a b^T + b a^T."""
-    return _outer(a, b) + _outer(b, a)
+    return outer(a, b) + outer(b, a)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.io.outputs import begins_with
 from torchdismech.view.gltf import write_glb
 from torchdismech.view.scenery import Scenery, Shown
 from torchdismech.view.usd import write_usd
@@ -73,6 +74,4 @@ def _replace_series(new: Path, folder: Path) -> None:
 
 def is_export(path: Path) -> bool:
     """Return whether the file begins as one of its name's kind does."""
-    beginning = BEGINNINGS.get(path.suffix.lower())
-    with path.open("rb") as file:
-        return beginning is not None and file.read(len(beginning)) == beginning
+    return begins_with(path, BEGINNINGS.get(path.suffix.lower()))

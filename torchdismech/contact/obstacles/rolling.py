@@ -9,6 +9,7 @@ from torchdismech.contact.obstacles.rod_tangents import RodTangents
 from torchdismech.contact.obstacles.surface import Surface
 from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.forces.elements import sizes_of
 from torchdismech.fused import Fused
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
@@ -58,7 +59,7 @@ class Rolling(nn.Module):
         radius : (.., P) contact radii; tangent, normal : (B, P, 3); velocity : (B, P, 3) of the centre lines.
         """
         vectors = (x.permute(2, 1, 0) for x in (tangent, normal, velocity))
-        found = _SURFACE_MOTION(len(self.angles), self._spin(state).t(), _of_points(radius), *vectors)
+        found = _SURFACE_MOTION(len(self.angles), self._spin(state).t(), sizes_of(radius), *vectors)
         motion, lever = found.permute(2, 1, 0).split(3, dim=2)
         return motion, lever
 
@@ -90,7 +91,7 @@ class Rolling(nn.Module):
         assert surface.tangent is not None and surface.lever is not None
         vectors = (x.permute(2, 1, 0) for x in (surface.tangent, surface.lever, force))
         matrices = (x.permute(2, 3, 1, 0) for x in (surface.curvature, by_x, by_velocity))
-        given = (self._spin(state).t(), _of_points(radius), *vectors, *matrices)
+        given = (self._spin(state).t(), sizes_of(radius), *vectors, *matrices)
         found = _DERIVATIVES(len(self.angles), *given).permute(2, 1, 0)
         of_points, *of_angles = found.split([9, 3, 3, 3, 1], dim=2)
         derivatives = [both for kind in self._alike for both in kind.derivatives(*of_angles)]
@@ -145,11 +146,6 @@ class _Alike(nn.Module):
     def _on_places(self, vectors: Tensor) -> Tensor:
         """Return halves of vectors (B, S, 3), which two angles share, on the coordinates of nodes (B, S, 3 k)."""
         return 0.5 * (self.weights.unsqueeze(-1) * vectors.unsqueeze(-2)).flatten(-2)
-
-
-def _of_points(sizes: Tensor) -> Tensor:
-    """Return sizes (P,) or (B, P) of points with these first, (P, 1) or (P, B)."""
-    return sizes.unsqueeze(1) if sizes.dim() == 1 else sizes.t()
 
 
 def _surface_motion(spin: Tensor, radius: Tensor, tangent: Tensor, normal: Tensor, velocity: Tensor) -> tuple:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -100,10 +101,7 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
 
 def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:
     """Return the response and the friction of a table."""
-
-    def number(name: str) -> Number:
-        return scene.numbers.scalar((*key, name), getattr(table, name))
-
+    number = partial(_number, scene, key, table)
     tolerance = None if table.tolerance is None else number("tolerance")
     friction = 0.0 if table.friction is None else number("friction")
     more = {} if table.static_friction is None else {"static": number("static_friction"), "release": number("release")}
@@ -118,6 +116,11 @@ def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction 
     begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
     potential = POTENTIALS[table.response](number("stiffness"), begin)
     return potential, None if smooth else Friction(friction, number("slip_velocity"), **more)
+
+
+def _number(scene: Scene, key: Key, table: schema.Law | schema.Obstacle, name: str) -> Number:
+    """Return a number of a table by its name, a number or one of each robot (B, 1)."""
+    return scene.numbers.scalar((*key, name), getattr(table, name))
 
 
 def _smallest_radius(scene: Scene) -> Number:
@@ -145,9 +148,7 @@ def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
     def vector(name: str) -> Tensor:
         return scene.numbers.vector((*key, name), getattr(table, name))
 
-    def number(name: str) -> Number:
-        return scene.numbers.scalar((*key, name), getattr(table, name))
-
+    number = partial(_number, scene, key, table)
     if isinstance(table, schema.Plane):
         return HalfSpace(vector("point"), vector("normal"))
     if isinstance(table, schema.Ball):

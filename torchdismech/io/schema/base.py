@@ -7,13 +7,15 @@ import typing
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 __all__ = [
     "MAX_COUNT",
     "PER_ROBOT",
+    "Direction",
     "FileName",
+    "FilledTable",
     "Index",
     "Nodes",
     "NotNegative",
@@ -26,7 +28,6 @@ __all__ = [
     "file_and_function",
     "names_file",
     "names_time_table",
-    "nonzero",
     "ordered",
     "per_robot",
     "usable_name",
@@ -58,11 +59,31 @@ Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
+def _nonzero(direction: list[float]) -> list[float]:
+    """Return the vector; refuse one without a direction."""
+    if not any(direction):
+        raise ValueError("expected a direction that is not zero")
+    return direction
+
+
+Direction = Annotated[Vector, AfterValidator(_nonzero)]
+
+
 class Table(BaseModel):
     """A table of a scene file: no key that is not listed, no conversion of types, finite numbers only."""
 
     # validators are built at their first use: most tables are part of another, whose validator is enough
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class FilledTable(Table):
+    """A table that has at least one of its keys."""
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> FilledTable:
+        if not self.model_fields_set:
+            raise ValueError(f"expected at least one of {', '.join(type(self).model_fields)}")
+        return self
 
 
 def exactly_one(table: Table, *names: str) -> str:
@@ -100,13 +121,6 @@ def _metadata(annotation: Any) -> Iterator[Any]:
     yield from getattr(annotation, "__metadata__", ())
     for part in typing.get_args(annotation):
         yield from _metadata(part)
-
-
-def nonzero(direction: list[float]) -> list[float]:
-    """Return the vector; refuse one without a direction."""
-    if not any(direction):
-        raise ValueError("expected a direction that is not zero")
-    return direction
 
 
 def usable_name(name: str) -> str:

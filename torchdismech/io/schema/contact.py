@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from torchdismech.contact.response import RELEASE
 from torchdismech.io.schema.base import (
     PER_ROBOT,
+    Direction,
     FileName,
     Index,
     Nodes,
@@ -18,7 +19,6 @@ from torchdismech.io.schema.base import (
     Table,
     TimeTableName,
     Vector,
-    nonzero,
     usable_name,
 )
 
@@ -208,12 +208,7 @@ class Plane(Obstacle):
 
     shape: Literal["plane"]
     point: Annotated[Vector, PER_ROBOT] = Field(description="a point of the plane [x, y, z] in m")
-    normal: Annotated[Vector, PER_ROBOT] = Field(description="direction [x, y, z] to the side of the robot")
-
-    @field_validator("normal")
-    @classmethod
-    def _direction(cls, normal: list[float]) -> list[float]:
-        return nonzero(normal)
+    normal: Annotated[Direction, PER_ROBOT] = Field(description="direction [x, y, z] to the side of the robot")
 
 
 class Bounded(Obstacle):

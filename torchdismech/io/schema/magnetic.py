@@ -8,13 +8,13 @@ from pydantic import Field, field_validator, model_validator
 
 from torchdismech.io.schema.base import (
     PER_ROBOT,
+    Direction,
     FileName,
     Table,
     TimeTableName,
     Vector,
     exactly_one,
     file_and_function,
-    nonzero,
 )
 
 __all__ = ["Dipole", "Gradient", "Magnetic", "Rotating"]
@@ -44,16 +44,13 @@ class Gradient(Table):
 class Dipole(Table):
     """The field of a small magnet, at rest or moved."""
 
-    moment: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="magnetic moment [x, y, z] in A m^2")
+    moment: Annotated[Direction, PER_ROBOT] | None = Field(
+        default=None, description="magnetic moment [x, y, z] in A m^2"
+    )
     center: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="where the magnet is [x, y, z] in m")
     file: TimeTableName | None = Field(
         default=None, description="name of a table: time, its center x, y, z, moment x, y, z"
     )
-
-    @field_validator("moment")
-    @classmethod
-    def _direction(cls, moment: list[float] | None) -> list[float] | None:
-        return None if moment is None else nonzero(moment)
 
     @model_validator(mode="after")
     def _at_rest_or_moved(self) -> Dipole:

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from torchdismech.io.schema.base import (
     PER_ROBOT,
     FileName,
+    FilledTable,
     Index,
     Nodes,
     NotNegative,
@@ -196,18 +197,12 @@ class Rod(Part):
         return _problem_of_youngs(self.youngs, self.stiffness, names, every)
 
 
-class SpringStiffness(Table):
+class SpringStiffness(FilledTable):
     """Stiffnesses of bending and twisting in place of what the edges give."""
 
     EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
     EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
     GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> SpringStiffness:
-        if not self.model_fields_set:
-            raise ValueError("expected at least one of EI1, EI2, GJ")
-        return self
 
 
 class Spring(Table):
@@ -308,7 +303,7 @@ class Membrane(Table):
         return self
 
 
-class Dissipation(Table):
+class Dissipation(FilledTable):
     """[dissipation]: what resists the rates of strains of all rods and shells, beside relaxation_time."""
 
     EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of stretching rods [N s]")
@@ -319,12 +314,6 @@ class Dissipation(Table):
         default=None, description="of shells' edges, per length, where they are springs [N s/m]"
     )
     bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m s]")
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Dissipation:
-        if not self.model_fields_set:
-            raise ValueError(f"expected at least one of {', '.join(type(self).model_fields)}")
-        return self
 
 
 class Inelastic(Table):

@@ -15,7 +15,9 @@ from torchdismech.io.schema.actuators import Chamber, Tendon
 from torchdismech.io.schema.base import (
     MAX_COUNT,
     PER_ROBOT,
+    Direction,
     FileName,
+    FilledTable,
     Nodes,
     NotNegative,
     Positive,
@@ -25,7 +27,6 @@ from torchdismech.io.schema.base import (
     Vector,
     exactly_one,
     file_and_function,
-    nonzero,
     ordered,
 )
 from torchdismech.io.schema.contact import Contacts
@@ -59,14 +60,9 @@ MOST_SUBSTEPS = 1_000_000
 class Rotation(Table):
     """A rotation about an axis."""
 
-    axis: Vector = Field(description="direction [x, y, z]")
+    axis: Direction = Field(description="direction [x, y, z]")
     center: Vector = Field(description="a point of the axis [x, y, z] in m")
     rate: Annotated[float, PER_ROBOT] = Field(description="angular velocity [rad/s]")
-
-    @field_validator("axis")
-    @classmethod
-    def _direction(cls, axis: list[float]) -> list[float]:
-        return nonzero(axis)
 
 
 class Move(Table):
@@ -132,13 +128,8 @@ class Thrust(Table):
 
     coefficient: Annotated[NotNegative, PER_ROBOT] = Field(description="thrust per rate of displaced volume [N s/m^3]")
     smoothing: Positive = Field(description="flow below which the thrust fades [m^3/s]")
-    axis: Vector | None = Field(default=None, description="direction [x, y, z]; by default the bell's own axis")
+    axis: Direction | None = Field(default=None, description="direction [x, y, z]; by default the bell's own axis")
     refill: Annotated[float, PER_ROBOT, Field(ge=0, le=1)] = Field(default=0.0, description="share when refilling")
-
-    @field_validator("axis")
-    @classmethod
-    def _direction(cls, axis: list[float] | None) -> list[float] | None:
-        return None if axis is None else nonzero(axis)
 
 
 class Environment(Table):
@@ -162,7 +153,7 @@ class Environment(Table):
         return self
 
 
-class Actuation(Table):
+class Actuation(FilledTable):
     """[actuation]: natural strains over time."""
 
     natural_curvature: TimeTableName | None = Field(
@@ -179,12 +170,6 @@ class Actuation(Table):
         default=None, description="name of a table: time, rest length of each rod edge"
     )
     python: FileName | None = Field(default=None, description='"file.py:function"')
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Actuation:
-        if not self.model_fields_set:
-            raise ValueError(f"expected at least one of {', '.join(type(self).model_fields)}")
-        return self
 
     @field_validator("python")
     @classmethod
