@@ -43,7 +43,7 @@ def test_trained_laws_of_two_models():
     one.replace_energy("stretch", law)
     two.replace_energy("stretch", law)
     trainable.scaled(one.finalize(), ["stretch.EA"])
-    with pytest.raises(InputError, match="^finalize: this ParametrizedLinearElastic belongs to another model"):
+    with pytest.raises(InputError, match="^finalize: this LinearElastic belongs to another model"):
         two.finalize()
 
 
