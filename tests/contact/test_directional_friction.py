@@ -5,13 +5,26 @@ import math
 import pytest
 import torch
 
-from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, rollout, straight, unroll
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    Static,
+    follow,
+    forces,
+    rollout,
+    straight,
+    unroll,
+)
 from torchdismech.contact import (
     Barrier,
     Complementarity,
     Friction,
     HalfSpace,
     Obstacle,
+    Path,
     Penalty,
     SelfContact,
     Sphere,
@@ -61,8 +74,9 @@ def test_force_of_a_rod_that_slides(degrees):
     load = force[:, 2]
     mu = FORWARD if math.cos(angle) > 0 else BACKWARD
     expected = -(mu * math.cos(angle) * tangent + SIDEWAYS * math.sin(angle) * side)
-    # rounding: at 100 slip velocities tanh is one
-    assert torch.allclose(force[:, :2] / load[:, None], expected[:2].expand(NODES, 2), atol=1e-12)
+    # the harder way falls short by a fifteenth of the difference at the slip velocity, of which these are 100
+    atol = (BACKWARD - FORWARD) / 15 / 100
+    assert torch.allclose(force[:, :2] / load[:, None], expected[:2].expand(NODES, 2), rtol=0, atol=1.01 * atol)
 
 
 @pytest.mark.parametrize("response", [Penalty(100.0, 2e-3), Barrier(1.0, 2e-3)], ids=["penalty", "barrier"])
@@ -199,5 +213,36 @@ def test_where_there_is_no_tangent():
     assert first[-1] == second[-1]
     builder.add_contact(Obstacle(FLOOR, Penalty(100.0, 1e-4), friction(), spacing=None))
     model = builder.finalize()
-    tangents = model.obstacles[0].tangents(model.initial_state())
-    assert tangents[0, :, 0].tolist() == [1, 1, 0, -1, -1]
+    obstacle, state = model.obstacles[0], model.initial_state()
+    axes = obstacle.surface(state).axis
+    assert axes[0, :, 0].tolist() == [1, 1, 1, -1, -1]
+    assert obstacle.rod_tangents.directions(axes)[0, :, 0].tolist() == [1, 1, 0, -1, -1]
+
+
+def test_between_backwards_and_forwards_friction_grows_with_the_velocity():
+    """Hold a rod by more, the faster it slides along itself, also where one way is far harder than the other."""
+    model = lying(Friction(SIDEWAYS, SLIP, forward_coefficient=0.0, backward_coefficient=2.0))
+    speeds = SLIP * torch.linspace(-2, 2, 801, dtype=torch.float64)
+    velocity = torch.nn.functional.pad(speeds[:, None], (0, 2))
+    force = model.obstacles[0](moving(model, velocity, 801), Control())[:, 0]
+    # rounding: .02 N of weight
+    assert float(force.diff().max()) < 1e-15
+
+
+def test_equilibria_on_a_belt_are_refused():
+    """Say that `Static` and `follow` know the tangents of the start alone; of a floor at rest that it does nothing."""
+    for key in ({"forward_coefficient": 0.1}, {}):
+        builder = RobotBuilder()
+        rod = builder.add_rod(straight((0, 0, RADIUS), (0.1, 0, RADIUS), NODES), Circle(RADIUS), Material(1e7, 1000.0))
+        builder.clamp(nodes=rod[:2].tolist())
+        builder.add_force(forces.Gravity((0, 0, -G)))
+        belt, law = Path.uniform((0.0, 1.0, 0.0)), (Penalty(100.0, 1e-4), Friction(0.3, SLIP, **key))
+        builder.add_contact(Obstacle(FLOOR, *law, path=belt, name="belt", rolling=not key))
+        model = builder.finalize()
+        with pytest.raises(InputError, match="Static: obstacle 'belt' .* goes by the tangents of the start"):
+            Static().step(model, model.initial_state())
+        with pytest.raises(InputError, match="follow: obstacle 'belt' .* goes by the tangents of the start"):
+            follow(model, model.initial_state())
+    model = lying(friction())
+    with pytest.warns(RuntimeWarning, match="friction"):
+        Static().step(model, model.initial_state())

@@ -291,6 +291,8 @@ def test_check_prints_what_touches(load, tmp_path):
         "self-contact: no; radii 0.005"
     )
     assert expected in line(text)
+    rubbing = good + FLOOR + "friction = 0.3\nbackward_friction = 0.5\nrolling = true\n"
+    assert "floor (penalty, friction along rods, rods roll); self" in line(rubbing)
     assert "no obstacles; self-contact: penalty" in line(good + "[self_contact]\nstiffness = 1.0\n")
     named = BUNDLE + time(0.01) + '[[contact]]\nresponse = "barrier"\nstiffness = 1.0\nbetween = ["rope", "finger"]\n'
     assert "no obstacles; rope-finger: barrier, self-contact: penalty" in line(

@@ -20,7 +20,7 @@ from torchdismech.errors import (
     whole_number,
 )
 from torchdismech.integrate.equilibria.supports import refuse_unheld
-from torchdismech.integrate.idle_friction import warn_of_idle_friction
+from torchdismech.integrate.idle_friction import refuse_driven_tangents, warn_of_idle_friction
 from torchdismech.integrate.idle_loads import warn_of_absent_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE
 from torchdismech.integrate.problem import StepProblem
@@ -101,6 +101,7 @@ def follow(
         if small is not None:
             warn(small, RuntimeWarning)
         warn_of_absent_loads("follow", model, state)
+        refuse_driven_tangents("follow", model, state)
         start = method.scheme.started(state.detach(), 0.0)
         ways = None if control.pose is None else RigidWays(model.body, start, control.pose)
         problem = StepProblem(model, method, start, control.replace(pose=None), 0.0, running, values)

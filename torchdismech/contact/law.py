@@ -60,13 +60,13 @@ class LawConstants:
         tangent = Vec3(*beyond[0].unbind(0)) if beyond else None
         return cls(stiffness, tolerance, FrictionConstants(*given), tangent)
 
-    @property
-    def along_rods(self) -> AlongRods | None:
-        """What coefficients along rods make of tractions; None where friction is the same all around."""
+    def along_rods(self, sliding: Vec3) -> AlongRods | None:
+        """Return what coefficients along rods make of tractions; None where friction is the same all around."""
         friction = self.friction
         if friction is None or self.tangent is None or friction.forward is None or friction.backward is None:
             return None
-        return AlongRods(self.tangent, friction.coefficient, friction.forward, friction.backward)
+        coefficients = friction.coefficient, friction.forward, friction.backward
+        return AlongRods.of(self.tangent, sliding, *coefficients, friction.slip_velocity)
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return stiffness and tolerance and, with friction, its constants."""
@@ -143,7 +143,8 @@ class LawFormulas:
         slope, _ = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         if constants.friction is None:
             return normal.times(-slope)
-        traction, along_rods = self.traction(normal, velocity, constants), constants.along_rods
+        traction = self.traction(normal, velocity, constants)
+        along_rods = constants.along_rods(_along_surface(normal, velocity))
         if along_rods is not None:
             traction = along_rods.directed(traction, normal)
         return (normal - traction).times(-slope)
@@ -168,7 +169,7 @@ class LawFormulas:
         speed = sliding.length()
         ratio, rise = self.friction_ratio(speed, constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
-        found, along_rods = sliding.times(ratio), constants.along_rods
+        found, along_rods = sliding.times(ratio), constants.along_rods(sliding)
         # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding; the first d is that of the traction
         across = -load * ratio
         ahead = -load * rise - across
@@ -178,7 +179,7 @@ class LawFormulas:
             along_traction = traction.times(-load * _log_slope(speed, ratio, rise))
         by_sliding, by_turning = Mat3.diagonal(across) + Mat3.outer(along_traction, direction), Mat3.diagonal(load)
         if along_rods is not None:
-            by_sliding = along_rods.directed_changes(by_sliding, found, normal)
+            by_sliding = along_rods.directed_changes(by_sliding, across, normal)
             by_turning = by_turning - along_rods.by_normal(found, normal).times(load)
             found = along_rods.directed(found, normal)
         pull = normal - found  # F over the load

@@ -170,7 +170,7 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
         along = velocity - (velocity * normal).sum(-1, keepdim=True) * normal
         slides = torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity
     tally.add_points(gap, gap < law.response.tolerance, slides)
-    force = law.forces(gap, normal, velocity, surface.tangent)
+    force = obstacle.force_of(surface)
     load = torch.linalg.vector_norm(force, dim=-1).sum(1)
     tally.add_obstacle(obstacle.name, obstacle.points.onto_nodes(force), load)
 

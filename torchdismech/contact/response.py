@@ -264,7 +264,8 @@ class Friction(nn.Module):
     the step begins) and what of it lies in the surface, p. On a rod that lies flat each component of the sliding
     direction has a coefficient of its own (Hu, Nirody, Scott and Shelley, The mechanics of slithering locomotion, PNAS
     106, 2009); as a rod rises by an angle the difference falls by the square of its cosine, and one that stands upright
-    has the same coefficient all around.
+    has the same coefficient all around. The harder one of both ways along the rod sets in smoothly: it falls short by a
+    fifteenth of their difference at the slip velocity, by a 150th at ten times that (`directional.AlongRods`).
 
     Parameters
     ----------
@@ -274,8 +275,9 @@ class Friction(nn.Module):
     static : () or (B, 1), the coefficient at rest, not below the other one; None: the same. For potentials.
     release : () or (B, 1), above 1: in slip velocities, from where on surfaces slide by `coefficient`; 10 by default.
     forward_coefficient, backward_coefficient : () or (B, 1), of rods that slide along themselves, with their tangents
-        and against them; None: both the same or, where neither is given, `coefficient`. `static` grows them in the same
-        ratio. For obstacles that are potentials.
+        and against them. Where one is given, the other is the same by default, and a constant of its own from then on;
+        where none is, friction is the same all around. `static` grows them in the same ratio. For obstacles that are
+        potentials.
     """
 
     per_robot = not_negative = (

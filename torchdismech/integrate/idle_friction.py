@@ -9,11 +9,11 @@ from torch import Tensor
 
 from torchdismech.contact import Friction, Obstacle, SelfContact
 from torchdismech.contact.report import ContactReport
-from torchdismech.errors import warn
+from torchdismech.errors import InputError, warn
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 
-__all__ = ["STEPS_DOWN", "friction_as_cause", "warn_of_idle_friction"]
+__all__ = ["STEPS_DOWN", "friction_as_cause", "refuse_driven_tangents", "warn_of_idle_friction"]
 
 # what to do where an equilibrium is not found, or not as meant
 STEPS_DOWN = "settle by time steps with damping, as rollout by ImplicitEuler with forces.MassDamping"
@@ -50,6 +50,17 @@ def friction_as_cause(model: Model, state: State, rows: Tensor) -> str | None:
         if bool((idle & rows).any()):
             return f"the friction of {_called(contact)} has no part in equilibria: if it is what holds, {STEPS_DOWN}"
     return None
+
+
+@torch.no_grad()
+def refuse_driven_tangents(caller: str, model: Model, state: State) -> None:
+    """Refuse what drives robots (B,) by friction that sees the tangents of rods: it sees those of the start alone."""
+    for obstacle in model.contact.obstacles:
+        if obstacle.rod_tangents is not None and bool(_drives(obstacle, state).any()):
+            raise InputError(
+                f"{caller}: {obstacle.name_in_messages} moves, and friction along rods and of rods that roll goes by "
+                f"the tangents of the start, which are not those of the equilibrium: {STEPS_DOWN}"
+            )
 
 
 def _idle_contacts(model: Model, state: State) -> Iterator[tuple[Obstacle | SelfContact, Tensor]]:

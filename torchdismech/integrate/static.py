@@ -17,7 +17,12 @@ from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.equilibria.stability import no_saddles, stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.gradients.gradient import differentiable_step
-from torchdismech.integrate.idle_friction import STEPS_DOWN, friction_as_cause, warn_of_idle_friction
+from torchdismech.integrate.idle_friction import (
+    STEPS_DOWN,
+    friction_as_cause,
+    refuse_driven_tangents,
+    warn_of_idle_friction,
+)
 from torchdismech.integrate.idle_loads import warn_of_absent_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, StepInfo, SteppingMethod
 from torchdismech.integrate.problem import StepProblem
@@ -156,6 +161,7 @@ class Static(SteppingMethod):
         return 0.0
 
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
+        refuse_driven_tangents("Static", problem.model, problem.state)
         small = warning_of_small_loads(
             problem.model, problem.state, problem.control, problem.running, self.force_tolerance
         )

@@ -19,7 +19,7 @@ from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recorded.recordable import has_own_terms, why_code_unrecorded, why_steps_unrecorded
 from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.io.scene import Scene
-from torchdismech.io.schema.contact import Bounded, ObstacleTable, SelfContact, obstacle_name
+from torchdismech.io.schema.contact import Bounded, LawOfObstacles, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
 from torchdismech.robot.state import Control, State
@@ -210,10 +210,16 @@ def _over_time(scene: Scene) -> str:
 
 
 def _said_of(table: ObstacleTable) -> str:
-    """Return shape and response of an obstacle, whether it moves and what of a robot it touches."""
+    """Return shape and law of an obstacle, whether it moves and what of a robot it touches."""
     moving = [] if table.at_rest else ["moving"]
     points = [f"points {table.spacing:g} m apart"] if isinstance(table, Bounded) and table.spacing is not None else []
-    return ", ".join([table.shape, table.response, *moving, *points])
+    return ", ".join([table.shape, *_law_of(table), *moving, *points])
+
+
+def _law_of(table: LawOfObstacles) -> list[str]:
+    """Return the response, and what is special about friction."""
+    along = [table.forward_friction, table.backward_friction] != [None, None]
+    return [table.response, *(["friction along rods"] if along else []), *(["rods roll"] if table.rolling else [])]
 
 
 def _contact(scene: Scene, model: Model) -> str:
@@ -221,7 +227,7 @@ def _contact(scene: Scene, model: Model) -> str:
     document = scene.document
     if not document.contacts:
         return "none"
-    floor = [f"floor ({document.floor.response})"] if document.floor is not None else []
+    floor = [f"floor ({', '.join(_law_of(document.floor))})"] if document.floor is not None else []
     obstacles = [f"{obstacle_name(k, table)} ({_said_of(table)})" for k, table in enumerate(document.obstacle)]
     own = [table for table in document.contacts.values() if isinstance(table, SelfContact)]
     parts = [f"{contact.name}: {table.response}" for contact, table in zip(model.self_contacts, own, strict=True)]

@@ -153,41 +153,39 @@ class Obstacle(Force):
         self.points = TouchPoints(body, touches, self.spacing)
         warn_of_wide_tolerance(f"obstacle {self.name!r}", self.law.response, self.points.radius)
         refuse_wrong_shape(self.shape, self.name, body.nodes, float(self.points.radius.min()))
-        self.rod_tangents = self._tangents_for_friction(body)
-        self.rolls = None
-        if self.rolling and self.rod_tangents is not None:
-            self.rolls = Rolling(body, self.points, self.rod_tangents)
         passing = torch.zeros(self.points.count, dtype=torch.bool, device="cpu")
         passing[: body.n_nodes] = torch.as_tensor(~touches, device="cpu")
         self.register_buffer("_passing", passing, persistent=False)
-
-    def _tangents_for_friction(self, body: Body) -> RodTangents | None:
-        """Return the tangents that friction needs; refuse a robot that has none where it touches."""
         directional = self.law.friction is not None and self.law.friction.directional
-        if not directional and not self.rolling:
-            return None
-        tangents = RodTangents(body, self.points)
-        if not bool(tangents.on_rods.any()):
-            given = "forward_coefficient and backward_coefficient" if directional else "rolling"
+        self.rod_tangents = RodTangents(body, self.points) if directional or self.rolling else None
+        self.rolls = None
+        if self.rod_tangents is not None:
+            self._refuse_no_rods(self.rod_tangents, directional)
+            if self.rolling:
+                self._refuse_corners(self.rod_tangents, body)
+                self.rolls = Rolling(body, self.points, self.rod_tangents)
+
+    def _refuse_no_rods(self, tangents: RodTangents, directional: bool) -> None:
+        """Refuse friction along rods, or rods that are to roll, where no rod touches."""
+        wanted = {"forward_coefficient and backward_coefficient": tangents.on_rods & (tangents.signs[:, 1] > 0)}
+        wanted = wanted if directional else {}
+        if self.rolling:
+            wanted["rolling"] = tangents.on_rods
+        for given, there in wanted.items():
+            if not bool((there & self.touches).any()):
+                raise InputError(
+                    f"obstacle {self.name!r}: its friction is to differ along rods or to turn them, and no rod touches "
+                    f"it; leave out {given}"
+                )
+
+    def _refuse_corners(self, tangents: RodTangents, body: Body) -> None:
+        """Refuse rods with corners that are to roll."""
+        edges = tangents.edges[tangents.on_rods & self.touches].cpu().numpy()
+        if not body.sections.round[edges].all():
             raise InputError(
-                f"obstacle {self.name!r}: its friction is to differ along rods or to turn them, and no rod touches it; "
-                f"leave out {given}"
+                f"obstacle {self.name!r}: rolling: rods roll that are round, and a rectangle touches it; leave it out, "
+                "or name the nodes that touch"
             )
-        return tangents
-
-    def tangents(self, state: State) -> Tensor | None:
-        """Return the tangents (B, P, 3) of rods at the points as a step begins; None where friction needs none."""
-        return None if self.rod_tangents is None else self.rod_tangents.of(state.tangent)
-
-    def surface(self, state: State) -> Surface:
-        """Return how the robot's surface stands to the obstacle at the points."""
-        points, velocity = self.relative(state)
-        distance, normal, curvature = self.shape.distance_and_derivatives(points)
-        tangent, lever = self.tangents(state), None
-        if self.rolls is not None:
-            assert tangent is not None
-            velocity, lever = self.rolls.surface_motion(state, self.points.radius, tangent, normal, velocity)
-        return Surface(self.clearance(distance), normal, curvature, velocity, tangent, lever)
 
     def learn_free(self, free: np.ndarray) -> None:
         """Refuse rods that are to roll and cannot turn about themselves."""
@@ -196,6 +194,17 @@ class Obstacle(Force):
                 f"obstacle {self.name!r}: rolling: the rods cannot turn about themselves, as in planar robots; leave "
                 "it out"
             )
+
+    def surface(self, state: State) -> Surface:
+        """Return how the robot's surface stands to the obstacle at the points."""
+        points, velocity = self.relative(state)
+        distance, normal, curvature = self.shape.distance_and_derivatives(points)
+        axis = lever = None
+        if self.rod_tangents is not None:
+            axis = self.rod_tangents.axes(state.tangent)
+            if self.rolls is not None:
+                velocity, lever = self.rolls.surface_motion(state, self.points.radius, axis, normal, velocity)
+        return Surface(self.clearance(distance), normal, curvature, velocity, axis, lever)
 
     def clearance(self, distance: Tensor) -> Tensor:
         """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
@@ -253,8 +262,18 @@ class Obstacle(Force):
         if isinstance(self.law, ConstraintLaw):
             return torch.zeros_like(state.q)
         surface = self.surface(state)
-        force = self.law.forces(surface.gap, surface.normal, surface.velocity, surface.tangent)
-        return self._of_points(force, surface.lever)
+        return self._of_points(self.force_of(surface), surface.lever)
+
+    def force_of(self, surface: Surface) -> Tensor:
+        """Return the forces (B, P, 3) on the points [N], of an obstacle that is a force."""
+        assert isinstance(self.law, ContactLaw)
+        return self.law.forces(surface.gap, surface.normal, surface.velocity, self._tangent(surface))
+
+    def _tangent(self, surface: Surface) -> Tensor | None:
+        """Return the tangents (B, P, 3) of rods that friction may have other coefficients along."""
+        if self.rod_tangents is None or surface.axis is None:
+            return None
+        return self.rod_tangents.directions(surface.axis)
 
     def blocks(self) -> list[Block]:
         """Return each node's three coordinates, then those of each edge and each triangle with points."""
@@ -281,7 +300,8 @@ class Obstacle(Force):
     def _both(self, state: State, law: ContactLaw) -> tuple[Tensor, Derivatives]:
         of_angles: Derivatives = []
         surface = self.surface(state)
-        gap, normal, curvature, velocity, tangent, lever = surface
+        gap, normal, curvature, velocity, _, lever = surface
+        tangent = self._tangent(surface)
         force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, self.traction, tangent)
         if self.rolls is not None and by_velocity is not None:
             by_x, of_angles = self.rolls.derivatives(state, self.points.radius, surface, force, by_x, by_velocity)

@@ -36,15 +36,17 @@ class Rolling(nn.Module):
     """
 
     angles: Tensor
+    shares: Tensor
 
     def __init__(self, body: Body, points: TouchPoints, tangents: RodTangents):
         super().__init__()
-        angles = 3 * body.n_nodes + tangents.edges
+        angles, shares = 3 * body.n_nodes + tangents.edges, 0.5 * tangents.signs
         self.register_buffer("angles", angles, persistent=False)  # (P, 2) where the angles of both edges stand in q
+        self.register_buffer("shares", shares, persistent=False)  # (P, 2) of their rates in the spin
         corners = (points.weights > 0).sum(1)
         some = [torch.nonzero(tangents.on_rods & (corners == count)).squeeze(1) for count in (1, 2)]
         self._kinds = nn.ModuleList(
-            _Alike(index, points.nodes[index, :count], points.weights[index, :count], angles[index])
+            _Alike(index, points.nodes[index, :count], points.weights[index, :count], angles[index], shares[index])
             for count, index in enumerate(some, start=1)
             if len(index)
         )
@@ -65,12 +67,12 @@ class Rolling(nn.Module):
 
     def _spin(self, state: State) -> Tensor:
         """Return the spins (B, P) [rad/s]."""
-        return state.velocity[:, self.angles].mean(-1)
+        return (state.velocity[:, self.angles] * self.shares).sum(-1)
 
     def torques(self, lever: Tensor, force: Tensor, n_dofs: int) -> Tensor:
         """Return the torques, as forces (B, n) on all dofs, of forces (B, P, 3) on the points."""
-        half = 0.5 * (lever * force).sum(-1, keepdim=True).expand(-1, -1, 2)
-        return force.new_zeros(len(force), n_dofs).index_add(1, self.angles.flatten(), half.flatten(1))
+        parts = (lever * force).sum(-1, keepdim=True) * self.shares
+        return force.new_zeros(len(force), n_dofs).index_add(1, self.angles.flatten(), parts.flatten(1))
 
     def blocks(self) -> list[Block]:
         """Return where derivatives stand that have to do with angles: of each kind of points three blocks."""
@@ -88,8 +90,8 @@ class Rolling(nn.Module):
         by_x, by_velocity : (B, P, 3, 3) its derivatives by the points and by the velocity of the surface; the first as
             if levers did not turn as normals do.
         """
-        assert surface.tangent is not None and surface.lever is not None
-        vectors = (x.permute(2, 1, 0) for x in (surface.tangent, surface.lever, force))
+        assert surface.axis is not None and surface.lever is not None
+        vectors = (x.permute(2, 1, 0) for x in (surface.axis, surface.lever, force))
         matrices = (x.permute(2, 3, 1, 0) for x in (surface.curvature, by_x, by_velocity))
         given = (self._spin(state).t(), sizes_of(radius), *vectors, *matrices)
         found = _DERIVATIVES(len(self.angles), *given).permute(2, 1, 0)
@@ -109,14 +111,16 @@ class _Alike(nn.Module):
     ----------
     points : (S,) which they are.
     nodes, weights : (S, k) that they lie between.
-    angles : (S, 2) where the angles of their edges stand in q.
+    angles, shares : (S, 2) where the angles of their edges stand in q, and the shares of their rates in the spin.
     """
 
     points: Tensor
     weights: Tensor
+    shares: Tensor
 
-    def __init__(self, points: Tensor, nodes: Tensor, weights: Tensor, angles: Tensor):
+    def __init__(self, points: Tensor, nodes: Tensor, weights: Tensor, angles: Tensor, shares: Tensor):
         super().__init__()
+        self.register_buffer("shares", shares, persistent=False)
         self.register_buffer("points", points, persistent=False)
         self.register_buffer("weights", weights, persistent=False)
         self._places = (3 * nodes.unsqueeze(-1) + torch.arange(3, device=nodes.device)).flatten(1).cpu().numpy()
@@ -133,19 +137,17 @@ class _Alike(nn.Module):
         """Return the derivatives for `blocks`, of what `_derivatives` finds for all points (B, P, 3), (B, P, 1)."""
         given = torque_by_x, torque_by_velocity, by_spin, torque_by_spin
         torque_by_x, torque_by_velocity, by_spin, torque_by_spin = (x[:, self.points] for x in given)
+        of_both = self.shares[:, :, None] * self.shares[:, None, :]
         return [
-            (None, self._on_places(by_spin).unsqueeze(-1).expand(-1, -1, -1, 2)),
+            (None, self._on_angles(by_spin).mT),
             (self._on_angles(torque_by_x), self._on_angles(torque_by_velocity)),
-            (None, 0.25 * torque_by_spin.unsqueeze(-1).expand(-1, -1, 2, 2)),
+            (None, torque_by_spin.unsqueeze(-1) * of_both),
         ]
 
     def _on_angles(self, by_points: Tensor) -> Tensor:
-        """Return how both angles' torques (B, S, 2, 3 k) change, of their sum by the points (B, S, 3)."""
-        return self._on_places(by_points).unsqueeze(-2).expand(-1, -1, 2, -1)
-
-    def _on_places(self, vectors: Tensor) -> Tensor:
-        """Return halves of vectors (B, S, 3), which two angles share, on the coordinates of nodes (B, S, 3 k)."""
-        return 0.5 * (self.weights.unsqueeze(-1) * vectors.unsqueeze(-2)).flatten(-2)
+        """Return what vectors (B, S, 3) at the points are for both angles and the nodes' coordinates (B, S, 2, 3 k)."""
+        on_places = (self.weights.unsqueeze(-1) * by_points.unsqueeze(-2)).flatten(-2)
+        return self.shares.unsqueeze(-1) * on_places.unsqueeze(-2)
 
 
 def _surface_motion(spin: Tensor, radius: Tensor, tangent: Tensor, normal: Tensor, velocity: Tensor) -> tuple:

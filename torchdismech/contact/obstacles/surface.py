@@ -16,7 +16,7 @@ class Surface(NamedTuple):
     ----------
     gap : (B, P) [m]; normal : (B, P, 3) towards the robot; curvature : (B, P, 3, 3) its derivative by the points [1/m].
     velocity : (B, P, 3) of the surface against the obstacle [m/s].
-    tangent : (B, P, 3) of rods, where friction needs it; else None.
+    axis : (B, P, 3) of rods as a step begins, where friction needs them, see `RodTangents`; else None.
     lever : (B, P, 3) by which spin moves the surface of rods that roll [m]; None where they do not.
     """
 
@@ -24,5 +24,5 @@ class Surface(NamedTuple):
     normal: Tensor
     curvature: Tensor
     velocity: Tensor
-    tangent: Tensor | None
+    axis: Tensor | None
     lever: Tensor | None

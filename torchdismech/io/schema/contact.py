@@ -22,7 +22,17 @@ from torchdismech.io.schema.base import (
     usable_name,
 )
 
-__all__ = ["Bounded", "Contacts", "Floor", "Law", "ObstacleTable", "PartContact", "SelfContact", "obstacle_name"]
+__all__ = [
+    "Bounded",
+    "Contacts",
+    "Floor",
+    "Law",
+    "LawOfObstacles",
+    "ObstacleTable",
+    "PartContact",
+    "SelfContact",
+    "obstacle_name",
+]
 
 # what reports call other things: energies of the robot itself, and of its contact with the floor and with itself
 TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
@@ -106,10 +116,10 @@ class LawOfObstacles(Law):
 
     forward_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
         default=None,
-        description="coefficient of friction of rods that slide ahead along themselves, by default the same",
+        description="coefficient of friction of rods that slide ahead along themselves, by default that back",
     )
     backward_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="and of rods that slide back along themselves, by default that forwards"
+        default=None, description="and of rods that slide back along themselves, by default that ahead"
     )
     rolling: bool = Field(
         default=False, description="whether friction feels how fast rods spin about themselves, and turns them"
