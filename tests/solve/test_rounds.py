@@ -8,8 +8,8 @@ from tests.solve.test_newton import Equations
 from torchdismech.solve import linear
 from torchdismech.solve.newton import newton, resumed
 from torchdismech.solve.progress import begun
-from torchdismech.solve.rounds import RoundFlags, SortedFlags, sorted_out, tried_steps
-from torchdismech.solve.search import NewtonOptions, Root
+from torchdismech.solve.rounds import sorted_out, tried_steps
+from torchdismech.solve.search import RUNNING, NewtonOptions, Root
 from torchdismech.sparse import Pattern
 
 SIZE, REACH = 12, 2
@@ -65,17 +65,16 @@ def by_rounds(system):
     fraction, shortened, more, partly = torch.ones_like(at.norm), 0, True, False
     while more:
         steps = tried_steps(system, at, system.options, fraction if partly else None)
-        flags = RoundFlags(*steps.flags.tolist())
-        if partly or flags.bad:
-            after, following, sorted_flags = sorted_out(steps, at, system.options)
-            of_rows = SortedFlags(*sorted_flags.tolist())
-            if of_rows.left:
+        bad, more, *_ = steps.flags.tolist()
+        if partly or bad:
+            after, following, refused = sorted_out(steps, at, system.options)
+            if refused.any():
                 return resumed(system, at, system.options, fraction), shortened
             at, fraction = after, following
-            more, partly = of_rows.more, of_rows.parts
+            more, partly = bool((at.status == RUNNING).any()), bool((fraction < 1).any())
             shortened += partly
         else:
-            at, more = steps.after, flags.more
+            at = steps.after
     return Root(at.x, at.status, at.iterations, at.norm, at.noise), shortened
 
 

@@ -114,7 +114,7 @@ class StepCalls:
     round, last_round : a round with the next matrix, and one without.
     sort_out : what is done after a round with the next matrix whose steps raise the norm of some row; may be empty.
     hand_on : what puts that to which the step led where the next begins.
-    flags : of `round`, `last_round` and `sort_out`, as `solve.rounds` returns them.
+    flags : of `round`, `last_round` and `sort_out`, as `integrate.recorded.rounds` has them.
     """
 
     set_up: CallTable

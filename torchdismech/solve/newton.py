@@ -157,10 +157,10 @@ class _LineSearch(DividingSearch):
         if recorded is None or not self.steps.all_anew or self.system.descending:
             return None
         after, flags = recorded(self.system, self.progress, self.options, with_matrix=not self.ends_next)
-        bad, more, unconverged, far, _ = flags.tolist()
+        bad, more, unconverged, far = flags.tolist()
         if self.ends_next and unconverged:  # once more, as what comes next needs the matrix
             after, flags = recorded(self.system, self.progress, self.options)
-            bad, more, _, far, _ = flags.tolist()
+            bad, more, _, far = flags.tolist()
         if bad:
             return None
         self._go_on_from(after)
@@ -181,16 +181,16 @@ class _LineSearch(DividingSearch):
         steps = self._steps(active, begun, descends)
         taken = steps_taken(self.system, at, options, steps, with_matrix=not self.ends_next)
         # the one transfer that the host waits for in a round where all goes well
-        bad, more, unconverged, far, _ = taken.flags.tolist()
+        bad, more, unconverged, far = taken.flags.tolist()
         if self.ends_next and unconverged:  # once more, as what comes next needs the matrix
             taken = steps_taken(self.system, at, options, steps)
-            bad, more, _, far, _ = taken.flags.tolist()
+            bad, more, _, far = taken.flags.tolist()
         if potential is not None and options.line_search:
-            taken = taken._replace(good=steps.solved & self._descended(taken, potential))
+            taken = taken._replace(good=active & steps.solved & self._descended(taken, potential))
             bad = bool((active & ~taken.good).any())
         if bad:
             self.ends_next = False
-            return self._sort_out(taken, active, by_norm=not descends)
+            return self._sort_out(taken, by_norm=not descends)
         self._go_on_from(taken.after)
         self.ends_next, self.steps = not far, self.steps.anew()
         return more
@@ -208,7 +208,7 @@ class _LineSearch(DividingSearch):
         exact = self.solver.solves_indefinite and not descends
         return Steps(
             following.direction,
-            active & following.solved,
+            following.solved,
             self.factor,
             indefinite,
             active if begun is None else active & begun,
@@ -252,17 +252,16 @@ class _LineSearch(DividingSearch):
         farthest = (direction / self.options.weight).abs().amax(1, keepdim=True)
         self.steps = self.steps._replace(direction=direction * (reach / farthest.clamp_min(reach)))
 
-    def _sort_out(self, taken: TriedSteps, active: Tensor, by_norm: bool) -> bool:
+    def _sort_out(self, taken: TriedSteps, by_norm: bool) -> bool:
         """Keep where good steps lead and shorten the others; return whether some row still runs.
 
         Parameters
         ----------
-        active : (B,) rows that ran before the steps.
         by_norm : see `rounds.sorted_out`.
         """
         options = self.options if by_norm else dataclasses.replace(self.options, shortest=SHORTEST_DESCENT)
-        after, fraction, _ = sorted_out(taken, self.progress, options, by_norm)
-        refused, indefinite = active & ~taken.steps.solved, taken.steps.indefinite
+        after, fraction, refused = sorted_out(taken, self.progress, options, by_norm)
+        indefinite = taken.steps.indefinite
         self._go_on_from(after)
         self.status = torch.where(refused & indefinite, int(Status.SINGULAR), after.status)
         running = self.status == RUNNING

@@ -20,8 +20,6 @@ from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, System
 from torchdismech.solve.trial import Measure, Move, Trial, tried
 
 __all__ = [
-    "RoundFlags",
-    "SortedFlags",
     "Steps",
     "TriedSteps",
     "plain_round",
@@ -33,47 +31,13 @@ __all__ = [
 SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
 
 
-class RoundFlags(NamedTuple):
-    """What is said of the rows of a round of whole steps: the flags of `tried` (see `Trial.flags`), and one more.
-
-    Attributes
-    ----------
-    bad, more, unconverged, far : whether some row that runs is not good; has more to do; has not converged; has more to
-        do and is not expected to converge in the next round.
-    lost : whether some row has come to its end without having converged.
-    """
-
-    bad: bool
-    more: bool
-    unconverged: bool
-    far: bool
-    lost: bool
-
-
-class SortedFlags(NamedTuple):
-    """What is said of the rows of a round that was sorted out.
-
-    Attributes
-    ----------
-    parts : whether some row tries a part of its step next.
-    left : whether some row has no step: it needs another factor.
-    more, far, lost : as of `RoundFlags`; each row that has more to do counts as far.
-    """
-
-    parts: bool
-    more: bool
-    left: bool
-    far: bool
-    lost: bool
-
-
 class Steps(NamedTuple):
     """The steps that rows try from their iterates.
 
     Attributes
     ----------
     direction : (B, m) the whole steps.
-    solved : (B,) rows that run and have a step.
+    solved : (B,) rows that have a step.
     factor : of the matrices that gave the Newton steps among them.
     indefinite : (B,) rows whose matrix is known to be indefinite.
     begun : (B,) rows that run and have not tried a part of their Newton step yet.
@@ -102,7 +66,7 @@ class TriedSteps(NamedTuple):
     ----------
     steps : what was tried.
     after : the search, if all rows keep where the steps lead.
-    flags : (5,) as of `RoundFlags`.
+    flags : (4,) as of `Trial`.
     good : (B,) rows whose step is to be taken; see `Trial`.
     length : (B,) of what was tried.
     """
@@ -140,7 +104,7 @@ def tried_steps(
     factor, indefinite = options.solver.factor_any_sign(at.values, rows=active)
     direction, whole = factor.solve(-at.residual), None if fraction is None else fraction == 1
     begun = active if whole is None else active & whole
-    steps = Steps(direction, active & factor.ok, factor, indefinite, begun, fraction, whole)
+    steps = Steps(direction, factor.ok, factor, indefinite, begun, fraction, whole)
     return steps_taken(system, at, options, steps, with_matrix)
 
 
@@ -163,19 +127,18 @@ def steps_taken(
     found_by = system.compiled(tried)
     with_noise = with_matrix and (options.unbounded or found_by is not tried)  # compiled code finds it always
     trial = found_by(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
-    lost = ((trial.status != RUNNING) & (trial.status != int(Status.CONVERGED))).any()
     values = at.values if trial.values is None else trial.values
     there = Iterate(trial.x, trial.residual, values, trial.norm)
     noise = _noise_after(trial, at.noise, options)
     of_newtons = trial.length if steps.telling is None else torch.where(steps.telling, trial.length, torch.inf)
     after = Progress.of(there, trial.status, iterations, of_newtons, noise, at.short)
-    return TriedSteps(steps, after, torch.cat([trial.flags, lost[None]]), trial.good, trial.length)
+    return TriedSteps(steps, after, trial.flags, trial.good, trial.length)
 
 
 def sorted_out(
     taken: TriedSteps, at: Progress, options: NewtonOptions, by_norm: bool = True
 ) -> tuple[Progress, Tensor, Tensor]:
-    """Return a search after steps of which some are no good ones, what part of its step each row tries next, and flags.
+    """Return a search after steps of which some are no good ones, and what each row tries next.
 
     A row keeps where its step leads if that is good, or by the correction that would come next; else it tries a quarter
     of what it tried, or comes to its end. Rows without a step stay where they are.
@@ -188,11 +151,12 @@ def sorted_out(
 
     Returns
     -------
-    progress, fraction
-    flags : (5,) as of `SortedFlags`.
+    progress
+    fraction : (B,) of its step that a row tries next, 1 where that is a new one.
+    refused : (B,) rows that ran and had no step.
     """
     steps, after, active = taken.steps, taken.after, at.status == RUNNING
-    going, refused = steps.solved, active & ~steps.solved
+    going, refused = active & steps.solved, active & ~steps.solved
     fraction, length = torch.ones_like(at.norm), taken.length
     if steps.fraction is not None:
         fraction, length = steps.fraction, lengths(steps.direction, options.weight)
@@ -213,11 +177,7 @@ def sorted_out(
         length=torch.where(refused, at.length, after.length),
     )
     after = after._replace(status=torch.where(excused, int(Status.CONVERGED), after.status))
-    after = after.merged(stays, failed | refused)
-    fraction = torch.where(failed & ~out, shorter, 1.0)
-    running = after.status == RUNNING
-    more, lost = running.any(), (~running & (after.status != int(Status.CONVERGED))).any()
-    return after, fraction, torch.stack([(fraction < 1).any(), more, refused.any(), more, lost])
+    return after.merged(stays, failed | refused), torch.where(failed & ~out, shorter, 1.0), refused
 
 
 def _corrected_less(

@@ -30,8 +30,8 @@ from torchdismech.integrate.search.attempts import Start
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.solve.progress import Progress, begun
-from torchdismech.solve.rounds import RoundFlags, SortedFlags, TriedSteps, sorted_out, tried_steps
-from torchdismech.solve.search import NewtonOptions
+from torchdismech.solve.rounds import TriedSteps, sorted_out, tried_steps
+from torchdismech.solve.search import RUNNING, NewtonOptions
 
 __all__ = ["Next", "RecordedRounds", "Rounds", "SetUp"]
 
@@ -50,6 +50,40 @@ class Next(Enum):
     WHOLE = "whole Newton steps of all rows"
     SORT = "the steps of the last round are sorted out"
     SHORTENED = "some rows try a part of their step"
+
+
+class RoundFlags(NamedTuple):
+    """What is said of the rows of a round of whole steps: see `Trial.flags`; and one more.
+
+    Attributes
+    ----------
+    bad, more, unconverged, far : whether some row that runs is not good; has more to do; has not converged; has more to
+        do and is not expected to converge in the next round.
+    lost : whether some row has come to its end without having converged.
+    """
+
+    bad: bool
+    more: bool
+    unconverged: bool
+    far: bool
+    lost: bool
+
+
+class SortedFlags(NamedTuple):
+    """What is said of the rows of a round that was sorted out.
+
+    Attributes
+    ----------
+    parts : whether some row tries a part of its step next.
+    left : whether some row has no step and needs another factor; then nothing of the round is kept.
+    more, far, lost : as of `RoundFlags`; each row that has more to do counts as far.
+    """
+
+    parts: bool
+    more: bool
+    left: bool
+    far: bool
+    lost: bool
 
 
 class SetUp(NamedTuple):
@@ -153,11 +187,11 @@ class RecordedRounds:
         """Take a round if it suits all rows, and without a matrix is the last; return its flags."""
         made = self._made
         steps = tried_steps(made.equations, made.progress, made.options, with_matrix=with_matrix)
-        bad, _, unconverged, *_ = steps.flags
+        bad, _, unconverged, _ = steps.flags
         self._keep(steps.after, ~bad if with_matrix else ~(bad | unconverged))
         if with_matrix:
             self._steps = steps  # they are sorted out where each round writes them anew
-        return steps.flags
+        return torch.cat([steps.flags, _some_lost(steps.after)[None]])
 
     def _sort_out_recorded(self) -> Recording[Tensor]:
         if self.sort_out is None:
@@ -179,9 +213,11 @@ class RecordedRounds:
 
     def _keep_sorted_out(self, steps: TriedSteps) -> Tensor:
         made = self._made
-        after, fraction, flags = sorted_out(steps, made.progress, made.options)
-        self._keep(after, ~flags[2])
-        torch.where(flags[2], made.fraction, fraction, out=made.fraction)
+        after, fraction, refused = sorted_out(steps, made.progress, made.options)
+        more, left = (after.status == RUNNING).any(), refused.any()
+        flags = torch.stack([(fraction < 1).any(), more, left, more, _some_lost(after)])  # as of `SortedFlags`
+        self._keep(after, ~left)
+        torch.where(left, made.fraction, fraction, out=made.fraction)
         return flags
 
     @cached_property
@@ -206,3 +242,8 @@ class RecordedRounds:
     def _recorded_beside(self, function: Callable[[], Any], written: Sequence[Tensor]) -> Recording[Any]:
         with self._static.values.in_place():
             return recorded_beside(function, written, self._device, self._static.pool)
+
+
+def _some_lost(progress: Progress) -> Tensor:
+    """Return whether some row has come to its end without having converged ()."""
+    return ((progress.status != RUNNING) & (progress.status != int(Status.CONVERGED))).any()
