@@ -17,6 +17,7 @@ from torchdismech import (
     Material,
     Model,
     Newmark,
+    SeveralSteps,
     Status,
     forces,
     rollout,
@@ -438,6 +439,30 @@ def test_frames_are_made_between_steps():
         assert torch.equal(frame.state.q, state.q)
         gravity.acceleration.neg_()
         state, _ = method.step(model, state)
+
+
+@pytest.mark.parametrize("load", [None, "rough floor"])
+def test_reports_of_steps_are_summed_in_one_way(load):
+    """Say the same of steps whose reports stand in one, and of steps that are followed by one more again and again."""
+    model = rods_on_cpu(2, None if load is None else LOADS[load]())
+    _, infos = one_by_one(EULER(), model, model.initial_state(), steps=6)
+    generator = torch.Generator().manual_seed(1)
+    reports = [info.with_tensors(scrambled(info.tensors(), generator)) for info, _ in infos]
+    reports = [dataclasses.replace(info, status=torch.zeros_like(info.status)) for info in reports]
+    stacked = reports[0].with_tensors(map(torch.stack, zip(*(info.tensors() for info in reports), strict=True)))
+    for first, last in ((0, 5), (1, 3), (2, 2)):
+        expected = SeveralSteps.none(model.initial_state(2).q)
+        for info in reports[first : last + 1]:
+            expected = expected.followed_by(info, None)
+        found = SeveralSteps.of_steps(stacked, slice(first, last + 1), reports[last])
+        assert found.count == expected.count == last + 1 - first
+        assert found.contact.keys() == expected.contact.keys() and bool(found.contact) == (load is not None)
+        assert all(map(torch.equal, found.tensors(), expected.tensors()))
+
+
+def scrambled(tensors, generator):
+    """Return other numbers of the same kinds, from 0 to 9."""
+    return [torch.randint(10, tensor.shape, generator=generator).to(tensor.dtype) for tensor in tensors]
 
 
 def test_reports_of_several_steps_are_merged():

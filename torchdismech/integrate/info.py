@@ -123,6 +123,32 @@ class SeveralSteps(StepInfo):
         own.pop("stable", None)
         return cls(**own, contact=info.contact, iterations_max=info.iterations, count=1)
 
+    @classmethod
+    def of_steps(cls, infos: StepInfo, steps: slice, last: StepInfo) -> SeveralSteps:
+        """Return how steps went that no robot failed.
+
+        Parameters
+        ----------
+        infos : how more steps went: its tensors are (T, B, ...).
+        steps : which of them these are, from `start` up to `stop`.
+        last : how the last of these went, as it is at hand already.
+        """
+        own, count = cls.of_one(last), steps.stop - steps.start
+        if count == 1:
+            return own
+        iterations, contact = infos.iterations[steps], dict(last.contact)
+        if contact:
+            contact["penetration"] = infos.contact["penetration"][steps].amax(0)
+        return replaced(
+            own,
+            iterations=iterations.sum(0),
+            iterations_max=iterations.amax(0),
+            residual=infos.residual[steps].amax(0),
+            substeps=infos.substeps[steps].amax(0),
+            contact=contact,
+            count=count,
+        )
+
     def followed_by(self, info: Any, running: Tensor | None) -> SeveralSteps:
         """Return these and what came after them, of the robots (B,) that were running; None stands for all.
 

@@ -74,24 +74,9 @@ class StepsAhead:
 
     def _went(self, first: int, last: int) -> SeveralSteps:
         """Return how the steps from one to another went."""
-        infos, steps = self._course.infos, slice(first, last + 1)
+        infos = self._course.infos
         of_last = infos.with_tensors([rows[last] for rows in self._infos])
-        if first == last:
-            return SeveralSteps.of_one(of_last)
-        contact = dict(of_last.contact)
-        if contact:
-            contact["penetration"] = infos.contact["penetration"][steps].amax(0)
-        return SeveralSteps(
-            of_last.status,
-            infos.iterations[steps].sum(0),
-            infos.residual[steps].amax(0),
-            of_last.tolerance,
-            of_last.force_scale,
-            of_last.substeps,
-            contact,
-            iterations_max=infos.iterations[steps].amax(0),
-            count=last + 1 - first,
-        )
+        return SeveralSteps.of_steps(infos, slice(first, last + 1), of_last)
 
 
 def _joined(controls: Sequence[Control]) -> Control:
