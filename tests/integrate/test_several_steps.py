@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate import integrator as integrator_module
 from torchdismech.integrate.recorded.series import RecordedSeries
 from torchdismech.runs.rollout import frames
+from torchdismech.trajectory import Recorder
 
 STEPS = 30
 EULER = functools.partial(ImplicitEuler, 2e-3)
@@ -416,17 +418,38 @@ def test_energies_of_several_frames_by_constants_and_controls_of_each_robot(cour
     assert len({float(energy) for energy in alone.energies["bend"][-1]}) == 3
 
 
+class KeepingFrames(Recorder):
+    """A writer that keeps the frames that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.frames = []
+
+    def append(self, frame):
+        """Keep a frame."""
+        self.frames.append(frame)
+        super().append(frame)
+
+
 @pytest.mark.parametrize("every", [1, 4])
 def test_frames_keep_no_states_between_them(every, courses):
     """Hold the numbers of frames alone in memory while a run goes on, those of no step between them."""
     model, method = rods_on_cpu(1), EULER()
     one_by_one(method, model, model.initial_state())  # records
-    run = frames(model, model.initial_state(), method, 8, every=every, several=True)
-    kept = [frame.state.q.untyped_storage() for frame in run][1:]
+    writer = KeepingFrames()
+    rollout(model, model.initial_state(), method, 8, every=every, writer=writer)
+    kept = [frame.state.q.untyped_storage() for frame in writer.frames][1:]
     assert courses == [8]
     held = sum({storage.data_ptr(): storage.nbytes() for storage in kept}.values())
     # all states of a course and the one before it stand in one tensor, where each is a frame
     assert held == {1: 9, 4: 2}[every] * 8 * model.n_dofs
+
+
+def test_frames_take_the_arguments_of_runs():
+    """Give both the same defaults; where frames go and how a run is shown is asked of runs alone."""
+    of_frames, of_runs = (dict(inspect.signature(run).parameters) for run in (frames, rollout))
+    assert of_runs.keys() - of_frames.keys() == {"writer", "progress"}
+    assert all(of_runs[name] == given for name, given in of_frames.items())
 
 
 def test_frames_are_made_between_steps():

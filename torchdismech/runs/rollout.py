@@ -116,22 +116,8 @@ def rollout(
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = progress_bar(steps, state.batch) if progress else None
-    taken = frames(
-        model,
-        state,
-        integrator,
-        steps,
-        schedule=schedule,
-        every=every,
-        throw=throw,
-        running=running,
-        bar=bar,
-        controller=controller,
-        memory=memory,
-        strains=strains,
-        reactions=reactions,
-        several=True,
-    )
+    wanted = _Wanted(schedule, controller, memory, every, throw, strains, reactions, beyond_frames=True)
+    taken = _frames(model, state, integrator, steps, running, wanted, bar)
     deepest = PenetrationWatch(model.obstacles if isinstance(model, Model) else ())
     try:
         for frame in taken:
@@ -148,7 +134,31 @@ def rollout(
     return writer.trajectory()
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class _Wanted(Generic[M]):
+    """What a run is asked for: what acts in its steps, and what its frames hold.
+
+    Attributes
+    ----------
+    schedule, controller, memory, every, throw, strains, reactions : as for `rollout`.
+    beyond_frames : whether steps beyond a frame may be taken before it is yielded, where that is faster: what is done
+        to the model between two frames comes too late for these steps.
+    """
+
+    schedule: Callable[[Tensor, M], Control] | None
+    controller: Controller | None
+    memory: Memory | None
+    every: int
+    throw: bool
+    strains: bool
+    reactions: bool
+    beyond_frames: bool = False
+
+    def together(self) -> bool:
+        """Return whether nothing is asked between two steps from frame to frame, so that several are taken at once."""
+        return is_ahead(self.schedule) and self.controller is None and not self.reactions
+
+
 def frames(
     model: M,
     state: S,
@@ -158,24 +168,27 @@ def frames(
     every: int = 1,
     throw: bool = False,
     running: Tensor | None = None,
-    bar=None,
     controller: Controller | None = None,
     memory: Memory | None = None,
     strains: bool = False,
     reactions: bool = False,
-    several: bool = False,
 ) -> Iterator[Frame]:
-    """Yield the initial frame, then those of `rollout`, with the same arguments; `bar` shows the progress.
+    """Return the initial frame, then those of `rollout`, with the same arguments, as they come.
 
-    Parameters
-    ----------
-    several : take several steps, where that is faster, before the frame of the first is yielded: what is done to the
-        model between two frames comes too late for these steps.
+    No step beyond a frame is taken before it is given: what is done to the model then holds from the next step on.
     """
-    running = running_robots(state, running)
+    wanted = _Wanted(schedule, controller, memory, every, throw, strains, reactions)
+    return _frames(model, state, integrator, steps, running_robots(state, running), wanted)
+
+
+@torch.no_grad()
+def _frames(
+    model: M, state: S, integrator: Stepper[M, S], steps: int, running: Tensor, wanted: _Wanted[M], bar=None
+) -> Iterator[Frame]:
+    """Yield the initial frame, then those of a run; `bar` shows the progress."""
     integrator.prepare(model, state, steps)
-    memory = begun(controller, model, state, integrator, steps, memory)
-    asked = _Asked(model, integrator, strains, reactions)
+    memory = begun(wanted.controller, model, state, integrator, steps, wanted.memory)
+    asked = _Asked(model, integrator, wanted.strains, wanted.reactions)
     at = _RunProgress.initially(state, memory, running)
     yield dataclasses.replace(
         Frame.initial(cast(State, state), model.energies(state)),  # each kind of state has positions
@@ -185,13 +198,11 @@ def frames(
         strains=asked.strains(state),
         reactions=asked.first_reactions(state),
     )
-    together = is_ahead(schedule) and controller is None and not reactions
-    ahead = every if several and together and _keeps_between(state, every) else None
-    run, none = _Run(model, integrator, schedule, controller, together, ahead), at.went
+    run, every, none = _Run(model, state, integrator, wanted), wanted.every, at.went
     while at.step < steps:
         taken = run.next(at.state, at.memory, at.running, steps - at.step, every - at.step % every)
         at = at.after(taken, integrator)
-        if throw and not bool(taken.info.converged.all()):
+        if wanted.throw and not bool(taken.info.converged.all()):
             raise SimulationError.from_status(taken.info.status, _steps_in_words(at.step, taken.count))
         _advance(bar, taken.count, at.running, taken.info)
         if at.step % every == 0 or at.step == steps:
@@ -297,29 +308,15 @@ class _RunProgress(Generic[S]):
 
 
 class _Run(Generic[M, S]):
-    """Takes the steps of a run.
+    """Takes the steps of a run from a state."""
 
-    Parameters
-    ----------
-    together : whether nothing is asked between two steps from frame to frame, so that several may be taken at once.
-    ahead : steps from frame to frame, where these are so few that steps may be taken beyond the next frame and all
-        states kept; None where they are not.
-    """
-
-    def __init__(
-        self,
-        model: M,
-        integrator: Stepper[M, S],
-        schedule: Callable[[Tensor, M], Control] | None,
-        controller: Controller | None,
-        together: bool,
-        ahead: int | None,
-    ):
-        self._model, self._integrator, self._schedule, self._controller = model, integrator, schedule, controller
-        self._many = stepper_of_many(integrator)
+    def __init__(self, model: M, state: S, integrator: Stepper[M, S], wanted: _Wanted[M]):
+        self._model, self._integrator = model, integrator
+        self._schedule, self._controller, self._every = wanted.schedule, wanted.controller, wanted.every
+        self._many, together = stepper_of_many(integrator), wanted.together()
         self._at_once = STEPS_HANDED_OVER if together and self._many is not None else 1
-        self._courses = None if ahead is None else Courses(model, integrator, schedule)
-        self._every = ahead
+        ahead = wanted.beyond_frames and together and _keeps_between(state, wanted.every)
+        self._courses = Courses(model, integrator, wanted.schedule) if ahead else None
         self._ahead: StepsAhead | None = None
 
     def next(self, state: S, memory: Memory, running: Tensor, left: int, to_frame: int) -> _Taken[S]:
@@ -338,7 +335,7 @@ class _Run(Generic[M, S]):
 
     def _steps_ahead(self, state: S, left: int, running: Tensor) -> StepsAhead | None:
         """Return steps that are taken already, so many at most where none are left; None where the next goes alone."""
-        if self._courses is None or self._every is None:
+        if self._courses is None:
             return None
         if self._ahead is None or not self._ahead.left:
             course = self._courses.next(state, left) if bool(running.all()) else None
