@@ -111,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    start(__doc__ or "", main)
+    start(__doc__, main)

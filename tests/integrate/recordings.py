@@ -86,6 +86,12 @@ LOADS = {
     "floor that moves": lambda: contact.Obstacle(
         contact.HalfSpace((0, 0, -0.01), (0, 0, 1)), contact.Barrier(1e2, 1e-3), path=contact.Path.uniform((0, 0, 0.1))
     ),
+    "floor to roll on": lambda: contact.Obstacle(
+        contact.HalfSpace((0, 0, -0.003), (0, 0, 1)),
+        contact.Penalty(1e3, 1e-3),
+        contact.Friction(0.4, 1e-3, forward_coefficient=0.1, backward_coefficient=0.6),
+        rolling=True,
+    ),
     "capsule": lambda: rough(contact.Capsule((0.15, -0.1, 0.01), (0.15, 0.1, 0.01), 0.01)),
     "box": lambda: rough(contact.Box((0.15, 0, 0.0), (0.05, 0.05, 0.05))),
 }

@@ -83,6 +83,7 @@ CASES = {
     "drag on plates": (lambda: plates(forces.Drag(1000.0, 1.2)), EULER),
     "magnet": (lambda: rods_on_cpu(BATCH, LOADS["magnet"]()), EULER),
     "tendon that rubs": (FORCED["tendon that rubs"], EULER),
+    "floor to roll on": (FORCED["floor to roll on"], EULER),
     "network": (FORCED["perceptron"], EULER),
     "messages": (FORCED["messages"], EULER),
     "users' force": (FORCED["learned"], EULER),

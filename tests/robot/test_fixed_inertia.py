@@ -120,12 +120,13 @@ def test_first_acceleration(everywhere):
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_robots_alone(integrator):
-    """Step each robot of a batch as it steps alone, to the bit."""
+    """Step each robot of a batch as it steps alone."""
     across = torch.tensor([[1e-6], [1e-5], [1e-4]], dtype=torch.float64)
     both = rollout(model := rod(across), model.initial_state(3), integrator(5e-3), steps=20)
     for robot in range(3):
         alone = rollout(model := rod(float(across[robot])), model.initial_state(), integrator(5e-3), steps=20)
-        assert torch.equal(both.positions[:, robot], alone.positions[:, 0])
+        # of .1 m, in 20 steps: one robot and three go through other instructions on some processors, 9e-16 was seen
+        assert torch.allclose(both.positions[:, robot], alone.positions[:, 0], rtol=0, atol=1e-14)
     assert (both.positions[-1, 0] - both.positions[-1, 2]).abs().max() > 1e-4
 
 
