@@ -60,8 +60,9 @@ class Obstacle(Force):
     ------
     InputError
         A name that is no text, or has a "/"; a spacing that is not above zero, or for a half-space; when it is bound,
-        nodes that the robot does not have, friction with coefficients along rods where nothing that touches is on a
-        rod, and a shape or law that requires gradients and that another contact has.
+        nodes that the robot does not have, friction along rods, or rods that are to roll, where no rod touches it, and
+        a shape or law that requires gradients and that another contact has. Rods that are to roll and are not round, or
+        cannot turn about themselves.
     """
 
     per_robot = ("traction",)
@@ -189,7 +190,10 @@ class Obstacle(Force):
 
     def learn_free(self, free: np.ndarray) -> None:
         """Refuse rods that are to roll and cannot turn about themselves."""
-        if self.rolls is not None and not free[self.rolls.angles.cpu().numpy()].any():
+        if self.rolls is None or self.rod_tangents is None:
+            return
+        angles = self.rolls.angles[self.rod_tangents.on_rods & self.touches]
+        if not free[angles.cpu().numpy()].any():
             raise InputError(
                 f"obstacle {self.name!r}: rolling: the rods cannot turn about themselves, as in planar robots; leave "
                 "it out"
