@@ -13,7 +13,9 @@ solution: what counts is what its steps in time cost. How far the two fine solut
 **Equal error.** All nodes are compared every 50 ms. The largest distance from the fine solution, over the largest
 displacement of a node in it, has to stay below `BOUND`. Each simulator takes the largest step that does. PyElastica's
 is the largest stable one, and far within the bound; that is what explicit steps cost. Ours are those of implicit Euler,
-the midpoint rule or Newmark's, or the next smaller ones, whichever are cheapest for the batch.
+the midpoint rule or Newmark's, or the next smaller ones, whichever are cheapest for the batch. The same steps are taken
+in single precision, too: its rounding leaves a larger residual, which the row shows, and the same error. PyElastica has
+double precision only.
 
 Time is process CPU time on one thread, medians of runs in turns; building, compiling and warming up come before. In a
 batch Young's moduli differ by 10 %, and the error is that of the first robot, which has the nominal one.
@@ -235,7 +237,7 @@ def model_of(rod: Rod, batch: int) -> Model:
 
 def wave(time: Tensor, rod: Rod) -> Tensor:
     """Return the natural curvatures (..., S, 2) of a snake at times (...)."""
-    phase = 2 * torch.pi * (time[..., None] / PERIOD - WAVES * rod.along)
+    phase = 2 * torch.pi * (time[..., None] / PERIOD - WAVES * rod.along.to(time))
     bent = CURVATURE * rod.edge * (time / RAMP).clamp(0, 1)[..., None] * phase.sin()
     # along x the first director of a rod is z, and the first curvature bends to it
     return torch.stack([bent, torch.zeros_like(bent)], dim=-1)
@@ -336,7 +338,7 @@ def jobs(quick: bool, cuda: bool) -> list[Job]:
 
 
 def rows(kind: str, youngs: float) -> list[Row]:
-    """Return PyElastica's row and ours, alone and in a batch."""
+    """Return PyElastica's row and ours: alone, in a batch, and the batch in single precision with the same steps."""
     torch.set_num_threads(1)
     rod = rod_of(kind, youngs)
     models = {batch: model_of(rod, batch) for batch in BATCHES}
@@ -346,12 +348,15 @@ def rows(kind: str, youngs: float) -> list[Row]:
     right = right_ways(rod, models[1], fine)
     chosen = {batch: cheapest(rod, model, batch, right) for batch, model in models.items()}
 
-    ours = [partial(course, rod, models[batch], batch, way) for batch, way in chosen.items()]
+    single = model_of(rod, BATCHES[-1]).to(torch.float32)
+    cases = [*((batch, chosen[batch], models[batch]) for batch in BATCHES), (BATCHES[-1], chosen[BATCHES[-1]], single)]
+    ours = [partial(course, rod, model, batch, way) for batch, way, model in cases]
     peer, *found = in_turns([partial(peer_course, rod, count), *ours])
     apart = f"of {displacement(rod, fine):.2g} m; the models are {error(rod, fine, peer_fine):.1e} apart"
+    of_cases = [(batch, way, model.dtype) for batch, way, model in cases]
     return [
         peer_row(rod, count, peer, peer_fine, apart),
-        *(our_row(rod, batch, way, run, fine) for (batch, way), run in zip(chosen.items(), found, strict=True)),
+        *(our_row(rod, *case, run, fine) for case, run in zip(of_cases, found, strict=True)),
     ]
 
 
@@ -370,14 +375,15 @@ def peer_row(rod: Rod, count: int, found: Course, fine: np.ndarray, apart: str) 
     )
 
 
-def our_row(rod: Rod, batch: int, way: Way, found: Course, fine: np.ndarray) -> Row:
-    """Return the row of a batch of ours."""
+def our_row(rod: Rod, batch: int, way: Way, dtype: torch.dtype, found: Course, fine: np.ndarray) -> Row:
+    """Return the row of a batch of ours whose numbers are of that type."""
     scheme, count = way
+    precision = "" if dtype == torch.float64 else ", single precision"
     wrong = error(rod, found.track, fine)
     return Row(
         rod.name,
         batch,
-        f"{'plane' if rod.planar else 'space'}, {scheme}, dt = {1e3 * SAMPLE / count:.3g} ms",
+        f"{'plane' if rod.planar else 'space'}, {scheme}, dt = {1e3 * SAMPLE / count:.3g} ms{precision}",
         SAMPLE / count,
         found.seconds / (count * rod.samples * batch),
         residual=found.residual,
