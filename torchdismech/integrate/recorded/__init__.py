@@ -1,13 +1,16 @@
-"""Steps on a CPU as tapes, on a GPU as CUDA graphs: of whole steps, evaluations and gradients.
+"""Recordings of steps, of parts of steps and of backward passes: tapes on a CPU, CUDA graphs on a GPU.
 
-`recording.py` is the way in: whether a step is recorded, and what takes it. Below it
+A recording holds the operations that a function carried out once; a replay repeats them on the same memory without
+running any Python. `recording.py` is the way in: it decides whether a step is recorded, and returns the recording that
+takes it. Below it
 
-- *which steps one recording serves*: `step_kind.py`, `model_traits.py`; what models it can hold: `recordable.py`,
+- *which steps one recording serves*: `step_kind.py`, `model_traits.py`; which models can be recorded: `recordable.py`,
   `declared.py`;
-- *what it reads*: `static_problem.py`, in the order that `inputs.py` names;
-- *whole steps*: `step.py`, the rounds of their searches: `rounds.py`, many steps: `series.py`, searches that leave
-  their rounds: `search_recordings.py`;
-- *parts of steps*, where robots may touch themselves: `evaluations.py`, `recorded_call.py`,
-  `equations.py`, `pair_evaluations.py`, `pair_rounds.py`;
-- *backward passes*: `gradients.py`, `gradients_in_turn.py`, and one of them: `adjoint.py`.
+- *the memory that recordings read*: `static_problem.py`, in the order that `inputs.py` defines;
+- *whole steps*: `step.py`; the Newton iterations in them: `rounds.py`; many steps in a row: `series.py`; functions for
+  searches that go on without recorded iterations: `search_recordings.py`;
+- *parts of steps*, where a whole step cannot be recorded, as robots may touch themselves: `evaluations.py`,
+  `recorded_call.py`, `equations.py`, `pair_evaluations.py`, `pair_rounds.py`;
+- *backward passes*: of a step by itself `gradients.py`, of chunks and of steps in sequence `gradients_in_turn.py`, both
+  by the recording in `adjoint.py`.
 """

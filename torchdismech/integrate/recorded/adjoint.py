@@ -1,8 +1,8 @@
-"""RecordedAdjoint: the backward pass of a step, one evaluation and one solve, on memory that stays where it is.
+"""RecordedAdjoint: the recorded backward pass of a step, one evaluation and one solve, on static buffers.
 
-What goes in: the inputs of the step, q at its root, and the gradients by the state after it. What comes out: the
-gradients by those inputs that require them, and whether some matrix was singular. On a CPU that is a tape, on a GPU a
-CUDA graph with all of autograd in it.
+It takes the inputs of the step, q at its root, and the gradients by the state after it. It gives the gradients by those
+inputs that require them, and whether some matrix was singular. On a CPU it is a tape, on a GPU a CUDA graph with all of
+autograd in it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["RecordedAdjoint"]
 
 
 class Found(NamedTuple):
-    """What a backward pass finds.
+    """The results of a recorded backward pass.
 
     Attributes
     ----------
-    gradients : by the inputs that require one, in their order.
+    gradients : by the inputs that require one, in their order; None where nothing depends on an input.
     singular : () whether some matrix could not be factored.
     """
 
@@ -43,17 +43,19 @@ class Found(NamedTuple):
 
 
 class RecordedAdjoint:
-    """The gradients of steps of a kind on static buffers, by those inputs of the steps that require them.
+    """The recorded backward pass of steps of a kind, by those inputs of the steps that require gradients.
 
-    The buffers are the inputs, in the order of the kind's `InputLayout`, q, and the gradients.
+    Its static buffers are, in this order, the inputs (see `InputLayout`), q at the root, and the gradients by the
+    fields of the state after the step.
 
     Parameters
     ----------
     kind : of the steps.
     recipe : of one of them.
-    inputs : what the kind's recordings are given in it.
-    q : (B, n) at the root.
-    gradients : by the fields of the state after it; None for those that are zero in all steps that this is for.
+    inputs : of this step, as its recording takes them.
+    q : (B, n) at its root.
+    gradients : by the fields of the state after it; None for fields whose gradients are zero in all steps that this is
+        for.
     """
 
     def __init__(
@@ -67,7 +69,8 @@ class RecordedAdjoint:
         self._kind, self._layout = kind, kind.layout
         self._requires = [tensor.requires_grad for tensor in inputs]
         self._left_out = [gradient is None for gradient in gradients]
-        self._q, self._first_gradient = len(inputs), len(inputs) + 1  # places of these buffers
+        # places of q and of the first gradient among the buffers
+        self._q, self._first_gradient = len(inputs), len(inputs) + 1
         given = [*inputs, q, *[q.new_empty(0) if gradient is None else gradient for gradient in gradients]]
         self._buffers = StaticBuffers(given)
         self._static = self._buffers.tensors
@@ -84,9 +87,10 @@ class RecordedAdjoint:
         self._singular: Tensor | None = None
         self._give(recipe.dt, given)
         self._tape: Recording[Found] = recorded(self._at_root, q.device, kind.recorded_step.pool)
-        self._buffers.read_by(self._tape.reads)  # a step's residual and state are linear in much of the state before
+        # derivatives do not read an input in which residual and state are linear
+        self._buffers.read_by(self._tape.reads)
         by_state = self._by_inputs(self._tape.outputs.gradients)[self._layout.state]
-        # fields whose gradients are read here, of the state after the step, and found none of, of the state before it
+        # fields of a state whose gradient is read after the step, but none is found before it
         self._unreached = [g is None and self._reads_gradient(field) for field, g in enumerate(by_state)]
         self._without_zeros: RecordedAdjoint | None = None
 
@@ -95,13 +99,14 @@ class RecordedAdjoint:
     ) -> list[Tensor | None] | None:
         """Return the gradients by the inputs, None for those that require none, and where nothing depends on them.
 
-        Where a matrix is singular, or some robot was not accepted (B,), None is returned in place of the list: the
-        caller then differentiates without the recording.
+        Where a matrix is singular, or some robot was not solved, None is returned in place of the list: the caller then
+        differentiates without the recording.
 
         Parameters
         ----------
-        given : inputs, q at the root, and the gradients by the fields of the state after the step; None: as for the
-            step before.
+        given : the inputs, q at the root, and the gradients by the fields of the state after the step; None leaves one
+            as in the step before.
+        accepted : (B,) robots that were solved; None: all were.
         """
         self._give(dt, given)
         found = self._tape.replay()
@@ -111,10 +116,11 @@ class RecordedAdjoint:
         return self._by_inputs(found.gradients)
 
     def without_zeros(self, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]) -> RecordedAdjoint:
-        """Return what differentiates such a step: this, or a recording that leaves out what is zero.
+        """Return the recording that differentiates such a step: this, or one without gradients that are always zero.
 
-        A step reads of some fields of the state before it nothing that has a gradient: no acceleration, mostly, and of
-        the reference twist only on which branch it is. Within a run the gradients by these fields are therefore zero.
+        A step reads nothing of some fields of the state before it that has a gradient: mostly no acceleration, and of
+        the reference twist only its branch. So within a run, where gradients come from the next step, those by these
+        fields are zero.
         """
         given = [g is not None for g, unreached in zip(gradients, self._unreached, strict=True) if unreached]
         if not q.is_cpu or not given or any(given):
@@ -130,18 +136,18 @@ class RecordedAdjoint:
 
     @property
     def reads(self) -> frozenset[int]:
-        """Which of the inputs, q and gradients by the state after the step are read, by their places."""
+        """The places of the buffers that the recording reads: inputs, q, and gradients by the state after the step."""
         return frozenset(self._buffers.places)
 
     def given_gradients(self) -> list[Tensor]:
-        """Return copies of the last gradients that were given; zero for those that nothing depends on."""
+        """Return copies of the gradients by the state after the last step, as they were given; zeros if not read."""
         fields = enumerate(self._static[self._layout.state])
         return [
             self._gradient(k).clone() if self._reads_gradient(k) else torch.zeros_like(field) for k, field in fields
         ]
 
     def gradients_read(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Return those of some gradients by the state after the step that are read, where None is zero, else None."""
+        """Return gradients by the state after the step, None where they are not read, zeros for others at None."""
         read = self.reads
         return [
             (torch.zeros_like(self._static[k]) if gradient is None else gradient) if k in read else None
@@ -149,11 +155,11 @@ class RecordedAdjoint:
         ]
 
     def give_gradients(self, gradients: Sequence[Tensor | None]) -> None:
-        """Give a step gradients by the fields of the state after it, and all else as for the step before."""
+        """Copy gradients by the fields of the state after a step to the buffers; inputs and q stay as they are."""
         self._buffers.give([*[None] * self._first_gradient, *self.gradients_read(gradients)])
 
     def found(self) -> list[Tensor | None]:
-        """Return the gradients of the last step by the inputs, where the next step writes."""
+        """Return the gradients of the last step by all inputs, in memory that the next step overwrites."""
         return self._by_inputs(self._tape.outputs.gradients)
 
     def loop(
@@ -163,10 +169,19 @@ class RecordedAdjoint:
         by_steps: Sequence[tuple[int, PerStep]],
         totals: Sequence[tuple[int | None, Tensor | None]],
     ) -> StepLoop | None:
-        """Return what `RecordedSteps.loop` does; inputs, and totals, with the places among the inputs.
+        """Return a compiled loop that differentiates the steps before the last one; None if something needs Python.
 
-        Before a step its inputs, q, and the gradients by its q and velocity are given, after it the gradients by the
-        state before it are handed on to the next, and those by the model added to the totals.
+        Before a step the loop copies its inputs and q to the buffers, and adds what the loss contributes by its q and
+        velocity. After it the gradients by the state before the step are handed on to the next one, and those by the
+        model are added to the totals.
+
+        Parameters
+        ----------
+        inputs : of the steps, with their places among the inputs.
+        q : at the roots of the steps.
+        by_steps : gradients that are added to those by the state after each step, with the places of the state's
+            fields.
+        totals : to which gradients by the model's tensors are added, with their places among the inputs.
         """
         found, read = self.found(), self.reads
         handed_on = [None if self._stands_there(field, g) else g for field, g in enumerate(found)]
@@ -193,7 +208,7 @@ class RecordedAdjoint:
         return StepLoop(StepCalls(self._tape.table), before, after, [self._tape.outputs.singular])
 
     def _stands_there(self, place: int, gradient: Tensor | None) -> bool:
-        """Return whether a gradient by a field of the state stands where the next step reads it: it is passed on."""
+        """Return whether a gradient by an input stands in the buffer that the next step reads, and needs no copy."""
         if place >= self._layout.states or gradient is None:
             return False
         return gradient.data_ptr() == self._gradient(place).data_ptr()
@@ -206,12 +221,12 @@ class RecordedAdjoint:
         return self._first_gradient + field in self._buffers.places
 
     def _by_inputs(self, found: Gradients) -> list[Tensor | None]:
-        """Return the gradients by all inputs, of those by the inputs that require one."""
+        """Return the gradients by all inputs, None if not required, from those by the inputs that require one."""
         by_required = iter(found)
         return [next(by_required) if require else None for require in self._requires]
 
     def _give(self, dt: float | Tensor, given: Sequence[Tensor | None]) -> None:
-        """Write what a step is given to the static buffers, as far as it is read."""
+        """Copy the inputs of a step, q and gradients to the buffers that are read, and set dt."""
         self._buffers.give(given)
         self._dt.fill_(dt)
 
@@ -235,7 +250,7 @@ class RecordedAdjoint:
         return Found(found, self._singular)
 
     def _multipliers(self, equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
-        """Return the solution of the adjoint equations; whether there is one is kept."""
+        """Return the solution of the adjoint equations; `_singular` keeps whether some matrix has none."""
         with torch.no_grad():
             factor, _ = equations.solver().factor_any_sign(values, rows=rows)
             self._singular = ~factor.ok.all()

@@ -1,16 +1,17 @@
-"""What users write and say `records` of: what recordings may hold of it, and what of it is looked at in each step.
+"""Users' modules that say `records`: which of them recordings may hold, and what is checked of them before each step.
 
 A recording replays operations; the Python of a user's force, stencil, elastic law, shape or contact law does not run
-again. So these are recorded only if their class promises that nothing can change without the following check noticing
-(a force that is the same throughout a step may run outside of recordings):
+again. So these are recorded only if their class says `records`. By this it promises that its results cannot change
+without one of the following checks noticing (a force that is constant within a step may run outside of recordings
+instead):
 
 - the values of its parameters: these are inputs of a recording, as an optimiser may change them at any time;
 - the addresses of its buffers;
 - plain settings in its attributes, `training` among them;
 - the modules in it, and whether they have hooks.
 
-If one of the last three differs, the step is of another kind, with a recording of its own. What holds something
-else in its attributes, such as a list, is refused, as that could change unnoticed.
+If one of the last three differs, the step is of another kind, with a recording of its own. A module that holds
+something else in its attributes, such as a list, is refused, as that could change unnoticed.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ from torchdismech.snapshot import HOOKS
 __all__ = ["PLAIN", "declares_records", "hooked", "is_foreign", "settings", "unseen"]
 
 PLAIN = (bool, int, float, str, type(None))  # a recording compares such attributes by their values
-# These it compares by identity, and so tuples of plain ones: they do not change in themselves.
+# Attributes of these types, and tuples of them and of plain values, are compared by identity: none can change in place.
 CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
 KINDS = (Force, Stencil, Energy, Inelastic, Shape, Response)  # what a user may derive from and say `records` of
-INTERNALS = frozenset(vars(nn.ParameterDict()))  # those of all modules, and the names in a dictionary
+# attributes that every module has, and the list of names of a ParameterDict
+INTERNALS = frozenset(vars(nn.ParameterDict()))
 
 
 def declares_records(owner: nn.Module) -> bool:
-    """Return whether the class of what users may write says that recordings may hold it; a subclass for itself."""
+    """Return whether a module's own class says `records`; what a base class says does not count."""
     if not isinstance(owner, KINDS):
         return False
     return bool(vars(class_of(owner)).get("records", False))
@@ -54,11 +56,11 @@ def is_foreign(module: nn.Module) -> bool:
 
 
 def unseen(modules: Iterable[nn.Module]) -> str | None:
-    """Return what in a force, a contact or an elastic term a recording would not see change; None where nothing is.
+    """Return what of a force, contact or elastic term could change without a recording noticing; None if nothing could.
 
     Parameters
     ----------
-    modules : the force, the contact or the term, and those in it.
+    modules : the force, contact or term, and the modules in it.
     """
     foreign = [module for module in modules if is_foreign(module)]
     said = {id(module) for owner in foreign if declares_records(owner) for module in owner.modules()}
@@ -78,12 +80,12 @@ def unseen(modules: Iterable[nn.Module]) -> str | None:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Return whether something is to be called before or after the module is."""
+    """Return whether a module has hooks, which are called before or after it."""
     return any(getattr(module, name) for name in HOOKS)
 
 
 def settings(module: nn.Module) -> Iterator[Any]:
-    """Yield the attributes of a module that are not plain numbers, but do not change in themselves."""
+    """Yield the attributes of a module that are compared by identity: functions, dtypes, devices, tuples."""
     return (value for value in vars(module).values() if _is_setting(value))
 
 
@@ -94,6 +96,6 @@ def _is_setting(value: Any) -> bool:
 
 
 def _is_layer(module: nn.Module) -> bool:
-    """Return whether a module is one of torch's layers, whose attributes are settings; a dictionary may hold more."""
+    """Return whether a module is a layer of torch, all of whose attributes are settings; not a ParameterDict."""
     of_torch = class_of(module).__module__.startswith("torch.nn.")
     return of_torch and not isinstance(module, nn.ParameterDict)

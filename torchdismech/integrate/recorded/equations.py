@@ -1,4 +1,4 @@
-"""RecordedEquations: the equations of a step, some of whose functions come from recordings."""
+"""RecordedEquations: the equations of a step, some of whose functions are replayed from recordings."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from torchdismech.values import Values
 
 __all__ = ["RecordedEquations", "Recordings"]
 
-# recordings by the functions that they stand for, whose first argument is the equations
+# recordings, by the functions that they replace, whose first argument is the equations
 Recordings = Mapping[Callable, Callable]
 
 
 class RecordedEquations(StepEquations):
-    """The equations of a step that call recordings of their functions, where there are some.
+    """The equations of a step; functions of theirs that were recorded are replayed.
 
     Parameters
     ----------
-    recorded : the equations, without contact of the robots' own parts, whose functions were recorded.
-    find_recordings : returns the recordings, for pairs that may touch and the laws of contact as they are.
-    pairs, constraints : what may touch in this step, and its contacts that are constraints.
-    static : what recordings read in the places of the model's tensors.
+    recorded : the equations, without contact of the robots' own parts, from which the recordings were made.
+    find_recordings : returns the recordings for these pairs that may touch, under the present laws of contact.
+    pairs, constraints : pairs of the robots' parts that may touch in this step, and its contacts that are constraints.
+    static : the static buffers that recordings read, by the places of the model's tensors.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RecordedEquations(StepEquations):
         self._recordings = find_recordings(pairs)
 
     def compiled(self, function: Callable) -> Callable:
-        """Return the recording of a function whose first argument is these equations, or what there is without."""
+        """Return the recording of a function whose first argument is these equations, else what there is without."""
         recording = self.recording(function)
         return super().compiled(function) if recording is None else recording
 
@@ -72,7 +72,10 @@ class RecordedEquations(StepEquations):
         return self._called(StepEquations.bare_residual, x)
 
     def bare_residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return what `bare_residual` does, and after the residual its derivative as values (nnz, B)."""
+        """Return the bare residual and its derivative by x, then q and velocity where forces are evaluated.
+
+        Shapes are (B, n_free), values (nnz, B), and (B, n).
+        """
         return self._called(StepEquations.bare_residual_and_matrix, x)
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
@@ -81,9 +84,10 @@ class RecordedEquations(StepEquations):
 
     @contextmanager
     def with_slips(self, factor: Tensor) -> Iterator[None]:
-        """Multiply the slip velocities of friction that is smoothed by factors (B, 1) meanwhile.
+        """Multiply the slip velocities of smoothed friction by factors (B, 1) within the block.
 
-        Recordings read them in static memory, and those with pairs are bound to the laws' constants anew.
+        The static buffers that recordings read get the products, too, and recordings with pairs, which are bound to the
+        laws' constants, are found anew.
         """
         static = self._static.tensors
         slips = self.model.contact.with_slip(factor)

@@ -1,10 +1,10 @@
-"""RecordedEvaluations: what steps in contact evaluate many times.
+"""RecordedEvaluations: recordings of what steps evaluate many times, where a step is not recorded as a whole.
 
 Which parts of a robot may touch is found anew in each step, and with it the pattern of the matrix; and contacts that
-are constraints have their loads for unknowns. So such steps run as ever, but for the functions that are recorded here:
-the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and the state after the
-step. Nothing in these depends on which parts touch; what does is in `pair_evaluations.py`, and rounds of searches in
-`pair_rounds.py`.
+are constraints have their loads for unknowns. So such steps run in Python, except for the functions that are recorded
+here: the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and the state after
+the step. None of these depends on which parts touch; functions that do are in `pair_evaluations.py`, and whole Newton
+iterations in `pair_rounds.py`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = ["RecordedEvaluations"]
 
 
 class _SetUp(NamedTuple):
-    """What the set-up of a step makes.
+    """The results of a step's set-up.
 
     Attributes
     ----------
     bare : the equations without pairs and constraints.
-    weight, scale : see `StepEquations.setup`.
-    ahead, here : first iterates where velocity leads, and where robots are.
+    weight, scale : weights (n_free,) of the residual's norm, and force scale (B,); see `StepEquations.setup`.
+    ahead, here : (B, n_free) first iterates where the velocities lead, and where the robots are.
     """
 
     bare: StepEquations
@@ -65,7 +65,7 @@ class RecordedEvaluations:
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
-        # friction is eased in robot by robot
+        # slip velocities get buffers (B, 1), as friction is eased in robot by robot
         slips = problem.model.contact.with_slip(problem.state.q.new_ones(problem.state.batch, 1))
         self._static = StaticProblem(kind, problem, slips)
         self._static.give(kind.inputs(problem), problem.dt)
@@ -77,16 +77,19 @@ class RecordedEvaluations:
             self._recordings = self._recorded_functions()
 
     def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
-        """Set a step up."""
+        """Copy the inputs of a step to the static buffers, and replay the set-up."""
         self._static.give(inputs, dt)
         self._setup.replay()
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
-        """Return the equations of the step that was set up; pairs that may touch and constraints are its own."""
+        """Return the equations of the step that was set up, with its pairs that may touch and its constraints."""
         return RecordedEquations(self._made.bare, self._recordings_for, pairs, constraints, self._static.values)
 
     def _recordings_for(self, pairs: StepPairs | None) -> Recordings:
-        """Return the recordings; also those with pairs, where compiled code can take them by the laws as they are."""
+        """Return the recordings, by the functions that they replace.
+
+        Those with pairs are among them if compiled code can evaluate all pairs under the present laws of contact.
+        """
         if pairs is None:
             return self._recordings
         assert self._with_pairs is not None
@@ -104,7 +107,7 @@ class RecordedEvaluations:
         return _SetUp(equations, weight, scale, ahead, first_iterate(equations, False))
 
     def _recorded_functions(self) -> dict[Callable, Callable]:
-        """Return the recordings by the functions that they are of."""
+        """Return the recordings without pairs, by the functions that they replace."""
         bare, rubbing, x = self._made.bare, self._made.bare.rubbing, self._made.here
         state = self._static.problem.state
         every = x.new_ones(state.batch, dtype=torch.bool)
@@ -139,25 +142,25 @@ class RecordedEvaluations:
     def _weight_scale_and_iterate(
         self, _: StepEquations, x: Tensor | None, ahead: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what `StepEquations.setup` does."""
+        """Return weights of the norm, force scale and first iterate, as `StepEquations.setup` does."""
         made = self._made
         first = (made.ahead if ahead else made.here) if x is None else x
         return made.weight, made.scale.clone(), first.clone()
 
 
 class _ByTractions:
-    """Bare residuals and matrices, by one recording with tractions that a search expects of obstacles, one without.
+    """The recorded bare residual and matrix: one recording with the tractions expected of obstacles, one without.
 
     Parameters
     ----------
-    plain, with_tractions : without tractions and with them; the latter is None where no obstacle rubs.
+    plain, with_tractions : the recording without tractions, and with them; the latter is None where no obstacle rubs.
     """
 
     def __init__(self, plain: RecordedCall, with_tractions: RecordedCall | None):
         self._plain, self._with_tractions = plain, with_tractions
 
     def __call__(self, equations: StepEquations, x: Tensor) -> Any:
-        """Return what `StepEquations.bare_residual_and_matrix` does."""
+        """Return bare residual, matrix, q and velocity, as `StepEquations.bare_residual_and_matrix` does."""
         tractions = equations.rubbing.tractions
         if self._with_tractions is None or not tractions:
             return self._plain(equations, x)

@@ -1,13 +1,13 @@
-"""Gradients of recorded steps, recorded themselves: what `recording.py` says of steps holds for them, too.
+"""Backward passes of recorded steps, recorded themselves: what `recording.py` says of recordings holds for them, too.
 
-Where the robots of a batch are few, and on a GPU, a backward pass is Python as well: some thousand calls of torch and
-of its autograd for one evaluation and one solve. A step that a recording took is differentiated by another one, of the
-same kind (`adjoint.py`): on a CPU a tape, once some were differentiated without; on a GPU a CUDA graph, with the whole
-of autograd in it, of which the host waits for one flag: whether all robots were solved and have gradients.
+Where robots are few, and on a GPU, a backward pass spends its time in Python, too: some thousand calls of torch and of
+its autograd for one evaluation and one solve. So a recorded step is differentiated by another recording, kept with the
+same kind (`adjoint.py`): on a CPU a tape, made once some steps were differentiated without; on a GPU a CUDA graph with
+all of autograd in it, of which the host waits for one flag: whether all robots were solved and have gradients.
 
-It gives the gradients by all that the kind's recordings are given: state, control, the sum of loads of users' own that
-do not change within a step, and the model's tensors that may be others in the next step, as they are evaluated. From
-these on, autograd goes as ever to the tensors that they are made of: weights of learned loads, and what
+It gives the gradients by all inputs of the kind's recordings: state, control, the sum of users' loads that do not
+change within a step, and the model's tensors that may be replaced before the next step, as they are evaluated. From
+these on, autograd itself goes back to the tensors that they are made of: weights of learned loads, and what
 `trainable.scaled` and other parametrizations hold.
 
 Here a step is differentiated by itself; chunks of a batch, and steps one after the other, in `gradients_in_turn.py`.
@@ -31,8 +31,8 @@ from torchdismech.native.graphs import Unrecordable
 
 __all__ = ["recorded_gradients"]
 
-# Steps of a kind that are differentiated before it is recorded: on a CPU that takes about as long as these; on a GPU
-# what users wrote is held against autograd in these, and without users' code there is nothing to wait for.
+# Backward passes of a kind before they are recorded: on a CPU a recording takes about as long as these; on a GPU users'
+# derivatives are compared with autograd's in these, and without users' code the first one is recorded.
 PASSES_BEFORE_RECORDING = 8
 
 
@@ -44,13 +44,13 @@ def recorded_gradients(
     gradients: Sequence[Tensor | None],
     wanted: Sequence[Tensor],
 ) -> Gradients | None:
-    """Return the gradients by the tensors in `wanted` of a step that solved all robots; None where no recording serves.
+    """Return the gradients by the tensors in `wanted` of a step that solved all robots; None if no recording serves.
 
-    They stand where the next step of the kind writes.
+    The next backward pass of the kind overwrites them.
 
     Parameters
     ----------
-    leaves : of state, control and model; the latter stand in the model.
+    leaves : the tensors of state, control and model from which gradients are taken; the latter stand in the model.
     q : (B, n) at the root.
     accepted : (B,) robots that were solved; None: all were.
     gradients : by the fields of the state after the step; None is zero.
@@ -62,11 +62,12 @@ def recorded_gradients(
     if recipe.fitting is not kind:
         snapshot = recipe.snapshot if recipe.unchanged else None
         values = recipe.places.with_tensors(leaves[recipe.n_own :])
-        # whatever the plane is, gradients are as in space
+        # gradients do not use how robots lie in a plane, so any plane fits
         standing = problem.replace(values=values, snapshot=snapshot, plane=kind.plane)
         if not kind.fits(standing) or any(map(kind.captures, recipe.places.tensors)):
             return None
-        recipe.fitting = kind if kind.all_forces else None  # loads that users write may change the model
+        # users' loads run outside of the recording and may change the model
+        recipe.fitting = kind if kind.all_forces else None
     with torch.enable_grad():
         inputs = kind.inputs(problem)
     if not kind.all_forces:
@@ -85,7 +86,7 @@ def recorded_gradients(
 def _recording(
     kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
 ) -> RecordedAdjoint | None:
-    """Return the recording for inputs of which the same ones require gradients; None before there is one."""
+    """Return the recording for inputs that require the same gradients, made now if it is due; None before."""
     which = tuple(tensor.requires_grad for tensor in inputs)
     passes = kind.backward.get(which)
     if passes is None:
@@ -96,8 +97,8 @@ def _recording(
             passes.recording = RecordedAdjoint(kind, recipe, inputs, q, with_zeros(gradients, inputs))
         except Unrecordable:
             if q.is_cuda:
-                raise  # what is recorded there is known to be recordable, but for users' forces that promise it
-            kind.gradients_refused = True  # some operation of it reads numbers
+                raise  # checked before, so a user's force has promised `records` wrongly
+            kind.gradients_refused = True  # some operation reads numbers on the host
         except torch.OutOfMemoryError:
             if q.is_cpu or recipe.model.compilation.runs_compiled(q.shape[0], q):
                 raise
@@ -107,7 +108,10 @@ def _recording(
 
 
 def _passed_on(inputs: Sequence[Tensor], found: Sequence[Tensor | None], wanted: Sequence[Tensor]) -> Gradients:
-    """Return the gradients by the tensors that inputs are, or are made of, from those by the inputs."""
+    """Return the gradients by the tensors in `wanted`, from the gradients `found` by the inputs.
+
+    An input is one of these tensors itself, or autograd knows how it is made of them.
+    """
     total: dict[int, Tensor] = {}
     made = []
     for tensor, gradient in zip(inputs, found, strict=True):

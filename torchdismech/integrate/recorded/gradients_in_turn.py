@@ -1,4 +1,4 @@
-"""Gradients of chunks of a step in turn, or of steps from the last to the first, by a recording that is there already.
+"""Gradients of many chunks of a step, or of many steps from the last to the first, by a recording that exists already.
 
 A step alone is in `gradients.py`, which also makes the recordings.
 """
@@ -22,13 +22,14 @@ __all__ = ["RecordedChunks", "RecordedSteps"]
 
 
 class RecordedChunks:
-    """The gradients of chunks of a step that recordings of one kind take: the model is known to fit.
+    """Differentiates the chunks of a step by a recording; the model is known to fit it.
 
     Parameters
     ----------
-    kind : of the chunks.
-    step : differentiates one.
-    given : what it is given of each chunk, the first of which it was given already.
+    kind : of the chunks' steps.
+    step : the recorded backward pass of a chunk.
+    given : for each chunk what this pass takes; None for tensors that all chunks share: the first chunk was
+        differentiated already, and has left them in the buffers.
     places : for each tensor that needs a gradient its place among the step's inputs; None where it is none of them.
     """
 
@@ -51,11 +52,11 @@ class RecordedChunks:
         q: Tensor,
         gradients: Sequence[Tensor],
     ) -> RecordedChunks | None:
-        """Return those of a step whose model is known to fit a kind; None where no recording is there for it.
+        """Return the chunks of a step whose model is known to fit a kind; None if no recording differentiates them.
 
         Parameters
         ----------
-        needed : what the step depends on, of all robots, and whether it needs a gradient.
+        needed : the tensors of all robots that the step depends on, and whether each needs a gradient.
         q : (B, n) at the root.
         gradients : by the fields of the state after the step.
         """
@@ -64,15 +65,17 @@ class RecordedChunks:
             return None
         inputs = _inputs(recipe, kind, needed)
         axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], step.reads
-        axes = [axis if k in read else None for k, axis in enumerate(axes)]  # the others are not divided
+        # tensors that are not read need not be split
+        axes = [axis if k in read else None for k, axis in enumerate(axes)]
         chunks = [solved.chunk for solved in recipe.chunks]
         given = split_by_chunks([*inputs, q, *gradients], axes, chunks, [recipe.running, *gradients])
         return cls(kind, step, recipe.dt, given, places)
 
     def of_chunk(self, solved: SolvedChunk) -> Gradients | None:
-        """Return the gradients of a chunk by what needs one; None where it was solved otherwise, or has to be again.
+        """Return the gradients of a chunk by the tensors that need one; None if the recording cannot differentiate it.
 
-        They stand where the next step of the kind writes.
+        That is where it was not solved by a recording of this kind, or where a matrix is singular. The next chunk
+        overwrites them.
         """
         if solved.recorded_as is not self._kind:
             return None
@@ -81,14 +84,14 @@ class RecordedChunks:
 
 
 class RecordedSteps:
-    """The gradients of steps of some robots, one after the other, that recordings of one kind take.
+    """Differentiates steps of some robots, one after the other, by a recording; the model is known to fit it.
 
     Parameters
     ----------
     kind : of the steps.
-    step : differentiates one.
+    step : the recorded backward pass of a step.
     running : (B,) the robots that were stepped.
-    moved : the model's tensors among what it is given.
+    moved : the model's tensors among the inputs of the step.
     places : as of `RecordedChunks`.
     """
 
@@ -109,11 +112,11 @@ class RecordedSteps:
     def of(
         cls, recipe: StepRecipe, kind: StepKind | None, needed: Sequence[tuple[Tensor, bool]]
     ) -> RecordedSteps | None:
-        """Return those of steps whose model is known to fit a kind; None where no recording is there for it.
+        """Return the steps whose model is known to fit a kind; None if no recording differentiates them.
 
         Parameters
         ----------
-        needed : what one of the steps depends on, and whether it needs a gradient.
+        needed : the tensors that one of the steps depends on, and whether each needs a gradient.
         """
         step, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
         if kind is None or step is None:
@@ -124,26 +127,26 @@ class RecordedSteps:
     def of_step(
         self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
     ) -> Gradients | None:
-        """Return the gradients of a step by what needs one; None where a matrix is singular.
+        """Return the gradients of a step by the tensors that need one; None where a matrix is singular.
 
-        They stand where the next step of the kind writes.
+        The next step overwrites them.
 
         Parameters
         ----------
-        state, control : the tensors of those of the step.
+        state, control : the tensors of the step's state and control.
         q : (B, n) at the root.
         gradients : by the fields of the state after the step; None is zero.
         """
         own = [*state, self._running, *control]
         step = self._step.without_zeros([*own, *self._moved], q, gradients)
-        # what of the model is given once stays for the other steps
+        # the model's tensors are the same for all steps: the buffers keep them
         moved = [None] * len(self._moved) if step is self._last else self._moved
         self._last = step
         found = step.replayed(self._dt, [*own, *moved, q, *step.gradients_read(gradients)])
         return None if found is None else tuple(None if place is None else found[place] for place in self._places)
 
     def given_gradients(self) -> list[Tensor]:
-        """Return copies of the gradients that the last step was given."""
+        """Return copies of the gradients by the state after it that the last step was given."""
         assert self._last is not None
         return self._last.given_gradients()
 
@@ -159,8 +162,9 @@ class RecordedSteps:
 
         Parameters
         ----------
-        state, control, q : of the steps, as for `of_step`.
-        by_steps : gradients that are added to those that a step is given, by the places of the state's fields.
+        state, control, q : the tensors of the steps, as for `of_step`.
+        by_steps : gradients that are added to those by the state after each step, with the places of the state's
+            fields.
         totals : to which the gradients by the model's tensors are added; None where nothing depends on one.
 
         Raises
@@ -174,12 +178,12 @@ class RecordedSteps:
         return self._last.loop(inputs, q, by_steps, list(zip(of_model, totals, strict=True)))
 
     def give(self, gradients: Sequence[Tensor | None]) -> None:
-        """Give the next step gradients by the fields of the state after it; all else is given by `loop`."""
+        """Copy gradients by the state after the next step to the buffers; the loop gives the rest."""
         assert self._last is not None
         self._last.give_gradients(gradients)
 
     def found(self) -> Gradients:
-        """Return the gradients of the last step by what needs one, where the next step writes."""
+        """Return the gradients of the last step by the tensors that need one; the next step overwrites them."""
         assert self._last is not None
         found = self._last.found()
         return tuple(None if place is None else found[place] for place in self._places)
@@ -188,12 +192,12 @@ class RecordedSteps:
 def _recorded_for(
     recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]
 ) -> tuple[RecordedAdjoint | None, list[int | None]]:
-    """Return what differentiates steps of a kind, if it was recorded, and where it has the gradients that are needed.
+    """Return the recorded backward pass for these needs, or None, and the place among its inputs of each needed tensor.
 
-    Those that nothing has are at None.
+    Tensors that are none of its inputs have None for a place.
     """
     numbers = {place: recipe.n_own + k for k, place in enumerate(recipe.places.tensors)}
-    # where the inputs of a recording stand among what the step depends on: the rows that run are not there
+    # for each input of a recording its place in `needed`; the mask of the rows that run is not there
     order = [*range(recipe.n_state), None, *range(recipe.n_state, recipe.n_own), *map(numbers.get, kind.movable_places)]
     passes = kind.backward.get(tuple(k is not None and needed[k][1] for k in order))
     step = None if passes is None else passes.recording
@@ -202,7 +206,7 @@ def _recorded_for(
 
 
 def _inputs(recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]) -> list[Tensor]:
-    """Return what recordings of a kind are given in a step that depends on these tensors."""
+    """Return the inputs of a kind's recordings for a step that depends on these tensors."""
     tensors = [tensor for tensor, _ in needed]
     with torch.no_grad(), recipe.places.with_tensors(tensors[recipe.n_own :]).in_place():
         return kind.inputs(recipe.problem(tensors))

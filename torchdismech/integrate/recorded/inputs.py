@@ -1,4 +1,4 @@
-"""InputLayout: where what a step is given stands in the list of tensors that its recordings read."""
+"""InputLayout: the order of the tensors that recordings take as the inputs of a step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class InputLayout:
 
     Parameters
     ----------
-    states, controls, values : number of the tensors of the state, of the control that equations read, of the model.
-    has_load : whether the sum of the external forces is an input.
+    states, controls, values : number of tensors of the state, of the control (those that are inputs), and of the model.
+    has_load : whether the sum of the external forces that do not change within a step is an input.
     """
 
     states: int
@@ -24,28 +24,28 @@ class InputLayout:
 
     @property
     def state(self) -> slice:
-        """The fields of the state, in their order."""
+        """Places of the fields of the state, in their order."""
         return slice(0, self.states)
 
     @property
     def running(self) -> int:
-        """The robots (B,) that are to be stepped."""
+        """Place of the mask (B,) of the robots that are to be stepped."""
         return self.states
 
     @property
     def load(self) -> int | None:
-        """The sum (B, n) of the external forces that do not change within a step; None where it is no input."""
+        """Place of the sum (B, n) of the external forces that do not change within a step; None if it is no input."""
         return self.states + 1 if self.has_load else None
 
     @property
     def control(self) -> slice:
-        """The tensors of the control."""
+        """Places of the tensors of the control."""
         start = self.states + 1 + self.has_load
         return slice(start, start + self.controls)
 
     @property
     def model(self) -> slice:
-        """The tensors of the model, in the order of `StepKind.movable_places`."""
+        """Places of the tensors of the model, in the order of `StepKind.movable_places`."""
         start = self.control.stop
         return slice(start, start + self.values)
 

@@ -1,9 +1,9 @@
 """PairEvaluations: residuals and matrices of steps in which parts of a robot may touch, by tapes and compiled code.
 
-A tape knows memory by its address, and the pairs of a step stand elsewhere in each. So tapes evaluate the equations
-without pairs, here called bare, and compiled code adds what pairs do to what a tape has left in its memory. Once a
-pattern of the matrix has served some rounds of a search, tapes for it have whole rounds in them, with the calls for
-pairs (`pair_rounds.py`).
+A tape knows memory by its address, and the pairs of each step stand at other addresses. So tapes evaluate the equations
+without pairs, here called bare, and compiled code adds the contributions of the pairs to the results in a tape's
+memory. Once a pattern of the matrix has served some Newton iterations, tapes for that pattern hold whole iterations,
+with the calls for pairs in them (`pair_rounds.py`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = ["PairEvaluations"]
 
 
 class PairEvaluations:
-    """Functions of equations in which pairs may touch, by compiled code that is bound to the pairs once a step.
+    """Functions of equations with pairs that may touch, by tapes and by compiled code bound to the pairs of each step.
 
     Parameters
     ----------
     bare : the equations without pairs, on static memory.
     bare_residual, bare_residual_and_matrix : recordings of these functions of theirs.
     x : (B, n_free), the first iterate of the step that is recorded.
-    pool : where what recordings make on the way lives.
+    pool : the memory in which recordings keep their intermediate results.
     """
 
     def __init__(
@@ -61,14 +61,16 @@ class PairEvaluations:
                 partial(_bare_after_step, bare), [x, x, self._fraction, *friction], pool
             )
         self._rounds = PairRounds()
-        self._kept: dict[tuple, PairSums] = {}  # of all steps so far, by kind: recordings know them by their addresses
-        self._block_places_filled = False  # whether the sums know where the blocks of this step's pairs go
+        # sums for pairs of all steps so far, by kind: recordings know them by their addresses
+        self._kept: dict[tuple, PairSums] = {}
+        # whether the sums know where in the matrix the blocks of this step's pairs go
+        self._block_places_filled = False
         self._sums: dict[PairTable, PairSums] = {}
         self._rubbing: list[PairTable] = []
         self._pairs: StepPairs | None = None
 
     def bound(self, pairs: StepPairs) -> bool:
-        """Take the pairs of a step, and the laws as they are; return whether compiled code can evaluate them all."""
+        """Bind compiled code to the pairs of a step and the present laws; return whether it can evaluate them all."""
         self._pairs, self._sums, self._block_places_filled = pairs, {}, False
         self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
         pushing = self._contacts.pushing(pairs.listed)
@@ -76,7 +78,8 @@ class PairEvaluations:
             if table.contact in self._contacts.constrained_numbers:
                 continue
             kind = table.contact, table.kernel, self._contacts[table.contact].constants_of_robots
-            if table not in pushing and kind not in self._kept:  # what was kept is bound, too: recordings call it
+            # an empty table is skipped, unless recordings call the sums that are kept for its kind
+            if table not in pushing and kind not in self._kept:
                 continue
             sums = self._contacts[table.contact].bound_sums(table, self._kept.get(kind))
             if sums is None:
@@ -88,7 +91,7 @@ class PairEvaluations:
 
     @property
     def recordings(self) -> dict[Callable, Callable]:
-        """The functions, by those of the equations that they stand for."""
+        """The methods here, by the functions of equations and searches that they replace."""
         return {
             StepEquations.unconstrained_residual: self.residual,
             StepEquations.unconstrained: self.residual_and_matrix,
@@ -99,7 +102,7 @@ class PairEvaluations:
         }
 
     def residual(self, _: StepEquations, x: Tensor) -> Tensor:
-        """Return what `StepEquations.unconstrained_residual` does."""
+        """Return the residual (B, n_free), as `StepEquations.unconstrained_residual` does."""
         residual, q, velocity = self._bare_residual.replayed(x)
         force = self._force.zero_()
         for sums in self._sums.values():
@@ -107,14 +110,14 @@ class PairEvaluations:
         return self._less_force.replayed(residual, force).clone()
 
     def residual_and_matrix(self, equations: StepEquations, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what `StepEquations.unconstrained` does."""
+        """Return residual (B, n_free) and matrix values (nnz, B), as `StepEquations.unconstrained` does."""
         residual, values, q, velocity = self._bare_residual_and_matrix.replayed(x)
         return self._with_pairs(equations, residual, values, q, velocity, {})
 
     def next_iterates(
         self, equations: StepEquations, options: NewtonOptions, max_iterations: Tensor, *rows: Tensor
     ) -> list[Tensor]:
-        """Return what `primal_dual.next_iterates` does."""
+        """Return the rows of a search after a primal-dual step, as `primal_dual.next_iterates` lays them out."""
 
         def taken(weight: Tensor, tolerance: Tensor, max_iterations: Tensor, *rows: Tensor) -> list[Tensor]:
             own = dataclasses.replace(options, weight=weight, tolerance=tolerance)
@@ -124,7 +127,7 @@ class PairEvaluations:
         return self._by_rounds(taken, (next_iterates, options.unbounded), options.solver, given)
 
     def first_measures(self, equations: StepEquations, x: Tensor, options: NewtonOptions) -> list[Tensor]:
-        """Return what `progress.first_measures` does."""
+        """Return residual, matrix, norm and noise at a first iterate, as `progress.first_measures` does."""
 
         def found(weight: Tensor, x: Tensor) -> list[Tensor]:
             return first_measures(equations, x, dataclasses.replace(options, weight=weight))
@@ -148,7 +151,14 @@ class PairEvaluations:
     def _by_rounds(
         self, function: Callable[..., list[Tensor]], kind: Hashable, solver: Any, given: Sequence[Tensor]
     ) -> list[Tensor]:
-        """Return what a function of these equations does, by a recording where there is one for the pattern."""
+        """Return what a function of these equations returns, by a recording if there is one for the matrix's pattern.
+
+        Parameters
+        ----------
+        kind : tells the function, and what is bound in it, from others.
+        solver : the linear solver, for the pattern.
+        given : the tensors that the function is called with.
+        """
         assert self._pairs is not None
         coupling = self._pairs.coupling
         if coupling.sliding is not None:
@@ -160,13 +170,13 @@ class PairEvaluations:
         return self._rounds.called(function, kind, (solver, *self._sums.values()), given)
 
     def after_step(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
-        """Return what `primal_dual.after_step` does."""
+        """Return iterate, residual, matrix and friction after a step, as `primal_dual.after_step` does."""
         motion, fraction = self._motion.replayed(step), self._fraction.fill_(1.0)
         for sums in self._sums.values():
             sums.limit_step(motion, fraction)
         found = self._bare_after_step.replayed(x, step, fraction, *friction[: self._obstacle_count])
         there, residual, values, q, velocity, *expected = found
-        # before another recording is replayed, which may work in the same memory
+        # copied before another recording is replayed, which may work in the same memory
         there, *expected = (tensor.clone() for tensor in (there, *expected))
         known = {}
         for table, before in zip(self._rubbing, friction[self._obstacle_count :], strict=True):
@@ -187,15 +197,17 @@ class PairEvaluations:
         velocity: Tensor,
         known: dict[PairTable, Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """Return a residual and values with what pairs add at q and a velocity (B, n); bare ones are left alone.
+        """Return a residual and matrix values with the contributions of pairs at q and velocity (B, n).
+
+        The bare residual and values that are given are not changed.
 
         Parameters
         ----------
-        known : what a search knows of the pairs of tables.
+        known : the friction that a search expects of the pairs of each table.
         """
         assert self._pairs is not None
         force, at, gains = self._force.zero_(), None, equations.gains_outside_of_tapes
-        if taping():  # which reads, in each step, its length for the gains, and the places where they stay
+        if taping():  # a tape has to read the dt of each step for the gains, and the block places where they stay
             gains, at = equations.gains, {table: sums.block_places for table, sums in self._sums.items()}
         wide = self._pairs.values_with_sums(
             self._sums, q, velocity, force, values, (gains.position, gains.velocity), known, at
@@ -204,18 +216,19 @@ class PairEvaluations:
 
 
 def _less_force(bare: StepEquations, residual: Tensor, force: Tensor) -> Tensor:
-    """Return a residual (B, n_free) with a force (B, n) that was not in it."""
+    """Return a residual (B, n_free) less the contribution of a force (B, n) that was not in it."""
     return residual - bare.residual_of(force)
 
 
 def _motion(bare: StepEquations, step: Tensor) -> Tensor:
-    return nodal_motion(bare, step).contiguous()  # what compiled code reads
+    return nodal_motion(bare, step).contiguous()  # as compiled code reads it
 
 
 def _bare_after_step(bare: StepEquations, x: Tensor, step: Tensor, fraction: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return what `primal_dual.after_step` does without pairs, for a fraction (B, 1) of a step.
+    """Return iterate, residual, matrix, q, velocity and expected friction after a part of a step, without pairs.
 
-    After the values of the matrix come q and velocity, at which the pairs are evaluated.
+    This is what `primal_dual.after_step` returns, and after the matrix q and velocity, where the pairs are evaluated.
+    The part is a `fraction` (B, 1) of the step.
     """
     there = bare.advanced(x, fraction * step)
     _, _, *expected = expected_friction(bare, there, *friction)

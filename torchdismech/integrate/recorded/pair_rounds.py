@@ -1,6 +1,6 @@
-"""PairRounds: rounds of searches for robots whose parts may touch, each a tape.
+"""PairRounds: tapes of Newton iterations (rounds) for robots whose parts may touch.
 
-Which pairs may touch is found anew in each step, but compiled code knows them by structures that stay where they are
+Which pairs may touch is found anew in each step, but compiled code reads them from structures that stay where they are
 (`contact.pairs.pair_sums`), and their matrix has the same pattern in many steps. So rounds are recorded for a pattern.
 """
 
@@ -18,13 +18,13 @@ from torchdismech.native.graphs import Unrecordable
 
 __all__ = ["PairRounds"]
 
-ROUNDS_BEFORE = 10  # of a kind, without a recording: to make one takes as long as about so many
-MOST_NUMBERS = 200_000  # of a matrix: a round with more takes longer than its calls, and memory counts
-KEPT = 3  # patterns, and sums of pairs, whose recordings are kept: steps may have two of them in turns
+ROUNDS_BEFORE = 10  # calls of a kind before it is recorded, which takes as long as about so many
+MOST_NUMBERS = 200_000  # of a tensor: rounds with more spend little of their time in calls, and memory counts
+KEPT = 3  # sets of shared objects whose recordings are kept: steps may have two of them in turns
 
 
 class PairRounds:
-    """Recordings of rounds, for the patterns that steps had last."""
+    """Recordings of rounds, for the patterns of the last steps."""
 
     def __init__(self) -> None:
         self._kept: list[_Rounds] = []  # the one that served last comes first
@@ -32,13 +32,15 @@ class PairRounds:
     def called(
         self, function: Callable[..., list[Tensor]], kind: Hashable, shared: tuple, given: Sequence[Tensor]
     ) -> list[Tensor]:
-        """Return what a function does of some tensors, by a recording once it was called some times.
+        """Return what a function returns for some tensors, by a recording once it was called some times.
 
         Parameters
         ----------
         function : depends on these tensors, on memory that stays where it is, and on nothing else.
-        kind : of the function.
-        shared : by all kinds: the objects that recordings know by their addresses. Others have recordings of their own.
+        kind : tells the function, and what is bound in it, from others.
+        shared : the objects that recordings know by their addresses, the same for all kinds: the linear solver of the
+            pattern, and the sums for pairs. For other objects there are other recordings.
+        given : the tensors.
         """
         for place, rounds in enumerate(self._kept):
             if rounds.shares(shared):
@@ -51,7 +53,7 @@ class PairRounds:
 
 
 class _Rounds:
-    """Recordings that know the same objects by their addresses.
+    """The recordings that know the same objects by their addresses.
 
     Parameters
     ----------
@@ -60,19 +62,19 @@ class _Rounds:
 
     def __init__(self, shared: tuple):
         self._shared = shared
-        self._calls = Counter[Hashable]()  # without a recording
+        self._calls = Counter[Hashable]()  # calls without a recording, by kind and shapes
         self._recordings: dict[Hashable, RecordedCall | None] = {}  # None: it cannot be recorded
 
     def shares(self, others: tuple) -> bool:
-        """Return whether these are the objects."""
+        """Return whether these are the objects that the recordings know."""
         return len(others) == len(self._shared) and all(a is b for a, b in zip(others, self._shared, strict=True))
 
     def called(self, function: Callable[..., list[Tensor]], kind: Hashable, given: Sequence[Tensor]) -> list[Tensor]:
-        """Return what a function does; see `PairRounds.called`."""
+        """Return what a function returns for some tensors; see `PairRounds.called`."""
         shaped = (kind, *(tensor.shape for tensor in given))
         if shaped not in self._recordings:
             self._calls[shaped] += 1
-            # what is made in inference mode could not be written to outside of it
+            # tensors that are made in inference mode could not be written to outside of it
             waits = self._calls[shaped] <= ROUNDS_BEFORE or torch.is_inference_mode_enabled()
             if waits or max(tensor.numel() for tensor in given) > MOST_NUMBERS:
                 return function(*given)
@@ -83,7 +85,7 @@ class _Rounds:
 
 
 def _recorded(function: Callable[..., list[Tensor]], given: Sequence[Tensor]) -> RecordedCall | None:
-    """Return a recording; None of what looks at numbers, as some linear solvers do."""
+    """Return the recording of a function; None if it reads numbers on the host, as some linear solvers do."""
     try:
         return RecordedCall(function, given)
     except Unrecordable:

@@ -1,4 +1,4 @@
-"""Which models and methods recordings can hold, by what they are made of; `recording.py` says when steps are."""
+"""Which models and integrators recordings can hold, by what they are made of; `recording.py` decides when steps are."""
 
 from __future__ import annotations
 
@@ -48,18 +48,21 @@ def why_steps_unrecorded(model: Model) -> str | None:
 
 
 def why_evaluations_unrecorded(model: Model) -> str | None:
-    """Return why no recording can hold what these robots' steps evaluate; None where one can."""
+    """Return why residual and matrix of these robots' steps cannot be recorded; None if they can."""
     modules = (module for force in changing_forces(model) for module in force.modules())
     if any(_calls_others(module) for module in modules if not is_foreign(module)):
         return "forces that call a function of the user's"
     if model.device.type == "cpu":
-        return None  # a tape keeps what autograd does like all else
+        return None  # a tape records the operations of autograd like all others
     terms = model.mechanics.uncompiled_terms()
     return f"derivatives by autograd ({', '.join(terms)})" if terms else None
 
 
 def _why_unrecorded_on_a_gpu(model: Model) -> str | None:
-    """Return which force no CUDA graph can hold; None where one can hold all. A tape that meets one is given up."""
+    """Return which force or obstacle no CUDA graph can hold; None if there is none.
+
+    On a CPU this is not asked beforehand: a tape that meets such an operation is given up.
+    """
     for force in changing_forces(model):
         if why := unseen(modules_below([force])):
             return why
@@ -68,24 +71,31 @@ def _why_unrecorded_on_a_gpu(model: Model) -> str | None:
 
 
 def is_recordable_method(method: Method) -> bool:
-    """Return whether recordings can hold steps by a method.
+    """Return whether recordings can hold steps by an integrator.
 
-    They cannot if it holds more than its scheme and plain numbers, which no recording would see change, or has attempts
-    of its user's, the first of which a recording would replay ever after.
+    They cannot if it has attributes besides its scheme and plain values, whose changes would go unnoticed, or if a user
+    wrote its `attempts`, as a recording would always replay the first of them.
     """
     plain = all(isinstance(value, PLAIN) for name, value in vars(method).items() if name != "scheme")
     return plain and function_is_of_library(type(method).attempts)
 
 
 def is_recordable_force(force: Force) -> bool:
-    """Return whether recordings hold a force: one of the library's, with nothing of a user's in it, or that says so."""
+    """Return whether recordings can hold a force.
+
+    They can if it is the library's own and holds no function of a user's, or if it says `records` and nothing in it
+    could change unnoticed.
+    """
     if declares_records(force):
         return unseen(modules_below([force])) is None
     return all(is_own(module) and not _calls_others(module) for module in force.modules())
 
 
 def why_code_unrecorded(model: Model) -> str | None:
-    """Return which code that varies within a step is neither the library's own nor says `records`; None where none."""
+    """Return which elastic term or varying force cannot be recorded, and why; None if all can.
+
+    Users' code has to say `records`, and modules of the library must not make tensors anew by parametrizations.
+    """
     owners = (*model.terms, *changing_forces(model))
     if why := next(filter(None, (unseen(modules_below([owner])) for owner in owners)), None):
         return why
@@ -104,9 +114,9 @@ def changing_forces(model: Model) -> list[Force]:
 
 
 def declared(model: Model) -> list[nn.Module]:
-    """Return what users wrote and say `records` of: forces, shapes and laws of contact, on a CPU also elastic terms.
+    """Return the users' modules that say `records`: forces, shapes and laws of contact, on a CPU also elastic terms.
 
-    On a GPU forces that do not change within a step are not recorded, and elastic terms of users' are as torch.compile
+    On a GPU forces that do not change within a step are not recorded, and users' elastic terms only as torch.compile
     makes them.
     """
     owners = [*model.forces, *model.terms] if model.device.type == "cpu" else changing_forces(model)
@@ -114,7 +124,7 @@ def declared(model: Model) -> list[nn.Module]:
 
 
 def holds_hooks(model: Model) -> bool:
-    """Return whether all that users wrote in a model says `records`: then none of it is called between two steps."""
+    """Return whether all users' code in a model says `records`, so that none of it has to run between two steps."""
     if not model.has_user_hooks:
         return True
     said = {id(module) for owner in declared(model) for module in owner.modules()}
@@ -124,7 +134,7 @@ def holds_hooks(model: Model) -> bool:
 def _calls_others(module: nn.Module) -> bool:
     """Return whether a module holds a function that is not the library's, or another object that can be called.
 
-    A function of time for a magnetic field is none: it is called before the step.
+    A function of time for a magnetic field does not count: it is called before the step.
     """
     if isinstance(module, Timed):
         return False
@@ -132,7 +142,7 @@ def _calls_others(module: nn.Module) -> bool:
 
 
 def modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:
-    """Yield modules and those in them, each once."""
+    """Yield the roots and all modules in them, each once."""
     seen: set[int] = set()
     waiting = roots[::-1]
     while waiting:
@@ -144,5 +154,5 @@ def modules_below(roots: list[nn.Module]) -> Iterator[nn.Module]:
 
 
 def child_modules(module: nn.Module) -> list[nn.Module]:
-    """Return the modules in a module; what makes its trained tensors is none of them."""
+    """Return the direct submodules of a module, without its parametrizations."""
     return [child for name, child in module._modules.items() if child is not None and name != "parametrizations"]

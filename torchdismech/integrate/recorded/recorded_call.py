@@ -16,13 +16,14 @@ __all__ = ["RecordedCall"]
 
 
 class RecordedCall:
-    """A function of equations and tensors, which is called as the function itself is.
+    """The recording of a function of equations and tensors, called with the same arguments as the function.
 
     Parameters
     ----------
-    function : of the tensors, with the equations in it; it returns a tensor, a state, or several tensors, some None.
-    given : tensors like all that it is called with.
-    pool : where what it makes on the way lives; None: in memory of its own.
+    function : of the tensors alone, with the equations bound in it; it returns a tensor, a state, or several tensors,
+        some None.
+    given : tensors of the shapes and dtypes that it will be called with.
+    pool : memory for intermediate results, shared with other recordings; None: memory of its own.
     """
 
     def __init__(self, function: Callable[..., Any], given: Sequence[Tensor], pool: Any = None):
@@ -30,18 +31,21 @@ class RecordedCall:
         self._tape = recorded(partial(function, *self._given), given[0].device, pool)
 
     def __call__(self, _: Any, *given: Tensor) -> Any:
-        """Return what the function does of these tensors, after the equations that it has in it."""
+        """Return copies of what the function returns for these tensors.
+
+        The first argument, in the place of the equations, is ignored: the recording holds its own.
+        """
         return _copied(self.replayed(*given))
 
     def replayed(self, *given: Tensor) -> Any:
-        """Return what the function does of these tensors, in memory that the next call writes to."""
+        """Return what the function returns for these tensors, in memory that the next call overwrites."""
         for own, new in zip(self._given, given, strict=True):
             own.copy_(new)
         return self._tape.replay()
 
 
 def _copied(outputs: Any) -> Any:
-    """Return copies, as the next call writes the tensors anew."""
+    """Return copies of the outputs, which the next call overwrites."""
     if isinstance(outputs, State):
         return outputs.with_fields(map(torch.clone, outputs.fields()))
     if isinstance(outputs, Tensor):

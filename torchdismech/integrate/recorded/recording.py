@@ -1,30 +1,33 @@
-"""Steps in memory that stays where it is, recorded: some tens of calls a step instead of thousands.
+"""Whether a step is recorded, and the recording that takes it: some tens of calls a step instead of thousands.
 
-Eager steps are, once some of a kind were taken: on a GPU as CUDA graphs, on a CPU, where robots are few, as tapes
-(`native/tape.py`). What they take is Python, not arithmetic. Compiled steps on a GPU are recorded from the first on.
+Eager steps spend their time in Python, not in arithmetic. So once some eager steps of a kind were taken, the next ones
+are replayed: on a GPU as CUDA graphs, on a CPU, where robots are few, as tapes (`native/tape.py`). Compiled steps on a
+GPU are recorded from the first one on.
 
 A replay works on the memory that was recorded, without running any Python. So everything that a step reads has to be in
-one of three groups, or the replay would read what is no longer true:
+one of three groups, or the replay would use outdated numbers:
 
-- *inputs*, copied for each step to the static buffers that the recording reads: state, loads, control, which rows run,
-  dt, and all of the model's tensors that may be others in the next step: those that may be given per robot (a part of a
-  batch has its own), those that a control sets, and those that `torch.nn.utils.parametrize` makes;
+- *inputs*, copied before each step to the static buffers (tensors at fixed addresses) that the recording reads: state,
+  loads, control, which rows run, dt, and all of the model's tensors that may be replaced before the next step: those
+  that may be given per robot (a part of a batch has its own), those that a control sets, and those that
+  `torch.nn.utils.parametrize` computes;
 - *captured constants*: the model's other tensors (topology, tables of sums, maps), known by their addresses and shapes
-  and kept alive; and the plain numbers in the attributes of its modules and of the integrator. Others are a step of
-  another kind (`step_kind.py`), with a recording of its own;
-- made by the recording itself.
+  and kept alive; and the plain numbers in the attributes of its modules and of the integrator. A step with other
+  constants is of another kind (`step_kind.py`), with a recording of its own;
+- *results* of the recording itself.
 
-External forces that do not change within a step run as ever and are given as their sum, as they may be any code; on a
-CPU they are recorded, too, where all are the library's own or say `records` (`declared.py`). Those that change within a
-step are recorded if they are the library's own or say so. An elastic term of one's own is recorded on a CPU if it says
-so; one that is recorded on a GPU may read its own tensors and plain numbers, nothing else that changes. Contact with
-obstacles is recorded where it is a force (on a GPU not with meshes, whose search of the nearest triangle reads
-numbers); what the recording cannot tell, whether a node passed through something, is looked at after it in the few
-steps in which one may have.
+External forces that do not change within a step run outside of the recording, as they may be any code, and it is given
+their sum; on a CPU they are recorded, too, where all are the library's own or say `records` (`declared.py`). Forces
+that change within a step are recorded if they are the library's own or say `records`. A user's elastic term is recorded
+on a CPU if it says `records`; one that is recorded on a GPU may read its own tensors and plain numbers, nothing else
+that changes. Contact with obstacles is recorded where it is a force (on a GPU not with meshes, whose search for the
+nearest triangle reads numbers on the host). Whether a node passed through an obstacle is not recorded: it is checked
+afterwards, in the few steps in which one may have.
 
 `recordable.py` says what of a model recordings can hold. Most steps are recorded as a whole (`step.py`). Where parts of
-a robot may touch, where contacts are constraints, or where the linear solver reads numbers, a CPU records functions of
-the equations (`evaluations.py`) and rounds of searches (`pair_rounds.py`), and the rest of the step runs as ever.
+a robot may touch, where contacts are constraints, or where the linear solver reads numbers on the host, a CPU records
+functions of the equations (`evaluations.py`) and Newton iterations (`pair_rounds.py`), and the rest of the step runs in
+Python.
 """
 
 from __future__ import annotations
@@ -61,18 +64,21 @@ __all__ = [
     "records_whole_steps",
 ]
 
-KINDS_KEPT = 8  # of a model's steps, each with the memory of one: sizes of batches, kinds of controls, integrators
+KINDS_KEPT = 8  # kinds of steps of a model: batch sizes, kinds of controls, integrators; each has buffers for a step
 STEPS_BEFORE_RECORDING = 12  # eager steps of a kind before it is recorded, which takes about as long as these
 MAX_NUMBERS = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 
 
 def kind_of(problem: StepProblem) -> StepKind | None:
-    """Return the kind of a step, from those kept with the model; None where no step like it is recorded."""
+    """Return the kind that a step belongs to, a new one if the model has none that fits; None if it is never recorded.
+
+    The model keeps the kinds that served last.
+    """
     q = problem.state.q
     if (q.is_cpu and not compiled_code_takes(q)) or ((q.is_cpu or q.is_cuda) and watched()):
-        return None  # somebody looks at what torch does, or transforms it
+        return None  # torch's operations are watched or transformed, which a replay would bypass
     if (problem.snapshot is not None and problem.snapshot.hooked) or torch.nn.modules.module._has_any_global_hook():
-        return None  # a recording would not call what is to be called with a module
+        return None  # a replay would not call the hooks of modules
     kinds: list[StepKind] = problem.model.recordings
     if kinds and kinds[0].fits(problem):
         return kinds[0]
@@ -89,9 +95,12 @@ def kind_of(problem: StepProblem) -> StepKind | None:
 
 
 def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | RecordedEvaluations | None:
-    """Return the recording that serves a step of a kind, with its set-up done; None where there is none."""
+    """Return the recording that takes a step of a kind, with the step's set-up replayed; None if Python has to take it.
+
+    The recording is made here once enough steps of the kind were taken without one.
+    """
     if kind.recording is None:
-        # what is made in inference mode could not be written to outside of it
+        # tensors that are made in inference mode could not be written to outside of it
         if kind.unrecorded_steps < kind.wait or kind.refused or torch.is_inference_mode_enabled():
             return None
         try:
@@ -99,8 +108,8 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
             kind.recording = RecordedStep(kind, problem) if whole else RecordedEvaluations(kind, problem)
         except Unrecordable as error:
             if problem.state.q.is_cuda:
-                raise  # what is recorded there is known to be recordable, but for users' forces that promise it
-            kind.refused = True  # some operation of it reads numbers
+                raise  # checked before, so a user's force has promised `records` wrongly
+            kind.refused = True  # some operation reads numbers on the host
             if kind.of_users:
                 _warn_of_promise(problem.model, error)
             return None
@@ -117,7 +126,7 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
 
 
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
-    """Refuse forces that say `records` and are found changed by their own evaluation: no later step would fit."""
+    """Refuse users' code that says `records` but is changed by its own evaluation, so that no later step would fit."""
     if kind.of_users and not kind.fits(problem):
         raise InputError(
             f"{_names_of_declared(problem.model)}: says `records`, but tensors, attributes or modules change when it "
@@ -139,9 +148,9 @@ def _names_of_declared(model: Model) -> str:
 
 
 def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
-    """Return whether steps of robots at q (B, n) are recorded as they are, so that compiling them gains little.
+    """Return whether eager steps of these robots, at q (B, n), are recorded, so that compiling them gains little.
 
-    On a CPU that takes compiled code: what torch does in its place reads numbers, which no tape holds.
+    On a CPU this needs the library's compiled code: what torch does in its place reads numbers, which no tape holds.
     """
     if model.device.type == "cpu" and function_of("calls_in_turn") is None:
         return False
@@ -150,7 +159,7 @@ def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
 
 
 def records_whole_steps(model: Model, method: Method) -> bool:
-    """Return whether steps of these robots are recorded as tapes from set-up to end, if few are stepped at a time."""
+    """Return whether whole steps of these robots are recorded as tapes, if few robots are stepped at a time."""
     if model.device.type != "cpu" or model.compilation.runs_compiled(1, model.nodes):
         return False
     with torch.no_grad(), evaluated(every_module(model)).in_place():
@@ -158,7 +167,7 @@ def records_whole_steps(model: Model, method: Method) -> bool:
 
 
 def _steps_before(problem: StepProblem) -> int | None:
-    """Return how many steps of a kind are taken before they are recorded; None where none ever is."""
+    """Return how many steps of a kind are taken before they are recorded; None if they are never recorded."""
     model, q = problem.model, problem.state.q
     if _compiled_on_a_gpu(model, q):
         wait = 0
@@ -178,16 +187,16 @@ def _recordable(model: Model, method: Method) -> bool:
 
 
 def _compiled_on_a_gpu(model: Model, q: Tensor) -> bool:
-    """Return whether steps of robots with q (B, n) are launches of what torch.compile makes for a GPU."""
+    """Return whether steps of robots with q (B, n) run as code that torch.compile makes for a GPU."""
     return q.is_cuda and model.compilation.runs_compiled(q.shape[0], q)
 
 
 def _eager_on_a_gpu(model: Model, q: Tensor) -> bool:
-    """Return whether steps of robots with q (B, n) are eager on a GPU, with elastic terms of the library's own."""
+    """Return whether steps of robots with q (B, n) run eagerly on a GPU, with only the library's elastic terms."""
     return q.is_cuda and not model.compilation.runs_compiled(q.shape[0], q) and has_own_terms(model)
 
 
 def _eager_on_a_cpu(model: Model, q: Tensor) -> bool:
-    """Return whether steps of robots with q (B, n) are eager on a CPU, of code that is recorded, and not too large."""
+    """Return whether steps of robots with q (B, n) run eagerly on a CPU and are recordable and small enough."""
     eager = q.device.type == "cpu" and q.numel() <= MAX_NUMBERS and not model.compilation.runs_compiled(q.shape[0], q)
     return eager and why_code_unrecorded(model) is None

@@ -1,15 +1,16 @@
-"""RecordedRounds: the rounds of Newton's method in a step on static memory.
+"""RecordedRounds: the recorded iterations of Newton's method in a step, here called rounds: each takes all rows.
 
-A round of whole steps in which all goes well is one recording: with the next matrix, or without where it is expected to
-be the last. Three more are made where they are first needed:
+A round of whole Newton steps has two recordings: with the matrix at the new iterates, and without it where the round is
+expected to be the last. Both keep their steps only if these are good in all rows. Three more recordings are made where
+they are first needed:
 
-- where a round raises the norm of some row, its steps are *sorted out*: corrections by the same factor tell which are
-  good all the same, and which rows are to try a part of their step;
+- where a round raises the norm of some row's residual, its steps are *sorted out*: the length of the next correction by
+  the same factor tells which steps are good all the same, and which rows are to try a part of their step;
 - *shortened* rounds try such parts, beside whole steps of other rows, until all rows take whole steps again;
-- where rows come to no root from where motion leads, they *begin again* from where the robots are, if that is the next
-  attempt.
+- where rows do not converge from a first iterate ahead along the motion, they *begin again* from where the robots are,
+  if that is the next attempt.
 
-After each recording the host reads five flags, on a GPU the only wait.
+After each replay the host reads five flags; on a GPU it waits for nothing else.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["Next", "RecordedRounds", "Rounds", "SetUp"]
 
 
 class Rounds(Enum):
-    """How rounds ended."""
+    """How a sequence of rounds ended."""
 
     ROOTS = "all rows that run have come to their roots"
     LOST = "all rows have come to an end, some of them to no root"
@@ -45,7 +46,7 @@ class Rounds(Enum):
 
 
 class Next(Enum):
-    """What comes next in a search."""
+    """Which kind of round comes next in a search."""
 
     WHOLE = "whole Newton steps of all rows"
     SORT = "the steps of the last round are sorted out"
@@ -53,13 +54,15 @@ class Next(Enum):
 
 
 class RoundFlags(NamedTuple):
-    """What is said of the rows of a round of whole steps: see `Trial.flags`; and one more.
+    """Flags of a round of whole steps: for all rows together, those of `Trial.flags` and `lost`.
 
     Attributes
     ----------
-    bad, more, unconverged, far : whether some row that runs is not good; has more to do; has not converged; has more to
-        do and is not expected to converge in the next round.
-    lost : whether some row has come to its end without having converged.
+    bad : whether the step of some running row is not good (see `Trial.good`).
+    more : whether some row has to take another round.
+    unconverged : whether some running row has not converged.
+    far : whether some row that has to take another round is not expected to converge in it.
+    lost : whether some row has ended without having converged.
     """
 
     bad: bool
@@ -70,13 +73,13 @@ class RoundFlags(NamedTuple):
 
 
 class SortedFlags(NamedTuple):
-    """What is said of the rows of a round that was sorted out.
+    """Flags of a round whose steps were sorted out, for all rows together.
 
     Attributes
     ----------
     parts : whether some row tries a part of its step next.
-    left : whether some row has no step and needs another factor; then nothing of the round is kept.
-    more, far, lost : as of `RoundFlags`; each row that has more to do counts as far.
+    left : whether some row had no step, as its matrix needs another factorization; then nothing of the round is kept.
+    more, far, lost : as of `RoundFlags`; each row that has to take another round counts as far.
     """
 
     parts: bool
@@ -87,11 +90,11 @@ class SortedFlags(NamedTuple):
 
 
 class SetUp(NamedTuple):
-    """What the set-up of a step makes.
+    """The results of a step's set-up.
 
     Attributes
     ----------
-    equations, scale, options : see `StepEquations`, `StepInfo.force_scale` and `NewtonOptions`.
+    equations, scale, options : the equations, their force scale (B,) [N], and the options of the search.
     progress, fraction : how far the search is, and what part of its Newton step each row tries next (B,); rounds write
         to them.
     earlier : (B,) iterations of the attempts before the present one; none yet.
@@ -108,17 +111,17 @@ class SetUp(NamedTuple):
 
 
 class RecordedRounds:
-    """Rounds of a step that was set up.
+    """The recorded rounds of a step.
 
     Parameters
     ----------
-    made : by its set-up.
-    static : the memory that it works on.
+    made : the results of the step's set-up, where each replay of it writes them.
+    static : the static buffers of the step.
 
     Attributes
     ----------
-    round, last_round : the recordings; `round` finds the next matrix, `last_round` does not.
-    sort_out : sorts out the steps of `round`; None before it was first needed.
+    round, last_round : the recordings of whole steps; `round` evaluates the next matrix, `last_round` does not.
+    sort_out : the recording that sorts out the steps of `round`; None before it was first needed.
     """
 
     def __init__(self, made: SetUp, static: StaticProblem):
@@ -128,15 +131,15 @@ class RecordedRounds:
         self.sort_out: Recording[Tensor] | None = None
 
     def taken(self, first: Next = Next.WHOLE) -> Rounds:
-        """Replay rounds until no row is to be moved; return how they ended.
+        """Replay rounds until all rows have ended, or recordings cannot take the next step; return how they ended.
 
         Parameters
         ----------
-        first : what comes first.
+        first : the kind of round to begin with.
         """
         try:
             return self._replayed(first)
-        except torch.OutOfMemoryError:  # for a recording that was needed for the first time
+        except torch.OutOfMemoryError:  # while a recording was made that had not been needed before
             if self._device.type == "cpu":
                 raise
             warn_of_memory("searches")
@@ -164,14 +167,14 @@ class RecordedRounds:
 
     @cached_property
     def begins_again(self) -> bool:
-        """Whether the second attempt is the first one once more, from where robots are."""
+        """Whether the second attempt is the same search as the first, but begun where the robots are."""
         problem = self._static.problem
         first, *others = problem.method.attempts(self._made.equations, problem.divisible)
         again = dataclasses.replace(first, start=Start.HERE)
         return again != first and others[:1] == [again]
 
     def taken_from_here(self) -> Rounds:
-        """Return what `taken` does, of the second attempt of the rows that came to no root."""
+        """Replay the rounds of the second attempt, for rows that failed in the first; return how they ended."""
         self._beginning_here.replay()
         return self.taken()
 
@@ -184,13 +187,16 @@ class RecordedRounds:
         return self._take_round(with_matrix=False)
 
     def _take_round(self, with_matrix: bool) -> Tensor:
-        """Take a round if it suits all rows, and without a matrix is the last; return its flags."""
+        """Try whole Newton steps in all rows and keep them if they are good; return the flags (5,).
+
+        Without the matrix they are kept only if all rows have converged.
+        """
         made = self._made
         steps = tried_steps(made.equations, made.progress, made.options, with_matrix=with_matrix)
         bad, _, unconverged, _ = steps.flags
         self._keep(steps.after, ~bad if with_matrix else ~(bad | unconverged))
         if with_matrix:
-            self._steps = steps  # they are sorted out where each round writes them anew
+            self._steps = steps  # kept for `_sort_out`, whose recording reads them where each replay writes them
         return torch.cat([steps.flags, _some_lost(steps.after)[None]])
 
     def _sort_out_recorded(self) -> Recording[Tensor]:
@@ -199,12 +205,12 @@ class RecordedRounds:
         return self.sort_out
 
     def _sort_out(self) -> Tensor:
-        """Sort out the steps of the last round of whole steps, which raised the norm of some row; return the flags."""
+        """Sort out the steps of the last round, which raised the norm of some row's residual; return the flags (5,)."""
         return self._keep_sorted_out(self._steps)
 
     @cached_property
     def _shortened(self) -> Recording[Tensor]:
-        """A round in which some rows try a part of their step."""
+        """The recording of a round in which some rows try a part of their step."""
         return self._recorded_beside(self._take_shortened, [*self._made.progress, self._made.fraction])
 
     def _take_shortened(self) -> Tensor:
@@ -222,11 +228,11 @@ class RecordedRounds:
 
     @cached_property
     def _beginning_here(self) -> Recording[None]:
-        """The beginning of the second attempt."""
+        """The recording that begins the second attempt."""
         return self._recorded_beside(self._begin_here, [*self._made.progress, self._made.earlier])
 
     def _begin_here(self) -> None:
-        """Begin again where robots are, in rows that did not come to a root."""
+        """Begin the search again where the robots are, in rows that did not converge."""
         made = self._made
         lost = made.running & (made.progress.status != int(Status.CONVERGED))
         again = begun(made.equations, first_iterate(made.equations, ahead=False), made.options, lost)
@@ -234,7 +240,7 @@ class RecordedRounds:
         self._keep(made.progress.merged(again, lost), lost.any())
 
     def _keep(self, found: Progress, good: Tensor) -> None:
-        """Go on from there if that is `good` ()."""
+        """Write the progress that was found to the static tensors, if that is `good` ()."""
         for new, static in zip(found, self._made.progress, strict=True):
             if new is not static:
                 torch.where(good, new, static, out=static)
@@ -245,5 +251,5 @@ class RecordedRounds:
 
 
 def _some_lost(progress: Progress) -> Tensor:
-    """Return whether some row has come to its end without having converged ()."""
+    """Return whether some row has ended without having converged ()."""
     return ((progress.status != RUNNING) & (progress.status != int(Status.CONVERGED))).any()

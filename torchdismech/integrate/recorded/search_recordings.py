@@ -1,4 +1,4 @@
-"""What a search that has left the recorded rounds of a step calls, recorded on a CPU: trials, steps with friction."""
+"""Recordings for a search that has left the recorded rounds of a step, on a CPU: trials, steps with friction."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["search_recordings"]
 def search_recordings(
     equations: StepEquations, options: NewtonOptions, progress: Progress, state: State, running: Tensor
 ) -> dict[Callable, Callable]:
-    """Return recordings by the functions that they stand for, for `RecordedEquations`.
+    """Return recordings by the functions that they replace, for `RecordedEquations`.
 
     Parameters
     ----------
     equations, options, state : of a recorded step, on static memory.
-    progress : of a search; so many robots and unknowns have all others.
-    running : (B,) as searches are given it.
+    progress : of a search, for the shapes of its tensors.
+    running : (B,) a mask of rows, as searches are given it.
     """
     recordings: dict[Callable, Callable] = {tried: _RecordedTrials(equations, options, progress)}
     if equations.model.contact.rubs:
@@ -42,11 +42,11 @@ def search_recordings(
 
 
 class _RecordedTrials:
-    """What `solve.trial.tried` is, recorded: with the matrix there and without.
+    """The function `solve.trial.tried`, which takes a step and judges it, recorded with the next matrix and without.
 
     Parameters
     ----------
-    equations, options, progress : as of `search_recordings`.
+    equations, options, progress : as for `search_recordings`.
     """
 
     def __init__(self, equations: StepEquations, options: NewtonOptions, progress: Progress):
@@ -61,7 +61,10 @@ class _RecordedTrials:
     def __call__(
         self, equations: StepEquations, move: Move, measure: Measure, with_matrix: bool, with_noise: bool
     ) -> Trial:
-        """Return what a step led to, as `tried` does; the measure is the recorded one, and no noise is found."""
+        """Return what a step led to, as `tried` does.
+
+        The measure given is ignored, as the recorded one holds, and rounding noise is not found.
+        """
         given = [tensor for tensor in move if tensor is not None]  # there is always a step
         return Trial._make(self._calls[with_matrix](equations, *given))
 

@@ -1,8 +1,9 @@
-"""RecordedSeries: recorded steps one after the other, each from where the one before it has led.
+"""RecordedSeries: recorded steps one after the other, each from the state that the one before it led to.
 
-After each step one more recording writes the state to where the next step reads it, and adds to the totals how the step
-went. On a CPU compiled code takes the steps, from set-up to set-up, by the calls of all these recordings
-(`native/step_loop.py`). Where a step is for Python the loop ends; Python takes that step, and the loop goes on.
+After each step one more recording writes the state to where the next step reads it, and adds the report of the step to
+the totals. On a CPU a compiled loop takes the steps, from set-up to set-up, by the calls of all these recordings
+(`native/step_loop.py`). It ends before a part of a step that needs Python; Python takes that step to its end, and the
+loop goes on.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordedSeries", "StepKeeper"]
 
-WORTH_A_LOOP = 4  # steps from which on making a loop of compiled code takes less time than Python between them
+WORTH_A_LOOP = 4  # steps from which on making a compiled loop takes less time than Python between the steps
 
 
 class StepKeeper(Protocol):
-    """Keeps the states after each of some steps, and how these went."""
+    """Keeps the states after each of some steps, and the reports of how these went."""
 
     def keep(self, number: int, after: State, info: StepInfo) -> None:
-        """Keep those of a step, counted from 0, which the next one writes anew."""
+        """Copy state and report of a step, counted from 0, as the next step overwrites them."""
         ...
 
     def destinations(self, after: State, info: StepInfo) -> Sequence[tuple[Tensor, Tensor]]:
-        """Return pairs of a tensor of a step, and the tensor (T, ...) that keeps it for each step."""
+        """Return pairs: a tensor that each step overwrites, and the tensor (T, ...) that keeps it for all steps."""
         ...
 
     def count(self, steps: int) -> None:
-        """Learn how many steps are kept."""
+        """Note how many steps are kept by now, as a compiled loop copies without calling `keep`."""
         ...
 
 
@@ -55,7 +56,7 @@ class RecordedSeries:
 
     Parameters
     ----------
-    step : takes each of them.
+    step : the recording that takes each of them.
     """
 
     def __init__(self, step: RecordedStep):
@@ -76,9 +77,11 @@ class RecordedSeries:
 
         Parameters
         ----------
-        after, info : of the first.
-        divisible : see `StepProblem`; then they end before a step that some robot fails, which is for its parts.
-        keeper : keeps the states after each of the steps, up to one that a robot fails.
+        after, info : state after the first step, and how it went.
+        divisible : whether robots that fail take a step again in smaller parts. If so, the series ends before a step
+            that some robot fails, so that these can be taken.
+        keeper : keeps the states after each of the steps. With it, too, the series ends before a step that some robot
+            fails.
         """
         until_failure = divisible or keeper is not None
         if until_failure and self._failed(info):
@@ -103,14 +106,14 @@ class RecordedSeries:
                 keeper.keep(number, after, info)
             self._hand_on(after, info)
             number += 1
-            if stopped is StopReason.UNSORTED:  # the next loop sorts out such rounds itself
+            if stopped is StopReason.UNSORTED:  # by now the sorting out is recorded, and a new loop has it in it
                 loop = self._loop(controls, keeper)
         return after, replaced(totals, count=len(controls))
 
     # ---- steps by compiled code ------------------------------------------------------------------------------------
 
     def _loop(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepLoop | None:
-        """Return a loop of steps with these controls; None where it does not pay or something in it is for Python."""
+        """Return a compiled loop of steps with these controls; None where it does not pay, or cannot be compiled."""
         step = self._step
         if step.result is None or len(controls) < WORTH_A_LOOP:
             return None
@@ -140,9 +143,10 @@ class RecordedSeries:
     def _step_after_loop(
         self, stopped: StopReason, controls: Sequence[Control], number: int, divisible: bool
     ) -> tuple[State, StepInfo]:
-        """Return the states after the step at which a loop has stopped, or after the last, and how it went.
+        """Return the states after the step at which a loop has stopped, or after the last, and how that step went.
 
-        UNEXPECTED stands for steps without a loop, too: the step is taken from its set-up on.
+        A step that is not over is taken to its end. `StopReason.UNEXPECTED` stands for steps without a loop, too: the
+        step is taken from its set-up on.
         """
         step = self._step
         if stopped is StopReason.UNEXPECTED:
@@ -164,16 +168,16 @@ class RecordedSeries:
     # ---- from one step to the next ---------------------------------------------------------------------------------
 
     def _hand_on(self, after: State, info: StepInfo) -> None:
-        """Give the next step what a step led to, and add this one to the totals."""
+        """Write the state after a step to where the next one begins, and add the step's report to the totals."""
         if self._made_by_all(info):
             self._handing_on.replay()
         else:
             self._write_next(after, info)
 
     def _made_by_all(self, info: StepInfo) -> bool:
-        """Return whether a step was ended by the recording of its end, and all robots made it.
+        """Return whether the recorded end finished a step with all robots CONVERGED.
 
-        Robots whose state was not finite did not, and nothing was searched for them.
+        Robots that were not stepped, as their state was not finite, have another status.
         """
         result = self._step.result
         by_recording = result is not None and info is result[1]
@@ -181,7 +185,7 @@ class RecordedSeries:
 
     @cached_property
     def _statuses(self) -> np.ndarray:
-        """The status of the robots, where the recording of the end writes it: a look takes half a call of torch."""
+        """The robots' status as an array on the memory of the recorded end: a look takes half a call of torch."""
         assert self._step.result is not None
         return self._step.result[1].status.numpy()
 
@@ -194,13 +198,13 @@ class RecordedSeries:
 
     @cached_property
     def _handing_on(self) -> Recording[None]:
-        """What `_hand_on` does of a step that the recording of its end has ended."""
+        """The recording of `_write_next`, for steps that the recorded end has finished."""
         assert self._step.result is not None
         write = partial(self._write_next, *self._step.result)
         return recorded_beside(write, self._next_inputs_and_totals(), self._problem.running.device, None)
 
     def _write_next(self, after: State, info: StepInfo) -> None:
-        """Write what the next step begins with, and add this one to the totals."""
+        """Write state and running robots to the buffers of the next step, and add a report to the totals."""
         assert self._totals is not None
         problem = self._problem
         added = self._totals.followed_by(info, problem.running)
@@ -209,12 +213,12 @@ class RecordedSeries:
             own.copy_(tensor)
 
     def _next_inputs_and_totals(self) -> list[Tensor]:
-        """Return the static tensors that `_write_next` writes: what a step begins with, and the totals before it."""
+        """Return the static tensors that `_write_next` writes: a step's state and running robots, and the totals."""
         assert self._totals is not None
         return [*self._problem.state.fields(), self._problem.running, *self._totals.tensors()]
 
     def _empty_totals(self, like: StepInfo) -> SeveralSteps:
-        """Return the totals of no steps, for steps that report like this one."""
+        """Return the totals, set to zero; they have a tensor for each that a report like this one holds."""
         if self._totals is None:
             none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
             with lasting():

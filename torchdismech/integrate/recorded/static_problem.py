@@ -1,4 +1,4 @@
-"""StaticProblem: a step on memory that stays where it is, which recordings read."""
+"""StaticProblem: a step whose tensors stay at fixed addresses, for recordings to read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ __all__ = ["StaticProblem", "lasting", "recorded_beside", "warn_of_memory"]
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Make what later steps write to: tensors made in inference mode could not be written to outside of it."""
+    """Let tensors be made in the block that later steps can write to.
+
+    Tensors that are made in inference mode could not be written to outside of it.
+    """
     with torch.inference_mode(False), torch.no_grad():
         yield
 
@@ -34,7 +37,10 @@ def lasting() -> Iterator[None]:
 def recorded_beside(
     function: Callable[[], T], written: Sequence[Tensor], device: torch.device, pool: Any
 ) -> Recording[T]:
-    """Return the recording of a function that is made in the middle of a step: what it writes then is put back."""
+    """Return the recording of a function, made in the middle of a step.
+
+    Recording runs the function; the tensors that it writes to, listed in `written`, get their numbers back afterwards.
+    """
     before = [tensor.clone() for tensor in written]
     try:
         return recorded(function, device, pool)
@@ -44,7 +50,7 @@ def recorded_beside(
 
 
 def warn_of_memory(what: str) -> None:
-    """Warn that something goes on without a recording, as a GPU has no memory for it, and give unused memory back."""
+    """Warn that `what` goes on without a recording for lack of GPU memory, and give unused memory back."""
     torch.cuda.empty_cache()
     warn(
         f"{what} on this GPU go on without recordings, slower, as its memory does not hold one beside what is there: "
@@ -54,21 +60,23 @@ def warn_of_memory(what: str) -> None:
 
 
 class StaticProblem:
-    """Static buffers for all that steps of a kind are given, and the step on them.
+    """A step on static buffers, tensors at fixed addresses to which the inputs of each step of a kind are copied.
 
     Parameters
     ----------
     kind : of the steps.
     problem : one of them.
-    shaped : values whose shapes their buffers are to have, as numbers that one robot has may be given to each.
+    shaped : tensors whose shapes the buffers of their places are to have, so that a constant that all robots share now
+        can later be given per robot.
 
     Attributes
     ----------
-    values : the static buffers in the places of the model's tensors.
+    values : the static buffers of the model's tensors, by their places.
     problem : the step on static buffers; its dt is a tensor ().
-    load : (B, n) the sum of the external forces that do not change within a step; None where `mechanics` has them.
+    load : (B, n) buffer of the sum of the external forces that do not change within a step; None where `mechanics`
+        evaluates these forces.
     mechanics : what recordings evaluate: without these forces, if their sum is given.
-    pool : where what recordings make on the way lives.
+    pool : the memory in which recordings keep their intermediate results.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem, shaped: Values | None = None):
@@ -91,14 +99,14 @@ class StaticProblem:
         self.pool = memory_pool(model.device)
 
     def give(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
-        """Write what a step is given to the static buffers; None leaves what the step before was given."""
+        """Copy the inputs of a step and dt to the static buffers; an input of None stays as in the step before."""
         self._buffers.give(self._expanded(inputs) if self._shapes else inputs)
-        if dt is not self._last_dt or isinstance(dt, Tensor):  # the numbers of a tensor may be others
+        if dt is not self._last_dt or isinstance(dt, Tensor):  # a tensor may have been changed in place
             self._dt.fill_(dt)
             self._last_dt = dt
 
     def give_control(self, control: Control) -> None:
-        """Write another control to the static buffers, one that sets the same fields."""
+        """Copy a control that sets the same fields to the static buffers."""
         for own, given in zip(self.control_tensors(), control.tensors().values(), strict=True):
             own.copy_(given)
 
@@ -107,7 +115,7 @@ class StaticProblem:
         return self.problem.control.tensors().values()
 
     def _expanded(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return the inputs, those expanded whose buffers have other shapes."""
+        """Return the inputs, expanded where their buffers have a larger shape."""
         expanded = [*inputs]
         for k, shape in self._shapes.items():
             expanded[k] = None if inputs[k] is None else inputs[k].expand(shape)
@@ -115,8 +123,8 @@ class StaticProblem:
 
 
 class _Varying(Mechanics):
-    """A robot's mechanics but for the external forces that do not change within a step: their sum is an input."""
+    """Mechanics without the external forces that do not change within a step: recordings are given their sum."""
 
     def held_force(self, state: State, control: Control) -> Tensor:
-        """Return none (B, n)."""
+        """Return zeros (B, n): these forces are in the given sum."""
         return torch.zeros_like(state.q)

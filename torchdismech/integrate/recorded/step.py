@@ -1,13 +1,14 @@
-"""RecordedStep: a whole step on memory that stays where it is, as recordings of its parts.
+"""RecordedStep: a whole step on static buffers, as recordings of its three parts.
 
-The parts are the *set-up* (what stays fixed in the step, and the first iterate), *rounds* of Newton's method
-(`rounds.py`), and the *end* (the state after the step). A step copies what it is given to static buffers and replays
-the set-up (`start`), then rounds until their flags say that all robots have converged, and the end (`solved`).
+The parts are the *set-up* (what stays fixed in the step, and the first iterate), *rounds* of Newton's method (one
+iteration of all rows each, `rounds.py`), and the *end* (the state after the step). A step copies its inputs to static
+buffers and replays the set-up (`start`), then rounds until their flags say that all rows have converged, and the end
+(`solved`).
 
-Where rounds do not lead all robots to their roots, the search goes on without them, on the same memory (`searched_on`).
-All of that is on the current stream: steps of a model belong to one.
+Where rounds do not lead all robots to their roots, the search goes on without recorded rounds, on the same memory
+(`searched_on`). All of this runs on the current CUDA stream, so the steps of a model have to stay on one stream.
 
-`series.py` takes many steps, each from where the one before it has led.
+`series.py` takes many steps in a row, each from the state that the one before it led to.
 """
 
 from __future__ import annotations
@@ -50,18 +51,20 @@ from torchdismech.solve.trial import tried
 
 __all__ = ["RecordedStep"]
 
-MAX_NUMBERS_OF_TRIALS = 4000  # numbers in q up to which calls are most of a step: trials are recorded, too
+MAX_NUMBERS_OF_TRIALS = (
+    4000  # numbers in q up to which trials of steps are recorded, too: of more, calls are a small part
+)
 
 
 class End(NamedTuple):
-    """What the end of a step makes.
+    """The results of a step's end.
 
     Attributes
     ----------
     after : the states after the step.
     status, iterations : (B,) of the robots, over all attempts.
-    suspect : () whether something may have been passed through; None where there is nothing.
-    contact : what contact did.
+    suspect : () whether some robot may have passed through an obstacle; None where nothing can touch.
+    contact : the contact report of the step.
     """
 
     after: State
@@ -71,12 +74,12 @@ class End(NamedTuple):
     contact: ContactReport
 
     def suspects(self) -> bool:
-        """Return whether something may have been passed through; a GPU is waited for."""
+        """Return whether some robot may have passed through an obstacle; on a GPU the host waits for the answer."""
         return self.suspect is not None and bool(self.suspect)
 
 
 class RecordedStep:
-    """A step on static buffers.
+    """The recordings of a whole step, which take all steps of one kind.
 
     Parameters
     ----------
@@ -87,9 +90,10 @@ class RecordedStep:
     ----------
     static : the buffers, and the step on them.
     set_up, rounds, end_recording : the recordings.
-    result : the states after a step and how it went, where `end_recording` writes them; None before its first replay.
+    result : the states after a step and how it went, in the memory that each replay of `end_recording` overwrites; None
+        before the first.
     mechanics : what the recordings evaluate: without the external forces that are given as their sum, if they are.
-    pool : where what the recordings make on the way lives.
+    pool : the memory in which the recordings keep their intermediate results.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
@@ -97,7 +101,7 @@ class RecordedStep:
         self.mechanics, self.pool = self.static.mechanics, self.static.pool
         self.static.give(kind.inputs(problem), problem.dt)
         device = problem.model.device
-        with self.static.values.in_place():  # each part is recorded on numbers that those before it have made
+        with self.static.values.in_place():  # recording a part runs it, on the results of the parts before it
             self.set_up: Recording[SetUp] = recorded(self._set_up, device, self.pool)
             self._made = self.set_up.replay()
             self.rounds = RecordedRounds(self._made, self.static)
@@ -106,26 +110,32 @@ class RecordedStep:
 
     @cached_property
     def series(self) -> RecordedSeries:
-        """Many steps, each from where the one before it has led."""
+        """What takes many steps in a row, each from the state that the one before it led to."""
         return RecordedSeries(self)
 
     def start(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
-        """Copy the inputs to static memory and replay the set-up; None: unchanged since the last step."""
+        """Copy the inputs to the static buffers and replay the set-up; an input of None stays as in the last step."""
         self.static.give(inputs, dt)
         self.set_up.replay()
 
     def solved(self, divisible: bool) -> tuple[State, StepInfo]:
-        """Return the states after the step that was started, and how it went, where the next step writes them.
+        """Return the states after the step that was started, and how it went, in memory that the next step overwrites.
 
         Parameters
         ----------
-        divisible : see `StepProblem`; that of this step, not of the one that was recorded: both have the same first way
-            to search.
+        divisible : whether robots that fail take this step again in smaller parts (see `StepProblem`). It may be
+            another value than when the step was recorded: the first attempt is the same.
         """
         return self.finished(self.rounds.taken(), divisible)
 
     def finished(self, how: Rounds, divisible: bool) -> tuple[State, StepInfo]:
-        """Return what `solved` does, once the rounds of the first attempt have ended."""
+        """Return the states after the step and how it went, once the rounds of the first attempt have ended.
+
+        Parameters
+        ----------
+        how : how the rounds ended.
+        divisible : see `solved`.
+        """
         attempts = 1
         if how is Rounds.LOST and self.rounds.begins_again:
             attempts, how = 2, self.rounds.taken_from_here()
@@ -134,25 +144,26 @@ class RecordedStep:
         return self.searched_on(divisible, attempts)
 
     def replayed_end(self) -> tuple[State, StepInfo] | None:
-        """Return the state after the step and how it went, where the search ended well.
+        """Return the states after the step and how it went, by the recording of the end, after all rows have converged.
 
-        None where something may have been passed through: that is for `searched_on` to find out.
+        None where a robot may have passed through an obstacle: that is for `searched_on` to find out.
         """
         ended = self.end_recording.replay()
         if ended.suspects():
             return None
-        if self.result is None:  # all of it stands where each step writes it anew
+        if self.result is None:  # made once: its tensors are those that each step overwrites
             at = self._made.progress
             root = Root(at.x, at.status, ended.iterations, at.norm, at.noise)
             self.result = ended.after, StepInfo.of(root, ended.status, self._made.scale, ended.contact)
         return self.result
 
     def searched_on(self, divisible: bool, attempts: int) -> tuple[State, StepInfo]:
-        """Return what `solved` does, searched for without recorded rounds from where these got to.
+        """Return the states after the step and how it went, by a search that goes on where the recorded rounds stopped.
 
         Parameters
         ----------
-        attempts : that rounds have made, the present one included.
+        divisible : see `solved`.
+        attempts : number of attempts that rounds have made, the present one included.
         """
         with self.static.values.in_place():
             scale = self._made.scale.clone()  # what follows may set up again
@@ -163,7 +174,7 @@ class RecordedStep:
     # ---- a search that recorded rounds have left -------------------------------------------------------------------
 
     def _root_found_without_rounds(self, divisible: bool, attempts: int) -> Root:
-        """Return the root, by a search with a line search that goes on where rounds ended, or by other attempts."""
+        """Return the root, by a line search that goes on where recorded rounds ended, then by further attempts."""
         made, problem = self._made, self._problem_of_running()
         tolerance = made.options.tolerance.clone()
         others = list(problem.method.attempts(made.equations, divisible))[attempts:]
@@ -173,16 +184,16 @@ class RecordedStep:
         at = Progress(*(tensor.clone() for tensor in made.progress))
         root = resumed(searched, at, made.options.with_tolerance(tolerance), made.fraction.clone())
         root = dataclasses.replace(root, iterations=root.iterations + made.earlier)
-        # other attempts change what recordings of trials hold
+        # recorded trials hold what other attempts change
         without_trials = {function: own for function, own in recordings.items() if function is not tried}
         searched = RecordedEquations(made.equations, lambda _: without_trials)
         options = newton_options(problem, searched, made.options.weight, tolerance)
         return further_attempts(searched, root, others, options, problem.running)
 
     def _replayed_end_at(self, root: Root, scale: Tensor) -> tuple[State, StepInfo] | None:
-        """Return the states after a step to a root that was found without rounds, and how it went.
+        """Return the states after a step to a root that was found without recorded rounds, and how it went.
 
-        None where some robot has no root, or may have passed through something.
+        None where some robot has no root, or may have passed through an obstacle.
         """
         if not bool((root.status == int(Status.CONVERGED)).all()):
             return None
@@ -228,7 +239,7 @@ class RecordedStep:
     def _end(self) -> End:
         made, x, status = self._made, self._made.progress.x, self._made.progress.status
         iterations = made.progress.iterations + made.earlier
-        accepted = made.running & (status == int(Status.CONVERGED))  # those that do not run have it, too
+        accepted = made.running & (status == int(Status.CONVERGED))  # robots that do not run are CONVERGED, too
         equations, q, status = made.equations, made.equations.full(x), self._status(status)
         after = equations.compiled(StepEquations.accepted_state)(equations, q, accepted)
         if equations.model.contact.none:
@@ -237,12 +248,12 @@ class RecordedStep:
         return End(after, status, iterations, suspect.any(), step_contact(equations, q, accepted))
 
     def _status(self, status: Tensor) -> Tensor:
-        """Return the status of the robots, also of those that were not stepped, as their state is not finite."""
+        """Return the status (B,) of the robots: NOT_FINITE for those that were not stepped because of their state."""
         return torch.where(self.static.problem.running & ~self._made.running, int(Status.NOT_FINITE), status)
 
 
 def _unshared(progress: Progress) -> Progress:
-    """Return the progress with each tensor in memory of its own, which rounds may write to."""
+    """Return the progress with each tensor in memory of its own, as rounds write to each."""
     seen: set[int] = set()
     own = []
     for tensor in progress:

@@ -2,9 +2,9 @@
 
 A recording holds for steps that differ in the numbers of its inputs alone. All else that the equations read is compared
 before each step: *traits* by their values (shapes, addresses of constants, plain numbers, names), *objects* by identity
-(modules, settings that do not change in themselves). Traits of the step itself, of which there are few, are compared
-each time; those of the model only where its snapshot is not the one that fitted last, as a snapshot stays the same as
-long as nothing of the model changes.
+(modules, settings that cannot change in place). Traits of the step itself, of which there are few, are compared each
+time; those of the model only if its snapshot is not the one that matched last, as a model gets a new snapshot only when
+something in it changes.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 __all__ = ["BackwardPasses", "StepKind"]
 
-A_STEP = 3  # iterations of a step that counts for one: as many as smooth steps take
+A_STEP = 3  # Newton iterations that count as one step: as many as smooth steps take
 
-# numbers of a method that no recording holds: dt is an input, the others are decided before a step is taken
+# attributes of an integrator that no recording depends on: dt is an input, the others act before a step is taken
 NOT_HELD = ("dt", "chunk", "max_substeps")
 
 
 @dataclass
 class BackwardPasses:
-    """Backward passes through steps of a kind, by the same ones of their inputs.
+    """The backward passes through steps of a kind, for one choice of inputs that require gradients.
 
     Attributes
     ----------
     count : how many there were.
-    recording : of them, once there is one.
+    recording : the recording that takes them; None before it is made.
     """
 
     count: int = 0
@@ -52,7 +52,7 @@ class BackwardPasses:
 
 
 class StepKind:
-    """The steps that one recording serves, with that recording, and those of their backward passes.
+    """The steps that one recording serves: their common traits, their recording, and those of their backward passes.
 
     To compare a step with a kind takes no more than a tenth of a millisecond.
 
@@ -63,16 +63,17 @@ class StepKind:
 
     Attributes
     ----------
-    all_forces : whether the equations read all external forces. Else those that do not change within a step are summed
-        outside, and the sum is an input.
-    movable_places : where tensors of the model stand that are inputs of a step.
+    all_forces : whether recordings evaluate all external forces. Else those that do not change within a step are summed
+        outside of them, and the sum is an input.
+    movable_places : the places (module and name) of the model's tensors that are inputs of a step.
     of_users : modules of users' forces and energies that say `records`; their parameters are inputs.
-    unrecorded_steps : how many such steps were taken without a recording; a step of many iterations counts for several.
-    layout : of what is given to each.
-    recording : of them, once there is one.
-    backward : the backward passes through them, by which of their inputs require gradients.
-    plane : how the robots lie in their plane, where that is known.
-    refused, gradients_refused : whether they, or their gradients, turned out not to be recordable.
+    unrecorded_steps : how many of the steps were taken without a recording; a step of many iterations counts for
+        several.
+    layout : the order of a step's inputs.
+    recording : takes the steps; None before it is made.
+    backward : the backward passes through the steps, by which of the inputs require gradients.
+    plane : how the robots lie in their plane; None if that is not known.
+    refused, gradients_refused : whether the steps, or their backward passes, turned out not to be recordable.
     """
 
     def __init__(self, problem: StepProblem, wait: int):
@@ -85,9 +86,10 @@ class StepKind:
         self.layout = InputLayout(*numbers, has_load=not self.all_forces)
         self._settings = [name for name, _ in plain_attributes(problem.method) if name not in NOT_HELD]
         self._step = self._traits_of_step(problem)
-        self._snapshot: Snapshot | None = None  # of the model, when it was last found to be of this kind
-        self._standing: list[Tensor] = []  # the tensors in the movable places then, where no values stood in the model
-        # for which values in the model it was compared with that snapshot: their places, shapes and dtypes
+        self._snapshot: Snapshot | None = None  # the model's, when a step last matched this kind
+        # the tensors in the movable places then, found while none of a problem's `values` was in place
+        self._standing: list[Tensor] = []
+        # the sets of `values` with which that snapshot matched: shapes and dtypes, by places
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
         self.unrecorded_steps = 0
         self.recording: RecordedStep | RecordedEvaluations | None = None
@@ -96,11 +98,11 @@ class StepKind:
 
     @property
     def recorded_step(self) -> RecordedStep:
-        """The recording, of a kind whose steps one has taken as a whole."""
+        """The recording, of a kind whose steps are recorded as a whole."""
         return cast("RecordedStep", self.recording)
 
     def count(self, iterations: int) -> None:
-        """Count a step that was taken without a recording: one of many iterations for several."""
+        """Count a step that was taken without a recording, several times if it took many iterations."""
         self.unrecorded_steps += max(1, iterations // A_STEP)
 
     def fits(self, problem: StepProblem) -> bool:
@@ -116,37 +118,37 @@ class StepKind:
         return True
 
     def inputs(self, problem: StepProblem) -> list[Tensor]:
-        """Return what a step is given, in the order of the layout."""
+        """Return the input tensors of a step, in the order of the layout."""
         load = [] if self.all_forces else [_load(problem)]
         controls = self.controls(problem.control).values()
         moved = self._standing if self._sees_the_same(problem) and not problem.values else self._traits.moved()
         return [*problem.state.fields(), problem.running, *load, *controls, *moved]
 
     def axes(self, inputs: Sequence[Tensor]) -> list[int | None]:
-        """Return the dimension of the robots in each of the inputs; None where it is for all."""
+        """Return for each input the dimension that counts the robots; None where the tensor is for all of them."""
         return [0] * self.layout.model.start + self.values(inputs).axes()
 
     def values(self, inputs: Sequence[Tensor]) -> Values:
-        """Return the tensors of the model among the inputs, with their places."""
+        """Return the model's tensors among the inputs, by their places."""
         return Values(dict(zip(self.movable_places, inputs[self.layout.model], strict=True)))
 
     def captures(self, place: Place) -> bool:
-        """Return whether recordings know the tensor in a place by its address, as it is none of their inputs."""
+        """Return whether the tensor in a place is a captured constant, which recordings know by its address."""
         return self._traits.captures(place)
 
     def controls(self, control: Control) -> dict[str, Tensor]:
-        """Return what of a control the equations read."""
+        """Return the tensors of a control that recordings take as inputs, by name."""
         return {name: tensor for name, tensor in control.tensors().items() if self.all_forces or name != "force"}
 
     def _sees_the_same(self, problem: StepProblem) -> bool:
-        """Return whether the model is unchanged since it last matched this kind, apart from values that stand in it."""
+        """Return whether the model is unchanged since it last matched this kind with values in the same places."""
         if self._snapshot is None or problem.snapshot is not self._snapshot:
             return False
         given = problem.values.tensors
         return self._known.get(tuple(given)) == _shaped(given.values())
 
     def _remember(self, problem: StepProblem) -> None:
-        """Keep that a model, as it was seen, is of this kind, with values in these places: whatever their numbers."""
+        """Remember that the model's snapshot matches this kind, with values of these shapes in these places."""
         given = problem.values.tensors
         if problem.snapshot is None or self.of_users or any(map(self.captures, given)):
             return
@@ -157,7 +159,7 @@ class StepKind:
         self._known[tuple(given)] = _shaped(given.values())
 
     def _traits_of_step(self, problem: StepProblem) -> list[Any]:
-        """Return what compares by its value of all that a step is given beside the model; the solver is the last."""
+        """Return the traits of a step apart from its model's; last comes the linear solver, compared by identity."""
         model, method, state, controls = problem.model, problem.method, problem.state, self.controls(problem.control)
         own = vars(method)
         return [
@@ -180,7 +182,7 @@ def _shaped(tensors: Iterable[Tensor]) -> list[tuple]:
 
 
 def _load(problem: StepProblem) -> Tensor:
-    """Return the external forces (B, n), none of which changes within the step."""
+    """Return the sum (B, n) of the external forces that do not change within the step."""
     mechanics, state, control = problem.model.mechanics, problem.state, problem.control
     start = StepStart(state, control, [], mechanics.held_force(state, control))
     assert problem.elapsed is not None
