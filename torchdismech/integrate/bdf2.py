@@ -17,20 +17,20 @@ from torchdismech.robot.state import State
 __all__ = ["BDF2", "TwoStepState"]
 
 
-ROUNDING = 1e-6  # relative, between lengths of steps: states in single precision hold them no better
+ROUNDING = 1e-6  # relative difference of step lengths that counts as none: single precision holds them no better
 
 
 @dataclass(frozen=True, repr=False)
 class TwoStepState(State):
-    """A state, and what BDF2 needs of the step before.
+    """A state with the history that BDF2 needs: the step before.
 
     Attributes
     ----------
-    previous_step : (B, n) by how much q changed.
-    previous_velocity : (B, n) at its start.
+    previous_step : (B, n) change of q in the step before.
+    previous_velocity : (B, n) velocity at its start.
     step_length : (B,) its length [s].
-    reached_velocity : (B, n) at its end. A robot that has another velocity was thrown since: for it there is no step
-        before.
+    reached_velocity : (B, n) velocity at its end. If the state's velocity is another one, the robot was thrown since,
+        and its history counts for nothing.
     """
 
     previous_step: Tensor
@@ -41,15 +41,15 @@ class TwoStepState(State):
 
 @dataclass(frozen=True)
 class _TwoStepScheme(Scheme):
-    """Rates are d / dt, u_n, (q_n - q_{n-1}) / dt and u_{n-1}."""
+    """The rates of BDF2: d / dt, u_n, (q_n - q_{n-1}) / dt and u_{n-1}."""
 
     @property
     def rings(self) -> bool:
-        """Whether velocities of prescribed dofs would ring: they are differences of three positions."""
+        """Whether velocities of prescribed dofs alternate for ever: not as differences of three positions."""
         return False
 
     def started(self, state: State, dt: float) -> State:
-        """Return the state with a step before it: one of constant acceleration for robots that had none."""
+        """Return the state with its history; for robots without one, a step of constant acceleration."""
         if not isinstance(state, TwoStepState):
             return self._begun(state, dt)
         if bool(((state.step_length - dt).abs() > ROUNDING * dt).any()):
@@ -63,33 +63,33 @@ class _TwoStepScheme(Scheme):
         return state.merged(self._begun(state, dt), thrown)
 
     def _begun(self, state: State, dt: float) -> TwoStepState:
-        """Return the state with a step of constant acceleration before it."""
+        """Return the state with a history made up: a step of constant acceleration."""
         step, velocity = dt * (state.velocity - 0.5 * dt * state.acceleration), state.velocity - dt * state.acceleration
         known: dict[str, Any] = {field.name: getattr(state, field.name) for field in dataclasses.fields(State)}
         length = torch.full_like(state.time, dt)
         return TwoStepState(**known | _history(step, velocity, state.velocity), step_length=length)
 
     def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
-        """Return the rates (B, n) besides d / dt."""
+        """Return the rates (B, n) that are known before the step: all but d / dt."""
         assert isinstance(state, TwoStepState)
         return [state.velocity, state.previous_step / dt, state.previous_velocity]
 
     def remembered(self, state: State, q: Tensor, velocity: Tensor) -> dict[str, Tensor]:
-        """Return what the next step needs of this one."""
+        """Return the history fields of the state after a step, by name."""
         return _history(q - state.q, state.velocity, velocity)
 
 
 def _history(step: Tensor, before: Tensor, reached: Tensor) -> dict[str, Tensor]:
-    """Return what is remembered of a step, of the velocities (B, n) before and after it."""
+    """Return the history fields of a step (B, n), from the velocities (B, n) before and after it."""
     return {"previous_step": step, "previous_velocity": before, "reached_velocity": reached.clone()}
 
 
 class BDF2(Integrator):
     """Second order. It damps fast motion, less than implicit Euler does, and slow motion hardly at all.
 
-    u = (3 q - 4 q_n + q_{n-1}) / (2 dt), M (3 u - 4 u_n + u_{n-1}) / (2 dt) = F(q, u). The first step makes up the step
-    before it from velocity and acceleration, which `Model.initial_state` gives. So does the first step of a robot that
-    was thrown, by `Model.thrown` or by `state.replace(velocity=...)`: its velocity is not the one that the step before
+    u = (3 q - 4 q_n + q_{n-1}) / (2 dt), M (3 u - 4 u_n + u_{n-1}) / (2 dt) = F(q, u). For the first step, the step
+    before is made up from velocity and acceleration, which `Model.initial_state` gives. So it is when a robot was
+    thrown, by `Model.thrown` or by `state.replace(velocity=...)`: then its velocity is not the one that the step before
     ended with. All steps have one length. A run that is written to a file starts from `started(state)`.
 
     Parameters

@@ -1,4 +1,4 @@
-"""ContactCandidates: which parts of the robots may touch in a step, guessed before it and checked after it."""
+"""ContactCandidates: which contacts a step takes into account, guessed before it and checked after it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torchdismech.robot.state import State
 __all__ = ["ContactCandidates", "constraints_at"]
 
 SEARCHES = 4  # how often a step is solved again with more pairs
-# m: nobody knows which way the search for an equilibrium takes; less than the gap of nodes that an obstacle lets pass
+# m: any distance, as searches for equilibria may lead anywhere; below the gap of nodes that an obstacle lets pass
 ANYWHERE = 1e5
 MARGIN = 0.25  # of the largest motion that inertia leads to: how much further anything may get
 
 
 def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
-    """Return the constraints of a step that was solved at q (B, n), of what touches there; None without any."""
+    """Return the contacts that are constraints and touch at q (B, n), where a step was solved; None without any."""
     contact, end = problem.model.contact, problem.end
     if not contact.constrained:
         return None
@@ -42,15 +42,15 @@ class ContactCandidates:
     Parameters
     ----------
     problem : the step.
-    ahead : (B, n) where it may lead; by default where inertia and the clamps do.
+    ahead : (B, n) q to which the step may lead; by default where inertia and the clamps do.
 
     Attributes
     ----------
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
-    search_distance : (1,) or (B,) [m], within which things are looked at, on the way that the step may lead.
-    pairs : the parts of the robots that may touch each other.
+    search_distance : (1,) or (B,) [m]; contacts that come nearer than this, between start and `ahead`, are candidates.
+    pairs : the pairs of a robot's parts that may touch; None where none can.
     near : for each obstacle that is a constraint (B, P) bool: the points that may get to it.
-    load : (B, C, 3) of the constraints by their slots, once they are solved.
+    load : (B, C, 3) [N] loads of the constraints by their slots; None before the step is solved.
     """
 
     def __init__(self, problem: StepProblem, ahead: Tensor | None = None):
@@ -68,7 +68,7 @@ class ContactCandidates:
             self._look(ahead)
 
     def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
-        """Return the equations of a step with these candidates; of these robots (B,) of the batch, if given."""
+        """Return the equations of a step with these candidates; of some robots (B,) of the batch, if given."""
         pairs = self.pairs if self.pairs is None or robots is None else self.pairs.rows(robots)
         return problem.equations(pairs, self.constraints(problem.state, robots))
 
@@ -79,11 +79,11 @@ class ContactCandidates:
         return copied
 
     def _least_search_distance(self) -> Tensor:
-        """Return the search distance (1,) or (B,) [m] without what motion adds.
+        """Return the search distance (1,) or (B,) [m] of robots at rest, to which motion adds.
 
-        Potentials need no more than their tolerance. Constraints see a contact before it bears a load: from the mean
-        contact radius of its points on, robot by robot. One distance serves all of them, that of the contact whose
-        points are largest.
+        Penalties and barriers need no more than their tolerance. Constraints have to see a contact before it bears a
+        load: from the mean contact radius of its points on, robot by robot. One distance serves all constraints, that
+        of the contact whose points are largest.
         """
         own = self.contact.self_contacts
         if self.contact.constrained:
@@ -96,7 +96,7 @@ class ContactCandidates:
         return largest
 
     def _look(self, ahead: Tensor) -> None:
-        """Find what may touch on the way to `ahead` (B, n)."""
+        """Find the pairs and points that may touch on the way to `ahead` (B, n)."""
         self.pairs = self.contact.may_touch(self.state.q, ahead, self.search_distance)
         reach = self.search_distance.unsqueeze(1) if self.rubs else ANYWHERE
         self.near = tuple(
@@ -105,7 +105,14 @@ class ContactCandidates:
         )
 
     def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
-        """Return the constraints of the step from `state`, of these robots (B,) if given, with the loads found."""
+        """Return the contacts of the step from `state` that are constraints, with their first loads; None without any.
+
+        These loads are those that a solved step has left.
+
+        Parameters
+        ----------
+        robots : (B,) numbers of the robots of the batch that the state is of; None: all.
+        """
         if not self.contact.constrained:
             return None
         own = self.contact.self_contacts
@@ -119,14 +126,14 @@ class ContactCandidates:
         return ConstraintSet(obstacles, own, state, end, candidates, distance, self.rubs, loads)
 
     def keep(self, constraints: ConstraintSet | None) -> None:
-        """Remember the loads that the step found."""
+        """Keep the loads of the constraints that a step found, by slots."""
         if constraints is not None:
             size = int(constraints.slot.max()) + 1 if len(constraints) else 0
             self.load = constraints.load.new_zeros(len(self.end), size, 3)
             self.load[constraints.robot, constraints.slot] = constraints.load
 
     def missed(self, q: Tensor) -> Tensor:
-        """Return the robots (B,) that got, at q (B, n), to where things may touch that were not looked at."""
+        """Return the robots (B,) that at q (B, n) touch, or may touch, something that is no candidate."""
         if self.pairs is None:
             missed = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         else:
@@ -136,7 +143,10 @@ class ContactCandidates:
         return missed
 
     def widen(self, q: Tensor) -> bool:
-        """Look further, to where q (B, n) led and beyond; return whether it did: there is an end to it."""
+        """Look for candidates once more, within twice the distance and up to q (B, n), where the step led.
+
+        Return whether that was done: after `SEARCHES` times it is not any more.
+        """
         if self.searches == SEARCHES:
             return False
         self.searches += 1
@@ -145,13 +155,18 @@ class ContactCandidates:
         return True
 
     def passed(self, after: State) -> Tensor:
-        """Return the robots (B,) in which something passed through something else that was looked at, or a barrier."""
+        """Return the robots (B,) in which something passed through something else.
+
+        Looked at are the candidate pairs, all points that may touch obstacles, and overlaps with barriers at the end of
+        the step.
+        """
         passed = torch.zeros_like(self.end, dtype=torch.bool)
         if self.pairs is not None:
             passed = pairs_passed(self.pairs.listed, self.state.q, after.q)
             passed = passed | self.contact.self_contacts.overlapping(self.pairs.listed, after.q)
         for obstacle in self.contact.obstacles:
             passed = passed | passed_obstacle(obstacle, self.state, after)
-            if obstacle.law.response.feasible_only:  # the midpoint rule sees gaps in the middle of the step only
+            # the midpoint rule has looked at gaps in the middle of the step only
+            if obstacle.law.response.feasible_only:
                 passed = passed | (obstacle.gap(after.q, self.end) <= 0).any(1)
         return passed

@@ -1,4 +1,7 @@
-"""Why a step failed, where what its caller set tells: said by name, after the failure, so that steps take no longer."""
+"""Why a step failed, where what the caller or a user's code gave tells it by name.
+
+It is looked for after the failure, so that steps that succeed take no longer.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,9 @@ HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, 
 # Degrees: where edges meet at a corner, their frames' turn against each other is known up to whole turns, and a clamp
 # that turns by more in a step may take it across half a turn on the way, where the energy jumps.
 FAR_TURN = 60.0
-ROBOTS_LOOKED_AT = 3  # robots whose hooks are looked at
-# how a search ends that met numbers that are not finite: at its start, or later, as a line search shortens steps there
+ROBOTS_LOOKED_AT = 3  # failed robots for which users' code is examined, at most
+# statuses of searches that may have met numbers that are not finite: at their start, or later, as a line search
+# shortens steps there
 LOST = (Status.NOT_FINITE, Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
 
 
@@ -34,17 +38,18 @@ LOST = (Status.NOT_FINITE, Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
 def cause_of_failure(
     model: Model, state: State, after: State, controls: Sequence[Control], acting: Control, info: StepInfo, dt: float
 ) -> str | None:
-    """Return what made the step of a robot fail, by name, where controls, forces or energies of users did; else None.
+    """Return why the step of a robot failed, where controls or users' forces or energies are to blame; else None.
 
-    Nothing is read where there are none of them. Controls are looked at on a CPU alone: a GPU would be waited for in
-    each step.
+    Without controls and users' code nothing is read. Controls are looked at on a CPU alone: a GPU would be waited for
+    in each step.
 
     Parameters
     ----------
     state, after : before the step and after it.
     controls : of the step, and of those that were taken at once with it, as the caller gave them.
-    acting : that of the first step, its poses written into `clamped_q`.
-    dt : how long a step is [s].
+    acting : the control of the first step, with its poses written into `clamped_q`.
+    info : how the steps went.
+    dt : length of a step [s].
     """
     given = state.q.is_cpu and bool(controls[0].tensors() or controls[0].values)
     if not (given or model.has_user_hooks):
@@ -53,7 +58,7 @@ def cause_of_failure(
     if not bool(failed.any()):
         return None
     taken = controls[: info.count] if isinstance(info, SeveralSteps) else controls[:1]
-    # robots that fail stay where they are: that tells in which of several steps they did
+    # robots that fail stay where they are, so their time tells in which of several steps they failed
     step = ((after.time - state.time) / dt).round() if len(taken) > 1 else torch.zeros_like(state.time)
     for number, control in enumerate(taken):
         here, clamped = failed & (step == number), model.body.clamped.dofs
@@ -68,13 +73,13 @@ def cause_of_failure(
 def cause_in_hooks(
     model: Model, state: State, control: Control, rows: Tensor, status: Tensor | None = None, dt: float = 0.0
 ) -> str | None:
-    """Return what is wrong with a hook at the states of some robots (B,), by name; None where nothing is.
+    """Return what is wrong with a user's force or energy at the states of some robots (B,), by name; None: nothing.
 
     Parameters
     ----------
-    status : (B,) of the step that failed: where its search may have met numbers that are not finite, what they come
-        from is looked at where the step led, too.
-    dt : how long that step is [s].
+    status : (B,) of the step that failed: where its search may have met numbers that are not finite, users' code is
+        also evaluated near where the step led.
+    dt : length of that step [s].
     """
     if not model.has_user_hooks or not bool(rows.any()):
         return None
@@ -86,7 +91,7 @@ def cause_in_hooks(
         lost = status is not None and int(status[robot]) in LOST
         states = [start, _ahead(start, dt)] if lost else [start]
         if not all(bool(torch.isfinite(set_to).all()) for set_to in held.tensors().values()):
-            states = []  # what a control sets is not finite: no hook's doing
+            states = []  # the control is not finite, so users' code is not to blame for what is not
         with per_robot(model).rows(robot, 1).in_place():
             for at in states:
                 if found := what_is_not_finite(forces, terms, start, at, held, counts):
@@ -97,15 +102,15 @@ def cause_in_hooks(
 
 
 def _ahead(state: State, dt: float) -> State:
-    """Return where velocities lead from a state: near what a step looks at first."""
+    """Return the state to which velocities lead within dt [s], near the first iterate of a step."""
     return state.replace(q=state.q + dt * state.velocity, time=state.time + dt)
 
 
 @torch.no_grad()
 def warning_of_lost(model: Model, state: State) -> str | None:
-    """Return a warning of a state with numbers that are not finite, with the hook that gave them if one did; or None.
+    """Return a warning of a state with numbers that are not finite, and of users' code that gave them; None if all are.
 
-    Accelerations that states begin with are those of the forces: a force or an energy that is not finite where
+    The accelerations of a first state are those of the forces, so a force or an energy that is not finite where
     positions and velocities are shows there first.
     """
     lost = _what_is_lost(state)
@@ -118,7 +123,7 @@ def warning_of_lost(model: Model, state: State) -> str | None:
 
 
 def _what_is_lost(state: State) -> str | None:
-    """Return which number of a state is not finite, of the first robot that has one; None where all are."""
+    """Return which number of a state is not finite, of the first robot that has one; None if all are finite."""
     for name, value in zip(tensor_fields(state), state.fields(), strict=True):
         off = ~torch.isfinite(value.detach().flatten(1) if value.dim() > 1 else value.detach()[:, None])
         if bool(off.any()):
@@ -132,7 +137,7 @@ def _what_is_lost(state: State) -> str | None:
 
 
 def _pulled_in(model: Model, control: Control, rows: Tensor) -> str | None:
-    """Return which tendon a control pulls in whole, for some robots (B,); None where none is."""
+    """Return which tendon a control pulls in by more than its length, for some robots (B,); None if none."""
     if not bool(rows.any()):
         return None
     for name, value in control.values.items():
@@ -145,13 +150,13 @@ def _pulled_in(model: Model, control: Control, rows: Tensor) -> str | None:
 
 
 def _moved_far(model: Model, state: State, acting: Control, rows: Tensor) -> str | None:
-    """Return which clamp turns or moves too far in the step, for some robots (B,); None where none does."""
+    """Return which clamp turns or moves too far in the step, for some robots (B,); None if none does."""
     if acting.clamped_q is None or not len(model.body.clamped.dofs):
         return None
     clamped = model.body.clamped
     nodes, edges, held = clamped.counts
     before, after = (q[:, clamped.dofs].split([3 * nodes, edges, 3 * held], dim=1) for q in (state.q, acting.clamped_q))
-    # by poses it is where tangents are turned back that there are no numbers for angles
+    # poses give NaN for angles where they turn tangents back
     angle = (after[1] - before[1]).abs().nan_to_num(math.pi)
     bend = torch.linalg.vecdot(*(x[2].unflatten(1, (held, 3)) for x in (before, after))).clamp(-1, 1).acos()
     turned = torch.rad2deg(torch.cat([angle, bend], dim=1))
@@ -176,7 +181,15 @@ def _moved_far(model: Model, state: State, acting: Control, rows: Tensor) -> str
 
 
 def _first_above(values: Tensor, limit: Tensor, rows: Tensor, numbers: Tensor) -> tuple[int, int, float] | None:
-    """Return the robot, the clamp's number and the value where one of values (B, k) is farthest above limits (B,)."""
+    """Return robot, clamp and value where one of `values` (B, k) is farthest above the limit (B,) of its robot.
+
+    None where none is above it.
+
+    Parameters
+    ----------
+    rows : (B,) robots to look at.
+    numbers : (k,) the clamp of each value.
+    """
     over = (values - limit[:, None]).where(rows[:, None], -1.0)
     if not over.numel() or not bool(over.max() > 0):
         return None

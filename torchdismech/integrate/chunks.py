@@ -1,7 +1,7 @@
 """Steps of large batches, some robots at a time.
 
-The robots of a batch do not know each other, so a step of all of them is the steps of its chunks. Each chunk takes less
-memory, and on a CPU what it needs stays near the processor.
+The robots of a batch do not interact, so a step of the batch may be taken chunk by chunk. Each chunk takes less memory,
+and on a CPU what it needs stays near the processor.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from torchdismech.values import split
 __all__ = ["Chunk", "Whole", "check_chunk", "chunk_size", "in_chunks", "split_by_chunks", "chunks_of"]
 
 
-SHARE = 0.5  # of the free memory that a step may take; the rest is for what its backward pass needs and for the others
+SHARE = 0.5  # of the free memory, that a step may take; the rest is for its backward pass and for other programs
 
 _decided: WeakKeyDictionary[Model, dict[tuple[torch.device, int, bool], int]] = WeakKeyDictionary()
 
 
 def check_chunk(chunk: int | str | None) -> int | str | None:
-    """Return the setting; refuse what is neither "auto", None nor a number of robots."""
+    """Return the setting `chunk`; refuse what is neither "auto", None nor a number of robots."""
     if chunk is None or chunk == "auto" or (type(chunk) is int and chunk >= 1):
         return chunk
     raise InputError(f'chunk: expected "auto", None or a number of robots of at least 1, got {chunk!r}')
@@ -47,8 +47,8 @@ class Chunked(Method, Protocol):
 def chunk_size(model: Model, batch: int, method: Chunked) -> int:
     """Return how many robots are stepped at a time by a method.
 
-    "auto" decides once for a model and a number of robots, so that all steps of a run agree. On a CPU it depends on the
-    model, the number of threads and whether steps are recorded alone, unless memory is short.
+    "auto" decides once for a model and a batch size, so that all steps of a run agree. On a CPU the size depends on the
+    model, the number of threads and whether steps are recorded, unless memory is short.
     """
     chunk = method.chunk
     if chunk is None or batch == 1:
@@ -63,7 +63,7 @@ def chunk_size(model: Model, batch: int, method: Chunked) -> int:
 
 
 def _fitting_size(model: Model, batch: int, recorded: bool) -> int:
-    """Return the number of robots that are best stepped at a time, or that memory is enough for."""
+    """Return how many robots are best stepped at a time, fewer where memory is short."""
     size, free = robots_at_a_time(model, batch, recorded), available_bytes(model.device)
     while size > 1 and step_bytes(model, size) > SHARE * free:
         size = -(-size // 2)
@@ -83,9 +83,9 @@ class Chunk:
 
     Attributes
     ----------
-    number : among the chunks of the batch.
+    number : of this chunk among those of the batch, from 0.
     repeated : how many robots, the first of this chunk, are in the chunk before, too. They come along so that all
-        chunks have one size; what is found of them here is left out.
+        chunks have one size; results for them are taken from the chunk before.
     whole : whether these are all robots of the batch.
     """
 
@@ -96,7 +96,7 @@ class Chunk:
     whole: bool
 
     def of(self, tensor: Tensor, axis: int | None = 0) -> Tensor:
-        """Return these robots of a tensor of all, a view; all of a tensor that has no dimension of robots."""
+        """Return a view of these robots' part of a tensor of all; the tensor itself if no dimension counts robots."""
         return tensor if self.whole or axis is None else tensor.narrow(axis, self.start, self.size)
 
     def without_repeated(self, tensor: Tensor, axis: int = 0) -> Tensor:
@@ -104,7 +104,7 @@ class Chunk:
         return tensor.narrow(axis, self.repeated, self.size - self.repeated) if self.repeated else tensor
 
     def zero_where_repeated(self, tensor: Tensor, axis: int = 0) -> Tensor:
-        """Return these robots of a tensor of all, zero for those that are in the chunk before."""
+        """Return these robots' part of a tensor of all, with zeros for robots that are in the chunk before."""
         own = self.of(tensor, axis)
         if self.repeated:
             own = own.clone()
@@ -113,7 +113,7 @@ class Chunk:
 
 
 def chunks_of(batch: int, size: int) -> list[Chunk]:
-    """Return the chunks of a batch, of one size if that is less than the batch: one compiled kernel serves all."""
+    """Return the chunks of a batch, all of one size, so that one compiled kernel serves all."""
     if size >= batch:
         return [Chunk(0, 0, batch, 0, True)]
     starts = [min(start, batch - size) for start in range(0, batch, size)]
@@ -123,14 +123,14 @@ def chunks_of(batch: int, size: int) -> list[Chunk]:
 def split_by_chunks(
     tensors: Sequence[Tensor], axes: Sequence[int | None], chunks: Sequence[Chunk], zeroed: Sequence[Tensor]
 ) -> list[Sequence[Tensor | None]]:
-    """Return for each chunk what `Chunk.of` gives of each tensor, of some `zero_where_repeated`; at once, to save time.
+    """Return for each chunk its parts of some tensors, as `Chunk.of` does, but all at once, which saves time.
 
     A tensor that is the same for all chunks stands in the first alone; in the others None stands for it.
 
     Parameters
     ----------
     axes : the dimension of the robots in each tensor; None where it is for all.
-    zeroed : those of the tensors, (B, ..), that are to be zero for robots that are in the chunk before.
+    zeroed : those of the tensors, (B, ..), of which the parts are zero for robots that are in the chunk before.
     """
     found: list[list[Tensor | None]] = []
     for tensor, axis in zip(tensors, axes, strict=True):
@@ -155,11 +155,11 @@ class Whole:
 
     def __init__(self, batch: int):
         self._batch = batch
-        self._places: list[Sequence[Tensor]] = []  # of each tensor, by chunks
+        self._places: list[Sequence[Tensor]] = []  # for each tensor its part for each chunk
         self.tensors: list[Tensor] = []
 
     def write(self, chunk: Chunk, tensors: list[Tensor]) -> None:
-        """Write what was found of a chunk, tensors with its robots first."""
+        """Write the results for a chunk, tensors with its robots first."""
         if chunk.whole:
             self.tensors = [tensor.clone() for tensor in tensors]
             return
@@ -175,7 +175,8 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
 
     Every chunk has that size, so that one compiled kernel serves all: where the last has fewer robots, some of the
     chunk before come along, are not moved, and are left out of the result. To autograd each chunk is a step of its own.
-    So tensors are split at once: each view like those of `Chunk.of` would add its gradient to one of all robots.
+    Tensors are split into all chunks at once, as the gradient of each single view, like those of `Chunk.of`, would be
+    padded to all robots and added.
     """
     batch = problem.state.batch
     if size >= batch:

@@ -28,7 +28,8 @@ from torchdismech.values import per_robot
 
 __all__ = ["StepEquations"]
 
-TRUST_RADIUS = 0.3  # of the robot's extent: equilibria of rods, bent and pressed at once, take the same from 0.1 to 0.3
+# of the robot's extent: 0.1 to 0.3 find the same equilibria of rods that are bent and pressed at once
+TRUST_RADIUS = 0.3
 
 
 class StepEquations:
@@ -42,23 +43,23 @@ class StepEquations:
     if they were a mean of an old and a new position they would ring. Their rows are divided by the position gain, which
     keeps the matrix symmetric and the residual a gradient.
 
-    The residual is put together in three parts. The bare one is without contact of the robots' own parts and without
-    loads of constraints; the unconstrained one has the contact, and the whole one the loads, too.
+    The residual is put together in three layers: the *bare* residual has neither contact between a robot's own parts
+    nor loads of constraints; the *unconstrained* one adds the contact, the whole one the loads, too.
 
     Parameters
     ----------
     model : the robots.
     scheme : the rule of time stepping.
-    start : what stays fixed in the step.
-    clamped_q : (B, n) where clamped dofs are at its end.
+    start : the state before the step, and what else stays fixed in it.
+    clamped_q : (B, n) q with the clamped dofs where they are at the end of the step.
     dt : its length [s], a number or a tensor ().
-    mechanics : in place of the model's.
+    mechanics : the forces, if not those of the model.
     constraints : contacts that are constraints, with their present loads.
 
     Attributes
     ----------
     descending : whether Newton's method is to descend the potential; see `descended`.
-    smooth_change : up to which part the velocity may change in a step that counts as smooth; see `first_iterate`.
+    smooth_change : largest relative change of the velocity in a step that counts as smooth motion; see `first_iterate`.
     """
 
     def __init__(
@@ -74,13 +75,14 @@ class StepEquations:
         self.model, self.scheme, self.start = model, scheme, start
         self.mechanics = model.mechanics if mechanics is None else mechanics
         self.base = clamped_q
-        # a tensor: compiled code is for any step
+        # a tensor, so that compiled code serves for any dt
         self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
         self.constraints, self.descending = constraints, False
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
         self.smooth_change = smooth_change(model, scheme)
         self._load: Tensor | None = None
-        self._acceleration: tuple[Tensor, Tensor | float] | None = None  # by d, and what of it is known
+        # its derivative by q, and its part that is known before the step
+        self._acceleration: tuple[Tensor, Tensor | float] | None = None
         self._prescribed: PrescribedMotion | None = None
         self._lengths_kept: Tensor | None = None
         self._terms_recorded = False
@@ -88,34 +90,34 @@ class StepEquations:
 
     @property
     def gains(self) -> Gains:
-        """Derivatives by q: of position and velocity where forces are evaluated, of the acceleration."""
+        """Derivatives by q of the position and velocity at which forces are evaluated, and of the acceleration."""
         scheme, dt = self.scheme, self.dt
         velocity = scheme.velocity[0] / dt if scheme.velocity[0] else 0.0
         return Gains(scheme.position, velocity, scheme.acceleration[0] / dt**2 if scheme.inertial else 0.0)
 
     def compiled(self, function: Callable) -> Callable:
-        """Return a function whose first argument is these equations: compiled as a whole, or as it is.
+        """Return a function whose first argument is these equations, compiled as a whole if the model's steps are.
 
-        It is compiled if the model's steps are. With contact, constraints or loads that do not compile (learned forces)
-        it runs eagerly, as they do.
+        With contact, constraints or loads that do not compile (learned forces) the function itself is returned, to run
+        eagerly.
         """
         if not self.compiles_whole:
             return function
         return self.model.compilation.compiled(function, self.base.shape[0], self.base)
 
     def recording(self, _: Callable) -> Callable | None:
-        """Return the recording of a function whose first argument is these equations: there is none."""
+        """Return the recording of a function whose first argument is these equations: here None, as there is none."""
         return None
 
     @contextmanager
     def with_slips(self, factor: Tensor) -> Iterator[None]:
-        """Multiply the slip velocities of friction that is smoothed by factors (B, 1) meanwhile."""
+        """Multiply the slip velocities of smoothed friction by factors (B, 1) within the block."""
         with self.model.contact.with_slip(factor).in_place():
             yield
 
     @contextmanager
     def descended(self, descending: bool = True) -> Iterator[None]:
-        """Let Newton's method descend the potential meanwhile, or, if False, judge its steps by the residual."""
+        """Let Newton steps be judged by the potential within the block, or, if False, by the residual's norm."""
         before, self.descending = self.descending, descending
         try:
             yield
@@ -124,9 +126,10 @@ class StepEquations:
 
     @contextmanager
     def of_robots(self, robots: Tensor) -> Iterator[StepEquations]:
-        """Give the equations of some robots of the batch alone, by their numbers (R,), while the model holds theirs.
+        """Give the equations of some robots of the batch alone, by their numbers (R,).
 
-        With contacts that are constraints this is refused: their loads are kept for all robots together.
+        Within the block the model holds the values of these robots. With contacts that are constraints this is refused:
+        their loads are kept for all robots together.
         """
         if self.constraints is not None:
             raise InputError("StepEquations.of_robots: the loads of constraints are those of all robots")
@@ -152,20 +155,20 @@ class StepEquations:
 
     @cached_property
     def rubbing(self) -> Rubbing:
-        """The surfaces with friction that is smoothed."""
+        """The obstacles and pairs of parts with smoothed friction."""
         return self.model.contact.rubbing(self.start.pairs)
 
     @property
     def compiles_whole(self) -> bool:
-        """Whether one compiled function can evaluate all that varies with the iterate.
+        """Whether one compiled function can evaluate everything that varies with the iterate.
 
-        That is where nothing does but elastic forces and loads whose derivatives have closed forms.
+        It can if that is elastic forces and loads whose derivatives have closed forms, and nothing else.
         """
         others = self.constraints is not None or self.start.pairs is not None or self._eager_loads
         return self._closed_form and not others
 
     def prepare(self) -> None:
-        """Find what stays the same in all evaluations, so that a compiled function need not."""
+        """Find what is the same in all evaluations of the step, once, so that compiled functions need not."""
         if self._acceleration is None:
             self._acceleration = self._acceleration_by_change()
         if not self._terms_recorded and self.compiles_whole:
@@ -184,7 +187,10 @@ class StepEquations:
                     self._lengths_kept = apart.to(q.dtype)
 
     def _acceleration_by_change(self) -> tuple[Tensor, Tensor | float]:
-        """Return the derivative () of the acceleration by the change of q in the step, and the acceleration without."""
+        """Return the acceleration as a linear function of the change of q in the step.
+
+        That is its derivative () by the change, and the acceleration (B, n) without any change.
+        """
         state, scheme = self.start.state, self.scheme
         gain, known = scheme.acceleration[0] / self.dt**2, scheme.known_rate(scheme.acceleration, state, self.dt)
         if known is None:
@@ -198,11 +204,11 @@ class StepEquations:
         return gain, known
 
     def take_load(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:
-        """Take the external forces (B, n) that do not change within the step, instead of finding them.
+        """Set the external forces (B, n) that do not change within the step, in place of evaluating them.
 
         Parameters
         ----------
-        lengths_kept : likewise; None: they are found where there are obstacles.
+        lengths_kept : sets `lengths_kept`, too; None: it is found where there are obstacles.
         """
         self._load, self._lengths_kept = load, lengths_kept
 
@@ -219,7 +225,7 @@ class StepEquations:
         return self.mechanics.conservative(at_rest=not self.scheme.inertial) and self.constraints is None
 
     def acceleration(self, q: Tensor) -> Tensor:
-        """Return the acceleration (B, n) in the inertial force."""
+        """Return the acceleration (B, n) of the inertial force for q (B, n) at the end of the step."""
         self.prepare()
         assert self._acceleration is not None
         gain, known = self._acceleration
@@ -238,7 +244,7 @@ class StepEquations:
     def state_after(self, q: Tensor) -> State:
         """Return the state after the step, at q (B, n).
 
-        Algebraic angles get their mean velocity, which serves as a guess in the next step and for nothing else.
+        Algebraic angles get their mean velocity in the step, which only serves as a guess in the next one.
         """
         state, scheme, unknowns = self.start.state, self.scheme, self.model.unknowns
         elapsed = self.dt if scheme.inertial else torch.full_like(self.dt, FOREVER)
@@ -259,7 +265,7 @@ class StepEquations:
         return moved.replace(velocity=velocity, acceleration=acceleration, time=time, **history)
 
     def accepted_state(self, q: Tensor, accepted: Tensor) -> State:
-        """Return the state after a step to q (B, n) in the accepted rows (B,), that before it in the others."""
+        """Return the state after a step to q (B, n) in the accepted rows (B,), the state before it in the others."""
         return self.start.state.merged(self.state_after(q), accepted)
 
     def full(self, x: Tensor) -> Tensor:
@@ -267,7 +273,7 @@ class StepEquations:
         return self.model.unknowns.expand(x, self.base)
 
     def residual(self, x: Tensor) -> Tensor:
-        """Return inertial minus elastic minus external force on the free dofs (B, n_free)."""
+        """Return the residual (B, n_free): inertial minus elastic minus external force on the free dofs."""
         self._count()
         residual = self.unconstrained_residual(x)
         if self.constraints is not None:
@@ -306,7 +312,10 @@ class StepEquations:
 
     @cached_property
     def gains_outside_of_tapes(self) -> Gains:
-        """The gains, found once a step; what is recorded on a tape has to find them in each step, by `gains`."""
+        """The gains, found once a step.
+
+        What is recorded on a tape has to read `gains` in their place, so that each replay finds those of its dt.
+        """
         return self.gains
 
     def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -316,7 +325,10 @@ class StepEquations:
         return self._with_inertia(q, self.mechanics.force(self._bare_start, *at, self.load)), *at[:2]
 
     def bare_residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return what `bare_residual` does, and after the residual its derivative by x as values (nnz, B)."""
+        """Return the bare residual and its derivative by x, then q and velocity where forces are evaluated.
+
+        Shapes are (B, n_free), values (nnz, B), and (B, n).
+        """
         q = self.full(x)
         at = self.evaluated_at(q)
         force, values = self.mechanics.force_and_stiffness(self._bare_start, *at, self.gains, self.load)
@@ -324,12 +336,12 @@ class StepEquations:
 
     @property
     def sliding(self) -> SlidingEntries | None:
-        """What nodes that slide make of the values of the step's matrix, None without any."""
+        """How sliding nodes constrain the values of the step's matrix; None if no node slides."""
         pairs = self.start.pairs
         return self.model.layout.sliding if pairs is None else pairs.coupling.sliding
 
     def without_geometric_stiffness(self, values: Tensor, x: Tensor) -> Tensor:
-        """Return the values (nnz, B) of the matrix at x without what the loads of constraints have in it."""
+        """Return the values (nnz, B) of the matrix at x without the geometric stiffness of the loads of constraints."""
         assert self.constraints is not None
         stiffness = torch.zeros_like(values)
         self.constraints.add_geometric_stiffness(
@@ -342,7 +354,8 @@ class StepEquations:
     def reaction(self, q: Tensor) -> Tensor:
         """Return the generalised force (B, n) of the clamps on the robot at q (B, n), zero where it moves freely.
 
-        With contacts that are constraints, their loads are found from the balance of forces at q and left in them.
+        With contacts that are constraints, their loads are found from the balance of forces at q and left in
+        `constraints.load`.
         """
         force = self.mechanics.force(self.start, *self.evaluated_at(q), self.load)
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
@@ -353,12 +366,12 @@ class StepEquations:
         return self.model.unknowns.with_held(torch.zeros_like(q), missing)
 
     def contacts_at(self, x: Tensor) -> Contacts:
-        """Return the contacts that are constraints at x (B, n_free)."""
+        """Return the contacts that are constraints, for the unknowns x (B, n_free)."""
         assert self.constraints is not None
         return self.constraints.at(self.full(x), self.constraints.time)
 
     def _count(self) -> None:
-        """Add an evaluation to what the model has done, but for those that are traced."""
+        """Count an evaluation, by which it is decided whether compiling pays; not one that the compiler traces."""
         if not torch.compiler.is_compiling():
             self.model.compilation.count(self.base.shape[0], self.base)
 
@@ -367,32 +380,36 @@ class StepEquations:
         return self.residual_of(inertia - force)
 
     def residual_of(self, force: Tensor) -> Tensor:
-        """Return what forces (B, n) make of the residual (B, n_free), with the sign that they are given."""
+        """Return the residual (B, n_free) that forces (B, n) would make alone, with the sign that they are given."""
         return self.model.unknowns.on_unknowns(self._weighed(force))
 
     def _weighed(self, force: Tensor) -> Tensor:
-        """Return forces (B, n) as they stand in the residual: for algebraic angles over `Scheme.position`."""
+        """Return forces (B, n) as the residual counts them: those on algebraic angles divided by `Scheme.position`."""
         if self.scheme.position == 1 or not self.model.unknowns.some_algebraic:
             return force
         return force * torch.where(self.model.unknowns.algebraic, 1 / self.scheme.position, 1.0)
 
     def inertia(self) -> Tensor:
-        """Return the lumped masses in the matrix's diagonal, (n_free, 1) or (n_free, B).
+        """Return the contribution of lumped masses to the matrix's diagonal, (n_free, 1) or (n_free, B).
 
-        What consistent masses take off it (see `Inertia`) is left out.
+        What a consistent mass matrix takes off the diagonal (see `Inertia`) is left out.
         """
         mass = self.gains.mass * self.model.body.mass[..., self.model.unknowns.index]
         return mass.unsqueeze(-1) if mass.dim() == 1 else mass.t()
 
     def force_scale(self, weight: Tensor) -> Tensor:
-        """Return the sum of the weighted norms of momentum over dt, external and internal force at the start (B,)."""
+        """Return the force scale (B,) [N] of the step, to which the relative tolerance refers.
+
+        It is the sum of the weighted norms of momentum over dt, external force and internal force at the start of the
+        step.
+        """
         state, model, mechanics, start = self.start.state, self.model, self.mechanics, self.start
         load = self.load
         if mechanics.varying_forces:
             load = load + mechanics.varying_load(start, state.q, state.velocity, state.time)
         summed = mechanics.stencil_load(start, state.q)
         load = load + summed
-        if self.scheme.inertial:  # the internal force is what the state's acceleration leaves of the external one
+        if self.scheme.inertial:  # the internal force is found from the state's acceleration, less the external force
             times = mechanics.inertia.times
             internal = model.unknowns.where_algebraic(0.0, times(state.acceleration) - load)
             forces = [internal, load, times(state.velocity) / self.dt]
@@ -405,32 +422,34 @@ class StepEquations:
 
         Parameters
         ----------
-        x : first iterate; None: that of `first_iterate`, `ahead` or not.
+        x : first iterate; None: that of `first_iterate`.
+        ahead : where that begins: where the motion leads, or where the robots are.
         """
         weight = self.model.unknowns.residual_weight()
         return weight, self.force_scale(weight), first_iterate(self, ahead) if x is None else x
 
     @property
     def lengths_kept(self) -> Tensor | None:
-        """For each robot (B,) 1 where edges keep their lengths in a move, 0 where an obstacle pushes; None: 1 for all.
+        """For each robot (B,) 1 where moves keep the lengths of edges, 0 where an obstacle pushes; None: 1 for all.
 
         Where an edge turns, a move that keeps lengths lifts all that hangs on the edge, by as much as it would have
-        stretched. Surfaces press on each other within far less than that. Where contact is a constraint, its loads take
-        care of that.
+        stretched. That is far more than the distance within which surfaces press on each other. Where contact is a
+        constraint, its loads take care of that.
         """
         self.prepare()
         return self._lengths_kept
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return x moved by the step; to first order, edges get the length that the step asks for."""
+        """Return x moved by the step; edges change their lengths by as much as the step does to first order."""
         q = self.full(x)
         whole = self.model.unknowns.expand(step, torch.zeros_like(q))
         return self.model.unknowns.picked(self.model.frames.moved_by(q, whole, self.lengths_kept))
 
     def trust_radius(self) -> Tensor:
-        """Return how far (), in m, a step that descends the potential may move a node; angles count by their arc.
+        """Return how far () [m] a step that descends the potential may move a node; angles count by their arc.
 
-        Parts that stand far from each other are no larger for that: they are at most as large as their edges are long.
+        It is a part of the robot's extent. Parts that stand far apart do not make a robot larger: its size is at most
+        the length of all edges of a part together.
         """
         body = self.model.body
         edges_of_a_part = (body.edge_length.shape[-1] + body.shell_edge_length.shape[-1]) / body.parts()
@@ -438,11 +457,11 @@ class StepEquations:
         return TRUST_RADIUS * torch.minimum(extent, edges_of_a_part * body.typical_length())
 
     def potential(self, x: Tensor) -> Tensor | None:
-        """Return the potential (B,) if Newton's steps are to descend it, else None: the residual's norm judges them."""
+        """Return the potential (B,) if Newton steps are judged by it; None: they are judged by the residual's norm."""
         return self.potential_at(x) if self.descending else None
 
     def potential_at(self, x: Tensor) -> Tensor:
-        """Return the potential (B,) at x (B, n_free), whose gradient is the residual without loads of constraints."""
+        """Return the potential (B,) at x (B, n_free); its gradient is the residual without loads of constraints."""
         q = self.full(x)
         gain = self.scheme.position
         potential = self.mechanics.potential(self.start, *self.evaluated_at(q)) / gain

@@ -1,7 +1,6 @@
-"""Steps without gradients: of some robots of a batch at a time, by recordings where there are some.
+"""Steps without gradients: for which robots together a step is solved, and whether a recording takes it.
 
-What solves a step is `step.solved_step`; here is decided for which robots it is called together, and whether a
-recording takes the step in its place.
+A step that no recording takes is solved by `step.solved_step`.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class SolvedChunk:
 
     Attributes
     ----------
-    recorded_as : the kind of steps that a recording took it as; None where none did.
-    candidates : what was looked at for contact; None where nothing can touch, and of recorded steps.
+    recorded_as : the kind of steps whose recording took the step; None if none did.
+    candidates : the contact candidates; None where nothing can touch, and for recorded steps.
     """
 
     chunk: Chunk
@@ -47,20 +46,26 @@ class SolvedChunk:
 
 
 class StateStore(Protocol):
-    """Takes the states after each of several steps."""
+    """Keeps the states after each of several steps, chunk by chunk."""
 
     @property
     def common_steps(self) -> int:
-        """How many steps all chunks so far have taken: no other one needs to take more. Before the first: all steps."""
+        """How many steps all chunks so far have taken, so that the next one need not take more.
+
+        Before the first chunk: the number of all steps.
+        """
         ...
 
     def of_chunk(self, chunk: Chunk) -> StepKeeper:
-        """Return what takes those of some robots."""
+        """Return what keeps the states of the robots of a chunk."""
         ...
 
 
 def held_values(problem: StepProblem, parametrized: Values, chunks: Sequence[Chunk]) -> Values:
-    """Return what the model holds in a step in place of its own tensors; of some chunks, also what each robot has."""
+    """Return the tensors that the model holds in a step in place of its own.
+
+    If there are several chunks they include those that are given per robot, so that each chunk can have its part.
+    """
     held = problem.values | parametrized
     return held | per_robot(problem.model) if len(chunks) > 1 and problem.model.batch is not None else held
 
@@ -70,12 +75,12 @@ def solved_in_chunks(
 ) -> tuple[State, StepInfo, list[SolvedChunk]]:
     """Return the states after a step, how it went, and how each chunk of the batch was solved.
 
-    Of several steps, where a recording takes them, each chunk takes all before the next one begins: what it works on is
-    near the processor.
+    If a recording takes several steps, each chunk takes all of them before the next chunk begins, so that its memory
+    stays near the processor.
 
     Parameters
     ----------
-    kept : takes the states after each of several steps, up to one that some robot fails. No chunk takes more of them
+    kept : keeps the states after each of several steps, up to one that some robot fails. No chunk takes more of them
         than those before it did.
     """
     whole, solved, in_turn = Whole(problem.state.batch), [], _ChunksInTurn(problem, chunks)
@@ -103,14 +108,14 @@ def solved_in_chunks(
 class _ChunksInTurn:
     """Solves a step chunk by chunk.
 
-    What the first chunk finds out of the model holds for all of them: nothing changes it between two chunks but loads
-    that users write. So a recording that took one chunk is given the others at once.
+    What is found out about the model for the first chunk holds for all: nothing changes it between two chunks but
+    users' loads. So the recording that took the first chunk is given the others without asking whether the model fits.
     """
 
     def __init__(self, problem: StepProblem, chunks: Sequence[Chunk]):
         self._problem, self._chunks = problem, chunks
         self._kind: StepKind | None = None
-        self._given: list[Sequence[Tensor | None]] = []  # what its recording is given of each chunk
+        self._given: list[Sequence[Tensor | None]] = []  # the recording's inputs for each chunk
 
     def solved(self, chunk: Chunk) -> tuple[State, StepInfo, SolvedChunk]:
         """Return the states of a chunk after the step, how it went, and how it was solved."""
@@ -132,14 +137,14 @@ class _ChunksInTurn:
 def _followed(
     kind: StepKind, problem: StepProblem, chunk: Chunk, after: State, info: StepInfo, kept: StateStore | None
 ) -> tuple[State, StepInfo]:
-    """Return the states of a chunk after the steps that follow the first, which a recording took, and how all went."""
+    """Return the states of a chunk after the steps that follow its first, recorded one, and how all went."""
     worth = [problem.control, *problem.following][: None if kept is None else kept.common_steps]
     keep = None if kept is None else kept.of_chunk(chunk)
     return kind.recorded_step.series.taken(after, info, _of_controls(worth, chunk), problem.divisible, keep)
 
 
 def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:
-    """Return what controls set for some robots; those that are the same for all robots stay the same."""
+    """Return the parts of controls that are for a chunk's robots; controls that are one object stay one."""
     if chunk.whole:
         return controls
     own = {id(control): control for control in controls}
@@ -148,7 +153,7 @@ def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]
 
 
 def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
-    """Return the step of some robots; those that are in the chunk before are not moved."""
+    """Return the step of a chunk's robots, of which those that are in the chunk before are not moved."""
     return problem.replace(
         state=problem.state.with_fields([chunk.of(tensor) for tensor in problem.state.fields()]),
         control=_of_controls([problem.control], chunk)[0],
@@ -158,11 +163,11 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
 
 
 def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInfo, ContactCandidates | None, bool]:
-    """Return the states after a step of a kind, how it went, what may touch, and whether a recording took it.
+    """Return the states after a step of a kind, how it went, its contact candidates, and whether a recording took it.
 
-    A recorded step returns tensors that the next step overwrites. It does not search for contact. Robots whose state is
-    not finite are not stepped: if no force reads the number that is not finite, the residual does not show it. Nor are
-    those whose contact is NaN: contacts that are searched for would not be found.
+    A recorded step has no candidates, and returns tensors that the next step overwrites. Other steps leave out robots
+    whose state is not finite: if no force reads the number that is not, the residual does not show it. They leave out
+    robots whose contact is NaN, too, as contacts that are searched for would not be found.
     """
     recording = None if kind is None else recording_of(kind, problem)
     if isinstance(recording, RecordedStep):

@@ -1,4 +1,4 @@
-"""Friction, which has no part in equilibria, where surfaces that have some bear a load or may be what holds a robot."""
+"""Friction in equilibria, where it has no part: warnings of it where it may be what would hold a robot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchdismech.robot.state import State
 
 __all__ = ["STEPS_DOWN", "friction_as_cause", "refuse_driven_tangents", "warn_of_idle_friction"]
 
-# what to do where an equilibrium is not found, or not as meant
+# advice in messages, where an equilibrium is not found or not as meant
 STEPS_DOWN = "settle by time steps with damping, as rollout by ImplicitEuler with forces.MassDamping"
 
 
@@ -25,13 +25,15 @@ def warn_of_idle_friction(
 ) -> None:
     """Warn of contacts with friction that bear a load at equilibria of some robots (B,), as friction may hold these.
 
-    Belts are not spoken of: what moves pulls by its friction.
+    Belts are left out: what moves pulls by its friction.
 
     Parameters
     ----------
+    caller : name at the beginning of the warning.
     state : the equilibria.
-    report : what contact does there.
-    tolerance : (B,) or one of all: smaller loads are none [N].
+    report : the contact report there.
+    rows : (B,) the robots.
+    tolerance : (B,) or one of all: smaller loads count as none [N].
     """
     for contact, idle in _idle_contacts(model, state):
         if bool((idle & rows & (report[f"load/{contact.name}"] > tolerance)).any()):
@@ -45,7 +47,7 @@ def warn_of_idle_friction(
 
 @torch.no_grad()
 def friction_as_cause(model: Model, state: State, rows: Tensor) -> str | None:
-    """Return that no equilibrium may have been found as friction would hold some robots (B,); None without any."""
+    """Return that equilibria of some robots (B,) may not be found as friction is left out; None if nothing rubs."""
     for contact, idle in _idle_contacts(model, state):
         if bool((idle & rows).any()):
             return f"the friction of {_called(contact)} has no part in equilibria: if it is what holds, {STEPS_DOWN}"
@@ -54,7 +56,10 @@ def friction_as_cause(model: Model, state: State, rows: Tensor) -> str | None:
 
 @torch.no_grad()
 def refuse_driven_tangents(caller: str, model: Model, state: State) -> None:
-    """Refuse what drives robots (B,) by friction that sees the tangents of rods: it sees those of the start alone."""
+    """Refuse moving obstacles that drive robots by friction along rods, or of rods that roll.
+
+    Such friction is evaluated for the tangents at the start, which are not those of the equilibrium.
+    """
     for obstacle in model.contact.obstacles:
         if obstacle.rod_tangents is not None and bool(_drives(obstacle, state).any()):
             raise InputError(
@@ -64,7 +69,7 @@ def refuse_driven_tangents(caller: str, model: Model, state: State) -> None:
 
 
 def _idle_contacts(model: Model, state: State) -> Iterator[tuple[Obstacle | SelfContact, Tensor]]:
-    """Return the contacts with friction, and for which robots (B,) it is above zero and does nothing at rest."""
+    """Yield the contacts with friction, and the robots (B,) for which it is above zero and does nothing at rest."""
     for contact in (*model.contact.obstacles, *model.contact.self_contacts):
         if contact.law.friction is not None:
             yield (
@@ -74,17 +79,17 @@ def _idle_contacts(model: Model, state: State) -> Iterator[tuple[Obstacle | Self
 
 
 def _largest(friction: Friction) -> Tensor:
-    """Return the coefficient () or (B, 1) at rest."""
+    """Return the coefficient of friction () or (B, 1) at rest."""
     return friction.coefficient if friction.static is None else friction.static
 
 
 def _drives(contact: Obstacle | SelfContact, state: State) -> Tensor:
-    """Return the robots (B,) that a contact drives, as a belt does; constraints drive none at rest."""
+    """Return the robots (B,) that a contact drives as a belt does; a constraint drives none at rest."""
     if contact.constrained or not isinstance(contact, Obstacle) or contact.path is None:
         return torch.zeros_like(state.time, dtype=torch.bool)
     return (contact.path.velocity(state.time) != 0).any(1)
 
 
 def _called(contact: Obstacle | SelfContact) -> str:
-    """Return a contact as messages name it."""
+    """Return the name of a contact in messages."""
     return contact.name_in_messages if isinstance(contact, Obstacle) else contact.scope.label

@@ -1,4 +1,4 @@
-"""Warnings of loads that act for a time alone, and do not where they are looked at."""
+"""Warnings of loads with a start and a stop that do not act when forces are evaluated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["warn_of_absent_loads", "warn_of_missed_loads"]
 
 @torch.no_grad()
 def warn_of_absent_loads(caller: str, model: Model, state: State, running: Tensor | None = None) -> None:
-    """Warn of loads that do not act at the times (B,) of the states that running robots have."""
+    """Warn of loads that do not act at the times (B,) of the states of running robots."""
     rows = running_robots(state, running)
     for load in _timed_loads(model):
         off = rows & ~load.on(state.time)
@@ -33,16 +33,17 @@ def warn_of_absent_loads(caller: str, model: Model, state: State, running: Tenso
 
 @torch.no_grad()
 def warn_of_missed_loads(model: Model, state: State, dt: float, scheme: Scheme, steps: int) -> None:
-    """Warn of loads that begin and end between two looks at the forces, so that steps from a state never meet them.
+    """Warn of loads that begin and end between two evaluations of the forces, so that the steps never meet them.
 
     Parameters
     ----------
+    state : in which the steps begin.
     dt, steps : length [s] and number of the steps.
     scheme : of the steps.
     """
     begin, end, share = state.time, state.time + steps * dt, scheme.time
     for load in _timed_loads(model):
-        step = ((begin.clamp_min(load.start) - begin) / dt).floor()  # in which the load begins
+        step = ((begin.clamp_min(load.start) - begin) / dt).floor()  # number of the step in which the load begins
         met = load.on(begin + (step + share) * dt) | load.on(begin + (step + 1 + share) * dt)
         if scheme.reads_acceleration:
             met = met | load.on(begin)
@@ -56,7 +57,7 @@ def warn_of_missed_loads(model: Model, state: State, dt: float, scheme: Scheme, 
 
 
 def _timed_loads(model: Model) -> list[Timed]:
-    """Return the forces of a model that act for a time alone."""
+    """Return the forces of a model that have a start and a stop."""
     return [force for force in model.forces if isinstance(force, Timed)]
 
 

@@ -1,4 +1,4 @@
-"""StepInfo: how the step of each robot went. SeveralSteps: how several of them did."""
+"""StepInfo: the report of how a step of each robot went. SeveralSteps: of how several steps did."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ class StepInfo:
     status : `Status` values.
     iterations : Newton iterations, over all substeps and attempts.
     residual : norm of the residual at the accepted iterate [N] (torques count over the mean edge length).
-    tolerance : what the residual was held against [N].
+    tolerance : the residual up to which the step counts as solved [N].
     force_scale : norm of momentum over dt + external + internal force at the start of the step [N].
     substeps : number of equal parts the step was taken in; of a robot that failed, the most that were tried.
-    contact : what contact did (see `contact.report`), of the last part; zeros for robots that failed or were not
-        stepped, {} for robots that touch nothing. Gradients do not pass it: see docs/gradients.md, "forces of contact".
-    stable : of static equilibria, whether each is a minimum of the potential energy, by its matrix: False at a saddle,
-        and where a part is free to move. None where that is not known: in motion, under loads without a potential
-        (drag, friction), and with an iterative linear solver.
+    contact : the contact report (see `contact.report`), of the last part; zeros for robots that failed or were not
+        stepped, {} for robots that touch nothing. Gradients do not pass through it: see docs/gradients.md, "forces of
+        contact".
+    stable : for static equilibria whether each is a minimum of the potential energy, as its matrix tells: False at a
+        saddle, and where a part is free to move. None where that is not known: in motion, under loads without a
+        potential (drag, friction), and with an iterative linear solver.
     """
 
     status: Tensor
@@ -48,17 +49,17 @@ class StepInfo:
 
     @classmethod
     def of(cls, root: Root, status: Tensor, scale: Tensor, contact: ContactReport | None = None) -> StepInfo:
-        """Return how a whole step went whose root was found like this."""
+        """Return the report of a step in one part, from its root, status (B,), force scale (B,) and contact report."""
         whole = torch.ones_like(root.iterations)
         return cls(status, root.iterations, root.residual, root.tolerance, scale, whole, contact or {})
 
     @property
     def converged(self) -> Tensor:
-        """Which robots (B,) made the step."""
+        """The robots (B,) whose step was solved, and those that were not stepped."""
         return self.status == Status.CONVERGED
 
     def merged(self, other: StepInfo, take: Tensor) -> Self:
-        """Return this with the rows where `take` holds replaced by those of `other`, as far as both know them."""
+        """Return this with the rows of `other` where `take` (B,) holds; what only one of the two knows is left out."""
         own, others = self._numbers(), other._numbers()
         merged: dict[str, Any] = {k: torch.where(take, others[k], v) for k, v in own.items() if k in others}
         names = set(self.contact) & set(other.contact)
@@ -66,29 +67,29 @@ class StepInfo:
         return replaced(self, **{"stable": None, **merged, "contact": contact})
 
     def rows(self, index: Tensor | slice | Sequence[int]) -> Self:
-        """Return how it went for the robots that `index` selects."""
+        """Return the report of the robots that `index` selects."""
         own = {k: v[index] for k, v in self._numbers().items()}
         return replaced(self, **own, contact={k: v[index] for k, v in self.contact.items()})
 
     @classmethod
     def joined(cls, parts: Sequence[StepInfo]) -> StepInfo:
-        """Return how it went for parts of a batch as one."""
+        """Return the reports of parts of a batch as one."""
         own = {k: torch.cat([getattr(p, k) for p in parts]) for k in parts[0]._numbers()}
         contact = {k: torch.cat([p.contact[k] for p in parts]) for k in parts[0].contact}
         return replaced(parts[0], **own, contact=contact)
 
     def tensors(self) -> list[Tensor]:
-        """Return all tensors, those of contact last."""
+        """Return all tensors, those of the contact report last."""
         return [*self._numbers().values(), *self.contact.values()]
 
     def with_tensors(self, tensors: Iterable[Tensor]) -> Self:
-        """Return a report with other tensors, in the same order."""
+        """Return a report with other tensors, in the order of `tensors`."""
         given = iter(tensors)
         own = {name: next(given) for name in self._numbers()}
         return replaced(self, **own, contact={name: next(given) for name in self.contact})
 
     def _numbers(self) -> dict[str, Tensor]:
-        """Return the fields but contact, those that are tensors."""
+        """Return the fields that are tensors, by name; the contact report is none."""
         return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
 
 
@@ -98,10 +99,10 @@ class SeveralSteps(StepInfo):
 
     Attributes
     ----------
-    status : CONVERGED, or why the first step failed that did: the robot stays where it was before that one.
-    iterations, iterations_max : Newton iterations, of all steps and of the step that took most.
-    residual, substeps : the most of one step.
-    contact : of the last step, but for "penetration", which is the largest in all.
+    status : CONVERGED, or why the first step failed that did: the robot stays where it was before that step.
+    iterations, iterations_max : Newton iterations, of all steps together and of the step that took most.
+    residual, substeps : the largest among the steps.
+    contact : of the last step, but for "penetration", which is the largest among the steps.
     count : how many steps these are.
     Others are of the last step.
     """
@@ -111,27 +112,27 @@ class SeveralSteps(StepInfo):
 
     @classmethod
     def none(cls, like: Tensor) -> SeveralSteps:
-        """Return what to begin with, for the robots of a tensor of real numbers (B, ..)."""
+        """Return the report of no steps, to add steps to, for the robots of a tensor of real numbers (B, ..)."""
         zero = torch.zeros(len(like), dtype=torch.long, device=like.device)
         real = zero.to(like.dtype)
         return cls(zero, zero, real, real, real, zero, iterations_max=zero, count=0)
 
     @classmethod
     def of_one(cls, info: StepInfo) -> SeveralSteps:
-        """Return how one step went, as the first of several."""
+        """Return the report of a single step as one of several steps."""
         own = info._numbers()
         own.pop("stable", None)
         return cls(**own, contact=info.contact, iterations_max=info.iterations, count=1)
 
     @classmethod
     def of_steps(cls, infos: StepInfo, steps: slice, last: StepInfo) -> SeveralSteps:
-        """Return how steps went that no robot failed.
+        """Return the report of some consecutive steps, none of which a robot failed.
 
         Parameters
         ----------
-        infos : how more steps went: its tensors are (T, B, ...).
-        steps : which of them these are, from `start` up to `stop`.
-        last : how the last of these went, as it is at hand already.
+        infos : report of all steps; its tensors are (T, B, ...).
+        steps : the range of the steps among these.
+        last : report of the last of them, which is at hand already.
         """
         own, count = cls.of_one(last), steps.stop - steps.start
         if count == 1:
@@ -150,16 +151,18 @@ class SeveralSteps(StepInfo):
         )
 
     def followed_by(self, info: Any, running: Tensor | None) -> SeveralSteps:
-        """Return these and what came after them, of the robots (B,) that were running; None stands for all.
+        """Return the report of these steps and of those that came after.
 
         Parameters
         ----------
-        info : of one step, of any kind of robots, or of several.
+        info : report of one more step, of any kind of robots, or of several.
+        running : (B,) robots that took these further steps; None: all.
         """
         several = isinstance(info, SeveralSteps)
         if not self.count and (several or (running is None and isinstance(info, StepInfo))):
             return info if several else SeveralSteps.of_one(info)
-        last = info if isinstance(info, StepInfo) else self  # chains and arms do not tell
+        # reports of chains and arms have neither tolerance nor force scale
+        last = info if isinstance(info, StepInfo) else self
         residual = info.residual if running is None else torch.where(running, info.residual, 0.0)
         contact = dict(info.contact)
         if contact and self.contact:

@@ -48,12 +48,12 @@ from torchdismech.trainable import refuse_trained_out_of_bounds
 
 __all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "StepInfo", "SteppingMethod"]
 
-# N: a millionth of what fibres of a millimetre weigh, or feel in a magnetic field. Robots of all sizes that bear less
-# than 1 N would be solved to a part of their loads that depends on their size with 1e-8; iterations are 3 % more.
+# N: a millionth of what fibres of a millimetre weigh, or feel in a magnetic field. With 1e-8, robots that bear less
+# than 1 N would be solved to an accuracy that depends on their size; with this, iterations are 3 % more.
 FORCE_TOLERANCE = 1e-12
 RELATIVE_TOLERANCE = 1e-8
-LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and heavy ones have the relative tolerance
-# what a caller sets over time: schedule(time (B,), model) -> Control
+LARGEST_TOLERANCE = 1e3  # N; soft robots weigh less, and for heavy ones the relative tolerance counts
+# a control as a function of time: schedule(time (B,), model) -> Control
 Schedule = Callable[[Tensor, Model], Control]
 
 
@@ -62,19 +62,19 @@ class SteppingMethod(ABC):
 
     Parameters
     ----------
-    force_tolerance : the residual [N] at which a step counts as converged.
-    relative_tolerance : the same as a part of the step's force scale; the larger of the two counts.
+    force_tolerance : norm of the residual [N] at which a step counts as converged.
+    relative_tolerance : the same as a part of the step's force scale (see `StepInfo`); the larger of the two counts.
     max_iterations : Newton iterations per attempt.
     line_search : False takes every Newton step whole.
     chunk : how many robots of a batch are stepped at a time. Robots do not interact, so the choice changes results by
-        rounding alone: which solver is the fastest, and how sums are grouped, depends on it. "auto" takes as many
-        as are fastest on a CPU, and no more than memory is enough for, with a warning; None takes all.
+        rounding alone: which solver is the fastest, and how sums are grouped, depends on it. "auto" takes as many as
+        are fastest on a CPU, and no more than memory is enough for, with a warning; None takes all.
     """
 
     scheme: Scheme
     takes_constraints = False  # whether contact may be a constraint
-    reactions_after_parts = False  # whether `reactions` holds for steps that were taken in parts, too
-    step_evaluations = 4  # that a step is expected to take: 3 for rods that move smoothly, 4.5 for shells
+    reactions_after_parts = False  # whether `reactions` is right for steps that were taken in parts, too
+    step_evaluations = 4  # evaluations that a step is expected to take: 3 for rods that move smoothly, 4.5 for shells
 
     def __init__(
         self,
@@ -126,14 +126,15 @@ class SteppingMethod(ABC):
     def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
         """Return the force [N] and torque [N m] that each clamp exerted on its robot in a step (B, C, 6).
 
-        In world axes, the torque about the mean of the clamp's nodes; in the order in which clamps were made. They act
-        where the step evaluates forces: at its end, by `ImplicitMidpoint` in its middle. A node or edge in two clamps
-        counts for both. They can be differentiated by both states, the control and the model's tensors.
+        In world axes, the torque about the mean of the clamp's nodes, clamps in the order in which they were made. They
+        act where the step evaluates forces: at its end, by `ImplicitMidpoint` in its middle. A node or edge in two
+        clamps counts for both. They can be differentiated by both states, the control and the model's tensors.
 
         Parameters
         ----------
         before, after, control : of the step, which this integrator took in one part. The loads of contacts that are
-            constraints are found from the balance of forces; those of clamped nodes are not known, and left out.
+            constraints are found from the balance of forces; those on clamped nodes cannot be found so, and are left
+            out.
         """
         with model.lock, (problem := self._problem(model, before, control)).values.in_place():
             equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
@@ -146,8 +147,9 @@ class SteppingMethod(ABC):
         """Return whether each robot (B,) is at a minimum of what a step minimises: potential energy and inertia.
 
         False after a step that stays on an unstable branch, as implicit Euler's does where it is longer than the time
-        in which a buckling grows: inertia does not hold the robot there, any other start of the search would leave it.
-        None where that is not known: loads without a potential (drag, friction), an iterative linear solver.
+        in which a buckling grows: inertia does not hold the robot there, and a search from any other first iterate
+        would leave it. None where that is not known: loads without a potential (drag, friction), an iterative linear
+        solver.
 
         Parameters
         ----------
@@ -161,13 +163,13 @@ class SteppingMethod(ABC):
         """Get ready for so many steps from a state: compile if the model does so and it pays; warn of bad beginnings.
 
         Bad beginnings are loads below the tolerance, numbers that are not finite, robots inside of obstacles, and loads
-        so short that steps never meet them.
+        so short that no step evaluates forces while they act.
         """
         refuse_unstepped(self, model, Model)
         self._refuse_without_scheme()
         with model.lock:
             model.check_batch(state, Control())
-            if self._step_length:  # searches for equilibria say so themselves, of the loads that their controls set
+            if self._step_length:  # searches for equilibria warn themselves, of the loads that their controls set
                 small = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
                 if small is not None:
                     warn(small, RuntimeWarning)
@@ -178,8 +180,8 @@ class SteppingMethod(ABC):
             self.compile_for(model, state, steps)
 
     def warn_of_missed_loads(self, model: Model, state: State, steps: int) -> None:
-        """Warn of loads so short that these steps from a state never meet them."""
-        if self._step_length:  # equilibria have loads as they are at the state's time
+        """Warn of loads so short that none of these steps evaluates forces while they act."""
+        if self._step_length:  # equilibria take loads as they are at the state's time
             warn_of_missed_loads(model, state, self._step_length, self.scheme, steps)
 
     def compile_for(self, model: Model, state: State, steps: int) -> None:
@@ -188,7 +190,10 @@ class SteppingMethod(ABC):
         self._compile_if_long(model, rows, state.q, steps * self.step_work(model, state.batch))
 
     def _compile_if_long(self, model: Model, rows: int, q: Tensor, ahead: float = 0.0) -> None:
-        """Compile if that pays, for so many robots at a time; not where eager steps are recorded, which is faster."""
+        """Compile for so many robots at a time if that pays; not where eager steps are recorded, which is faster.
+
+        `ahead` is the eager work [s] of the steps to come.
+        """
         model.compilation.consider(
             rows, q, model.mechanics.why_eager, ahead, unless=lambda: records_eager_steps(model, self, q[:rows])
         )
@@ -200,15 +205,15 @@ class SteppingMethod(ABC):
 
     @abstractmethod
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterable[Attempt]:
-        """Return the attempts at a step, in turn, for robots that are not solved yet.
+        """Return the attempts at a step, in turn, each for the robots that are not solved yet.
 
-        `divisible`: whether robots that they do not solve take the step again in smaller parts.
+        `divisible`: whether robots that no attempt solves take the step again in smaller parts.
         """
 
     def equations(self, model: Model, state: State, control: Control | None = None) -> StepEquations:
-        """Return the equations of a step from `state`, for a look at their residual and matrix.
+        """Return the equations of a step from `state`, to look at their residual and matrix.
 
-        Values that a control sets hold while a step is taken, and are refused here.
+        A control with `values` is refused: these only act while a step is taken.
         """
         with model.lock:
             problem = self._problem(model, state, control)
@@ -217,7 +222,7 @@ class SteppingMethod(ABC):
             return problem.equations(model.contact.touching(state.q))
 
     def started(self, state: State) -> State:
-        """Return the state with all that the method remembers of steps before, made up where there were none.
+        """Return the state with the history that the method needs, made up for robots that have none.
 
         Steps do so themselves; what is written to a file has to have it from the first frame on.
         """
@@ -228,7 +233,7 @@ class SteppingMethod(ABC):
         return schedule(state.time + self._step_length, model)
 
     def check(self, model: Model, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
-        """Refuse what cannot be stepped, by name."""
+        """Refuse a model, state or control that cannot be stepped, and say what is wrong by name."""
         self._refuse_without_scheme()
         model.check_batch(state, control, snapshot)
         if snapshot is None or snapshot.parametrized or snapshot.requires_gradients:  # else nothing is trained
@@ -248,7 +253,7 @@ class SteppingMethod(ABC):
             raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")
 
     def _refuse_without_scheme(self) -> None:
-        """Refuse a subclass that does not say by which scheme it steps."""
+        """Refuse a subclass that has no `scheme`."""
         if not hasattr(self, "scheme"):
             raise InputError(f"{type(self).__name__}: expected `scheme = Scheme(...)`, as ImplicitEuler has it")
 
@@ -268,7 +273,7 @@ class SteppingMethod(ABC):
     ) -> StepProblem:
         """Return the problem of a step from a state; refuse what cannot be stepped.
 
-        Values that the control sets are the problem's and do not stand in the model yet.
+        Values that the control sets become those of the problem; they do not stand in the model yet.
         """
         control, running = control_of(control), running_robots(state, running)
         self.check(model, state, control, snapshot)
@@ -283,8 +288,8 @@ class SteppingMethod(ABC):
     ) -> tuple[StepProblem, Control, int]:
         """Return the problem of a step, the control that acts in it, and how many robots are stepped at a time.
 
-        The second is the control with the values that it sets, which stand in the model while the step is taken. What
-        cannot be stepped, and what users wrote wrongly, is refused here.
+        The control is the problem's together with the `values` that the caller set, which stand in the model while the
+        step is taken. Input that cannot be stepped, and users' code that is wrong, is refused here.
         """
         refuse_transforms(model, state, control)
         snapshot = model.snapshot()
@@ -298,7 +303,7 @@ class SteppingMethod(ABC):
 
     @staticmethod
     def _try_hooks(model: Model, snapshot: Snapshot) -> None:
-        """Try what users wrote, if there is any, in modes of training in which it was not tried."""
+        """Try users' code, if there is any, in those modes (training, evaluation) in which it was not tried yet."""
         if model.has_user_hooks:
             with apart_from_checkpoints():
                 model.try_hooks_in_other_modes(snapshot)
@@ -306,9 +311,10 @@ class SteppingMethod(ABC):
     def _steps_at_once(
         self, model: Model, state: State, controls: Sequence[Control], running: Tensor | None, throw: bool = False
     ) -> tuple[State, StepInfo]:
-        """Return the states after steps with the first of some controls, or with more of them, and how they went.
+        """Return the states after the step with the first control, or after several steps, and how they went.
 
-        More than one step is taken where recordings take them: then how they went is a `SeveralSteps`.
+        Several are taken together where recordings take them: then the report is a `SeveralSteps`, whose `count` says
+        how many.
         """
         control, *later = controls
         problem, acting, size = self._looked_at(model, state, control, running)
@@ -334,23 +340,23 @@ class SteppingMethod(ABC):
 
     @abstractmethod
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
-        """Return the states after a step, and how it went, of so many robots at a time."""
+        """Return the states after a step, and how it went, taken for `size` robots at a time."""
 
     def _own_cause(self, problem: StepProblem, info: StepInfo) -> str | None:
-        """Return why robots may have failed that did, where the method knows a reason; else None."""
+        """Return why robots may have failed, where the method knows a reason of its own; else None."""
         return None
 
     @abstractmethod
     def _occasion(self, state: State) -> str:
-        """Return what an error calls the step from this state."""
+        """Return the name that errors give to the step from this state."""
 
 
 class Integrator(SteppingMethod):
-    """One step in time for every robot of a batch; a subclass says by which `scheme`.
+    """One step in time for every robot of a batch; a subclass defines its rule by `scheme`.
 
     Parameters
     ----------
-    dt : step [s].
+    dt : length of a step [s].
     max_substeps : robots whose step fails try again in 2, 4, ... up to this many equal parts; 0 or 1 turns that off.
     Others as for `SteppingMethod`: force_tolerance [N], relative_tolerance, max_iterations, line_search, chunk.
     """
@@ -379,16 +385,16 @@ class Integrator(SteppingMethod):
         control: Control | Sequence[Control] | None = None,
         running: Tensor | None = None,
     ) -> tuple[State, SeveralSteps]:
-        """Return the states after `count` steps, to the bit those that as many calls of `step` lead to.
+        """Return the states after `count` steps, to the bit the same as after as many calls of `step`.
 
-        Nothing but the library runs between two of them, so the model is looked at once where steps are recorded as a
-        whole and no gradients are taken: one robot takes half the time, a batch nine tenths.
+        Nothing but the library runs between two of these steps, so where they are recorded as a whole and no gradients
+        are taken the model is checked once for all of them: one robot takes half the time, a batch nine tenths.
 
         Parameters
         ----------
-        control : of each step: where it holds clamped dofs is where they are at the end of the first. Or one control
-            for each step, in turn, such as the actions of a plan; they are fast where all set the same fields, and no
-            poses or values.
+        control : of each step: clamped dofs that it holds reach their places at the end of the first one. Or one
+            control for each step, in turn, such as the actions of a plan; they are fast where all set the same fields,
+            and no poses or values.
         running : (B,) bool, robots to step. A robot whose step fails is not stepped any more.
         """
         refuse_unstepped(self, model, Model)
@@ -403,9 +409,9 @@ class Integrator(SteppingMethod):
     def course(self, model: Model, state: State, controls: Iterator[Control]) -> Course | None:
         """Return where steps with these controls lead, as one function to autograd.
 
-        None if the first step must be taken by itself: it is not recorded as a whole; the model has hooks of users'
-        own that do not say `records`; the control sets poses or values, or needs a gradient; a robot fails; the state
-        is on a GPU; the batch is too large to keep several states.
+        None if the first step must be taken by itself: it is not recorded as a whole; the model has users' code that
+        does not say `records`; the control sets poses or values, or needs a gradient; a robot fails; the state is on a
+        GPU; the batch is too large to keep several states.
         """
         control = next(controls)
         if not may_begin_course(model, state, control):
@@ -415,7 +421,7 @@ class Integrator(SteppingMethod):
             return course_begun(problem.replace(divisible=self.max_substeps > 1), size, controls)
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[Attempt]:
-        """Return the attempts at a step; see `attempts_at_step`."""
+        """Return the attempts at a step in time, in turn; see `attempts_at_step`."""
         return attempts_at_step(equations, self.line_search, divisible)
 
     @property

@@ -27,7 +27,7 @@ __all__ = ["Method", "StepProblem", "Take"]
 
 
 class Method(Protocol):
-    """What a step is solved by: an integrator, or the search for an equilibrium."""
+    """The method that solves a step: an integrator, or the search for an equilibrium."""
 
     scheme: Scheme
     max_iterations: int
@@ -38,19 +38,19 @@ class Method(Protocol):
         ...
 
     def attempts(self, equations: StepEquations, divisible: bool) -> Iterable[Attempt]:
-        """Return the attempts at a step, in turn, for robots that are not solved yet.
+        """Return the attempts at a step, in turn, each for the robots that are not solved yet.
 
-        Of a step that is `divisible`, robots that are not solved take it again in smaller parts, so that long searches
-        may be left to these.
+        If the step is `divisible`, robots that are not solved take it again in smaller parts, so long searches may be
+        left out.
         """
         ...
 
 
 class Recorded(Protocol):
-    """What has the equations of a step recorded."""
+    """A recording of functions of a step's equations, which replays them."""
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
-        """Return the equations of the step; see `StepProblem.equations`."""
+        """Return the equations of the step, with functions that are replayed; see `StepProblem.equations`."""
         ...
 
 
@@ -60,16 +60,16 @@ class StepProblem:
 
     Attributes
     ----------
-    values : what the model holds in place of its own tensors while the step is taken.
+    values : tensors that the model holds in place of its own while the step is taken.
     dt : length of the step [s].
     running : (B,) robots to step.
-    load_factor : how much of the external forces acts.
+    load_factor : part of the external forces that acts.
     divisible : whether robots whose step fails take it again in smaller parts.
-    following : the controls of steps that are to be taken after this one, where a recording takes them; else this one
-        is taken alone, as where autograd records.
-    recorded : gives the equations in place of the problem itself, where their functions are recorded.
-    snapshot : what the model holds but for `values`, as it was looked at for this step.
-    plane : how the robots lie in their plane, in this step and those that follow, where that is known.
+    following : the controls of further steps, taken along with this one if a recording takes it; else this one is taken
+        alone, as where autograd records.
+    recorded : makes the equations, where functions of theirs are recorded; None: the problem makes them.
+    snapshot : of the model at this step, taken before `values` stood in it.
+    plane : how the robots lie in their plane, in this step and those that follow; None if that is not known.
     """
 
     model: Model
@@ -91,26 +91,29 @@ class StepProblem:
         return replaced(self, **changes)
 
     def with_plane(self) -> StepProblem:
-        """Return the same, with how the robots lie in their plane, in this step and those that follow."""
+        """Return the problem with `plane` found, for this step and those that follow."""
         if not self.model.planar:
             return self
         controls = {id(control): control for control in (self.control, *self.following)}.values()
         return self.replace(plane=plane_of(self.state, controls, self.model.alignments))
 
     def with_fields(self) -> StepProblem:
-        """Return the same, with what functions of time give for magnetic fields where forces are evaluated."""
+        """Return the problem with the present magnetic fields among its values, where these are functions of time.
+
+        They are evaluated at the time at which the step evaluates forces.
+        """
         elapsed, time = self.elapsed, self.state.time
         fields = fields_at(self.model.forces, time if elapsed is None else time + elapsed)
         return self.replace(values=self.values | fields) if fields else self
 
     def parametrized(self) -> Values:
-        """Return the model's tensors that parametrizations make, as they are now; none if torch.compile makes them."""
+        """Return the model's parametrized tensors as they are now; none if torch.compile evaluates them itself."""
         if self.model.compilation.active:
             return Values()
         return evaluated(every_module(self.model) if self.snapshot is None else self.snapshot.parametrized)
 
     def trained(self) -> Values:
-        """Return the model's own tensors that require gradients, while those that are `parametrized` stand in it."""
+        """Return the model's own tensors that require gradients; call it while `parametrized` is in place."""
         # values stand in the model, or torch.compile makes tensors itself
         if self.snapshot is None or self.values or self.model.compilation.active:
             return requiring_gradients(every_module(self.model))
@@ -128,12 +131,12 @@ class StepProblem:
 
     @property
     def clamped_q(self) -> Tensor:
-        """The q (B, n) whose clamped dofs are where the control holds them at the end of the step."""
+        """The state's q (B, n), with clamped dofs where the control holds them at the end of the step."""
         state, target = self.state, self.control.clamped_q
         return state.q if target is None else self.model.unknowns.with_held(state.q, target)
 
     def ahead(self) -> Tensor:
-        """Return where (B, n) inertia and the clamps lead."""
+        """Return the q (B, n) to which the present velocity (at rest: none) and the clamps lead."""
         state, moves = self.state, self.method.scheme.inertial
         free = state.q + self.dt * state.velocity if moves else state.q
         return self.model.unknowns.with_held(free, self.clamped_q)
@@ -148,8 +151,8 @@ class StepProblem:
 
         Parameters
         ----------
-        pairs, constraints : what may touch, and the contacts that are constraints.
-        mechanics : in place of the model's.
+        pairs, constraints : pairs of the robots' parts that may touch, and the contacts that are constraints.
+        mechanics : the forces, if not those of the model.
         """
         if self.recorded is not None:
             return self.recorded.equations(pairs, constraints)

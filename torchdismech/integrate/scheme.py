@@ -1,4 +1,4 @@
-"""Scheme: a rule of time stepping as numbers."""
+"""Scheme: a rule of time stepping, given by the weights of its formulas."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Scheme:
     end_velocity : weights of the rates for the velocity after the step.
     position : forces are evaluated at q_n + position * d.
     time : forces are evaluated at the time t_n + time * dt.
-    damps : whether the rule damps fast motion.
-    order : of the rule in dt.
+    damps : whether the rule damps fast motion numerically.
+    order : order of accuracy in dt.
     """
 
     velocity: tuple[float, ...]
@@ -42,34 +42,37 @@ class Scheme:
 
     @property
     def inertial(self) -> bool:
-        """Whether there is an inertial force: not in equilibria."""
+        """Whether there is an inertial force: False for the search for equilibria."""
         return any(self.acceleration)
 
     @property
     def reads_acceleration(self) -> bool:
-        """Whether a step sees the forces at its start, too, by the acceleration there."""
+        """Whether a step depends on the acceleration at its start, and so on the forces there."""
         return any(self.acceleration[2:])
 
     @property
     def rings(self) -> bool:
-        """Whether each velocity takes the one before with the other sign, as it would for prescribed dofs for ever."""
+        """Whether the velocity after a step contains the one before with the opposite sign.
+
+        Where positions are prescribed such a velocity would alternate for ever; see `PrescribedMotion`.
+        """
         return self.inertial and any(self.end_velocity[1:])
 
     def started(self, state: State, dt: float) -> State:
-        """Return the state with all that the rule remembers of steps before, made up where there were none.
+        """Return the state with the history that the rule needs, made up for robots that have none.
 
-        What other rules remember does not outlive a step of this one.
+        The history that another rule has left in the state is dropped.
         """
         if type(state) is State:
             return state
         return State.of(state)
 
     def known_rates(self, state: State, dt: Tensor) -> list[Tensor]:
-        """Return the rates (B, n) besides d / dt."""
+        """Return the rates (B, n) that are known before the step: all but d / dt."""
         return [state.velocity, dt * state.acceleration]
 
     def rate(self, weights: Sequence[float], state: State, q: Tensor, dt: Tensor) -> Tensor:
-        """Return the weighted sum (B, n) of the rates for q (B, n) at the end of the step."""
+        """Return the weighted sum (B, n) of the rates, for q (B, n) at the end of the step."""
         known = self.known_rate(weights, state, dt)
         if not weights[0]:
             return torch.zeros_like(q) if known is None else known
@@ -77,7 +80,7 @@ class Scheme:
         return gained if known is None else gained + known
 
     def known_rate(self, weights: Sequence[float], state: State, dt: Tensor) -> Tensor | None:
-        """Return what of the weighted sum (B, n) of the rates is known before the step; None where that is nothing."""
+        """Return the part (B, n) of the weighted sum of rates that is known before the step; None if there is none."""
         if not any(weights[1:]):
             return None
         terms = []
@@ -87,11 +90,11 @@ class Scheme:
         return sum(terms[1:], start=terms[0])
 
     def strain_rate(self, state: State, dt: float | Tensor) -> StrainRate | None:
-        """Return by which rates strains dissipate in a step; None: by their difference from those at its start.
+        """Return how rates of strains are found for dissipation; None: from the strain at the start of the step alone.
 
-        The velocity u that forces see is (q - q*) / time, with q* known. Along u a strain is off by its curvature: its
-        rate is (strain(q) - strain(q*)) / time + time / 2 strain'' u^2, to second order. The curvature is found from
-        three points about q*, along the velocity at the start of the step.
+        The velocity u that forces see is (q - q*) / time, with q* known. Along u a strain differs from its
+        linearisation by its curvature: its rate is (strain(q) - strain(q*)) / time + time / 2 strain'' u^2, to second
+        order. The curvature is found from three points about q*, along the velocity at the start of the step.
         """
         if self.order < 2 or not self.inertial:
             return None
@@ -104,7 +107,7 @@ class Scheme:
         return StrainRate(time, (2.0, -0.5, -0.5), (there, there + ahead, there - ahead))
 
     def remembered(self, state: State, q: Tensor, velocity: Tensor) -> dict[str, Tensor]:
-        """Return the fields of the state after a step that hold what the next steps need of this one.
+        """Return the fields of the state after a step that hold the history for next ones, by name; none by default.
 
         Parameters
         ----------

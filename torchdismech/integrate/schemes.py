@@ -1,4 +1,4 @@
-"""Integrators with inertia of one step: what they are beside `Integrator` is a `Scheme`."""
+"""The one-step integrators with inertia: each is `Integrator` with a `Scheme` of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ImplicitEuler(Integrator):
 
     M ((q - q_n)/dt - u_n)/dt = F(q, (q - q_n)/dt). It damps instabilities, too: a step much longer than the time in
     which a buckling grows may stay on the unstable branch. Take steps of about that time where robots buckle; `minima`
-    tells.
+    says which robots are on such a branch.
     """
 
     takes_constraints = True
@@ -48,7 +48,7 @@ class Newmark(Integrator):
     """Newmark's method; beta = 1/4, gamma = 1/2 is the trapezoidal rule (second order, no damping).
 
     M a = F(q, u), q = q_n + dt u_n + dt^2 [(1/2 - beta) a_n + beta a], u = u_n + dt [(1 - gamma) a_n + gamma a]. Needs
-    the acceleration of the state it starts from: `Model.initial_state` gives it.
+    the acceleration of the state that it starts from: `Model.initial_state` gives it.
 
     Parameters
     ----------

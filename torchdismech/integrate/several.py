@@ -1,6 +1,7 @@
-"""Several steps with one look at the model: those that go together, one after another, or as a course.
+"""Several steps with one look at the model: which of them go together, one after another, or as a course.
 
-What is looked at is in `integrator.py`: `SteppingMethod._looked_at` does so for a step, for several and for a course.
+A look at the model (`SteppingMethod._looked_at` in `integrator.py`) checks its input and takes its snapshot, once for a
+step, for several or for a course.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ __all__ = [
     "one_after_another",
 ]
 
-# Steps with one look at the model, at most, which takes as long as one of them; runs hand over fewer at once.
+# Steps with one look at the model, at most; a look takes as long as one step, and runs hand over fewer at once.
 STEPS_A_LOOK = 100
 MAX_NUMBERS_KEPT = 30_000_000  # numbers of states in a course at most: 240 MB, 50 steps of 270 rods of 101 nodes
 
 
 def controls_of_steps(control: Control | Sequence[Control] | None, count: int) -> Sequence[Control]:
-    """Return the controls of so many steps; refuse what is neither one nor a sequence of as many."""
+    """Return the controls of `count` steps; refuse what is neither one control nor a sequence of as many."""
     if control is None or isinstance(control, Control):
         return [control_of(control)] * count
     if not isinstance(control, Sequence) or len(control) != count:
@@ -59,7 +60,7 @@ def one_after_another(
 
     Parameters
     ----------
-    take : takes the first of some steps from a state, or more of them, of the robots (B,) that run.
+    take : takes the first of some steps, or more of them, from a state, for the robots (B,) that run.
     running : (B,) robots to step. A robot whose step fails is not stepped any more.
     """
     went = SeveralSteps.none(state.q)
@@ -70,7 +71,10 @@ def one_after_another(
 
 
 def all_steps(take: Take, problem: StepProblem) -> tuple[State, SeveralSteps]:
-    """Return the states after a step and those that follow it, of which `take` takes some at a time; how they went."""
+    """Return the states after a step and those that follow it, and how all went.
+
+    `take` may take one or several of them at a time.
+    """
 
     def some(state: State, controls: Sequence[Control], running: Tensor) -> tuple[State, StepInfo]:
         control, *following = controls
@@ -80,27 +84,28 @@ def all_steps(take: Take, problem: StepProblem) -> tuple[State, SeveralSteps]:
 
 
 def may_be_followed(model: Model, control: Control) -> bool:
-    """Return whether other steps may be taken with the look at the model that is for a step with this control.
+    """Return whether a step with this control may be followed by others without another look at the model.
 
-    Not where a control has a pose, which is another target from each state, nor where the model has hooks of users'
-    own that do not say `records`: these may be called between two steps.
+    It may not where a control has a pose, which is another target from each state, nor where the model has users' code
+    that does not say `records`: this may be called between two steps.
     """
     return control.pose is None and holds_hooks(model)
 
 
 def with_following(problem: StepProblem, control: Control, later: Iterable[Control]) -> StepProblem:
-    """Return a step with those that may be taken along with it: up to the first whose control sets other fields.
+    """Return a step with the controls of those that may be taken along with it: up to the first that sets other fields.
 
     One recording serves them all, and they lie in one plane. Controls that are wrong are refused.
 
     Parameters
     ----------
-    control : of the step, as it was given: with its values.
+    problem : the step.
+    control : of the step, as the caller gave it, with its values.
     later : controls of the steps after it.
     """
     model, state = problem.model, problem.state
     alike = takewhile(lambda own: _is_like(model, state, control, own), later)
-    # a control with values is followed by itself alone, and its values stand in the model
+    # a control with values is followed by itself alone; its values stand in the model already
     following = [problem.control for _ in alike] if control.values else [*alike]
     return problem.replace(following=following).with_plane()
 
@@ -113,13 +118,14 @@ def may_begin_course(model: Model, state: State, control: Control) -> bool:
 
 
 def course_begun(problem: StepProblem, size: int, later: Iterator[Control]) -> Course | None:
-    """Return where a step and those with later controls lead; None if it must be taken by itself.
+    """Return where a step and those with later controls lead; None if the step must be taken by itself.
 
-    Later controls are asked for once it is known that the step is not.
+    Later controls are asked for only once it is known that it need not.
 
     Parameters
     ----------
     size : how many robots are stepped at a time.
+    later : controls of the steps after it.
     """
     most = MAX_NUMBERS_KEPT // sum(field.numel() for field in problem.state.fields())
     if most < 2 or not goes_on(problem.with_plane(), size):  # recordings are found by the plane, too

@@ -1,4 +1,4 @@
-"""A warning of loads so small that what they do drowns in what counts as solved."""
+"""A warning of loads so small, beside the tolerance, that steps would count as solved without them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torchdismech.robot.state import Control, State, running_robots
 
 __all__ = ["warning_of_small_loads"]
 
-LEAST_LOAD = 100.0  # times the tolerance: of smaller loads more than a hundredth may be left over
-# Of the loads one by one: a smaller sum is what rounding leaves where they cancel, as weight and lift do.
+LEAST_LOAD = 100.0  # times the tolerance: smaller loads may be met with an error of more than a hundredth
+# Of the sum of the loads' norms: where loads cancel, as weight and lift do, rounding leaves less than this.
 ROUNDING = 1e-12
 
 
@@ -19,14 +19,14 @@ ROUNDING = 1e-12
 def warning_of_small_loads(
     model: Model, state: State, control: Control, running: Tensor | None, tolerance: float
 ) -> str | None:
-    """Return what to say of running robots whose loads are hardly above the tolerance [N]; None: there are none."""
+    """Return a warning of running robots whose loads are hardly above the tolerance [N]; None if there are none."""
     mechanics, on_unknowns = model.mechanics, model.unknowns.on_unknowns
     start = mechanics.start(state, control, None, None)
     parts = mechanics.constant_loads(start, state.time)
     constant, one_by_one = torch.stack(parts).sum(0), torch.stack([on_unknowns(p).norm(dim=1) for p in parts]).sum(0)
     load = on_unknowns(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
     small = (load > ROUNDING * one_by_one) & (load < LEAST_LOAD * tolerance) & running_robots(state, running)
-    if bool(small.any()):  # strains that drive it do not count
+    if bool(small.any()):  # where natural strains drive a robot, only loads below the tolerance itself count
         drive = on_unknowns(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
         small &= (load < tolerance) | (drive < LEAST_LOAD * tolerance)
     if not bool(small.any()):

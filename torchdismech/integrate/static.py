@@ -1,4 +1,4 @@
-"""Static equilibrium."""
+"""Static: static equilibrium, found as one step without inertia."""
 
 from __future__ import annotations
 
@@ -36,12 +36,19 @@ from torchdismech.robot.state import Control, State
 __all__ = ["Static", "ramped"]
 
 UNSTABLE = ("leave", "report", "fail")
-MOST_PARTS = 16  # of a share of the load that fails as a whole
+MOST_PARTS = 16  # into which a share of the load is divided that fails as a whole
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
 
 
 class _Equilibria(NamedTuple):
-    """Equilibria: states, how they were found, which are minima (B,) if that is known, and why saddles are kept."""
+    """Equilibria of robots.
+
+    Attributes
+    ----------
+    state, info : the states, and how they were found.
+    stable : (B,) which of them are minima of the potential; None if that is not known.
+    reasons : why robots stay on saddles.
+    """
 
     state: State
     info: StepInfo
@@ -59,12 +66,13 @@ class Static(SteppingMethod):
 
     Where the loads have a potential (gravity, point forces, a penalty's contact) the search goes down the potential
     energy. A start that is balanced already may be a saddle, though, which the smallest push ends: a straight column
-    under more than its buckling load. By default such robots leave: after each share they are pushed along the lowest
-    mode of small vibrations, as far as that lowers the potential, and search anew, until they are at a minimum. Where
-    they may go to several sides alike they go towards +z, else +y, else +x. `StepInfo.stable` tells minima from the
-    rest. What nothing holds against its loads is refused. Friction is left out, as nothing slides, and a warning names
-    that of contacts that bear a load: what it holds settles by time steps. But an obstacle by `Penalty` or `Barrier`
-    whose `Path` has a velocity pulls along what touches it, as a belt does.
+    under more than its buckling load. By default such robots leave the saddle: after each share they are pushed along
+    the lowest mode of small vibrations, as far as that lowers the potential, and search anew, until they are at a
+    minimum. Where several sides are alike they go towards +z, else +y, else +x. `StepInfo.stable` tells minima from
+    other equilibria. Robots that nothing holds against their loads are refused. Friction is left out, as nothing
+    slides, and a warning names the friction of contacts that bear a load: robots that friction holds settle by time
+    steps. But an obstacle by `Penalty` or `Barrier` whose `Path` has a velocity pulls along what touches it, as a belt
+    does.
 
     Where `Control.pose` turns a clamp, its nodes go straight from where they are to where they are to be, so that
     between two shares the clamped edges are shorter than they are (by half, in the middle of a turn of 120 degrees).
@@ -72,23 +80,22 @@ class Static(SteppingMethod):
 
     Parameters
     ----------
-    load_steps : number of shares. Robots that fail in one take it in 2, 4, 8 or 16 parts (`StepInfo.substeps`); not
-        where there is contact: those settle, in short steps from rest to rest, which take 2,000 iterations in all, or
-        ten times `max_iterations` where that is more; nor those that spent `max_iterations`.
+    load_steps : number of shares. Robots that fail in one take it in 2, 4, 8 or 16 parts (`StepInfo.substeps`), unless
+        they spent `max_iterations`. Where there is contact they settle instead, in short steps from rest to rest, which
+        take 2,000 iterations in all, or ten times `max_iterations` where that is more.
     unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above, and where
         that fails settle, with or without contact; those for whom there is no way down (a part is free to move without
-        any force), or none is found, are reported. "report": they stay there,
-        `StepInfo.stable` is False and a warning names them. "fail": their status is `UNSTABLE` and they keep the state
-        they had. For these two, where the search down the potential ends without an equilibrium, as it may beyond a
-        bifurcation, Newton's method searches anew from where the share began, for any balance, a saddle, too; for
-        "leave" it does so for minima alone.
-        Stability is told by the Cholesky factor of the matrix. What has nodes that are free to move without any force
-        is not stable, but for what is left of the balance, which may hold it (`force_tolerance`); in single precision
-        rounding decides. Where there is no factor (loads without a potential such as drag, friction, pressure on a
-        surface with a free rim; an iterative linear solver) "leave" and "report" leave
-        `StepInfo.stable` at None, and "fail" is refused. Where contacts are constraints, those that bear a load
-        stay closed in a push, and those that touch without any may open.
-    max_substeps : is for integrators with a time step: above 1 it is refused, as it has none that could be divided.
+        any force), or none is found, are reported. "report": they stay there, `StepInfo.stable` is False and a warning
+        names them. "fail": their status is `UNSTABLE` and they keep the state they had. With "report" and "fail", where
+        the search down the potential ends without an equilibrium, as it may beyond a bifurcation, Newton's method
+        searches anew from where the share began, for any equilibrium, be it a saddle; with "leave" it does so for
+        minima alone. Stability is told by the Cholesky factor of the matrix. A robot with nodes that are free to move
+        without any force is not stable, unless the residual that `force_tolerance` leaves happens to hold it; in single
+        precision rounding decides. Where there is no factor (loads without a potential such as drag, friction, pressure
+        on a surface with a free rim; an iterative linear solver) "leave" and "report" leave `StepInfo.stable` at None,
+        and "fail" is refused. Where contacts are constraints, those that bear a load stay closed in a push, and those
+        that touch without any may open.
+    max_substeps : for integrators with a time step; above 1 it is refused, as there is no time step to divide.
     Others as for `SteppingMethod`.
     """
 
@@ -117,18 +124,19 @@ class Static(SteppingMethod):
             raise InputError(f"unstable: expected one of {', '.join(map(repr, UNSTABLE))}, got {unstable!r}")
         self.load_steps, self.unstable = whole_number(load_steps, "load_steps"), unstable
         self.step_evaluations = 10 * self.load_steps
-        self.any_balance = False  # whether the search takes saddles, too, in place of going down the potential
+        # True in a search for any equilibrium, be it a saddle, in place of one down the potential
+        self.any_balance = False
 
     def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
         """Return the force [N] and torque [N m] that each clamp exerts at the equilibrium `after` (B, C, 6).
 
-        As `SteppingMethod.reactions`, but whatever the shares and parts in which the load grew: all of it acts there,
-        and what materials remember of the way stands in that state. `before` does not count.
+        As `SteppingMethod.reactions`, but it does not matter in which shares and parts the load grew: all of it acts at
+        the equilibrium, and that state holds what materials remember of the way. `before` is ignored.
         """
         return super().reactions(model, after, after, control)
 
     def _warn_of(self, saddles: Tensor, reasons: list[str]) -> None:
-        """Name the robots (B,) that are at an equilibrium, but not at a minimum, and the reasons why they stay."""
+        """Warn of the robots (B,) at an equilibrium that is no minimum, with the reasons why they stay."""
         robots = saddles.nonzero().flatten().tolist()
         if robots:
             why = "; ".join([self._hint, *reasons])
@@ -139,7 +147,7 @@ class Static(SteppingMethod):
 
     @property
     def _hint(self) -> str:
-        """What is said of equilibria that are no minima."""
+        """What a warning says of equilibria that are no minima."""
         if self.unstable == "leave":
             return (
                 "a part is free to move without any force (clamp it), or no minimum was found from there (allow more "
@@ -153,7 +161,8 @@ class Static(SteppingMethod):
 
     def _descends(self, model: Model) -> bool:
         """Return whether the search goes down a potential."""
-        has_potential = model.mechanics.conservative(at_rest=True)  # but for constraints, which bound where it is
+        # constraints have none, but only bound where the robot may be
+        has_potential = model.mechanics.conservative(at_rest=True)
         return has_potential and not self.any_balance
 
     @property
@@ -177,9 +186,9 @@ class Static(SteppingMethod):
         return after, info
 
     def _ramped(self, reasons: list[str], problem: StepProblem) -> tuple[State, StepInfo]:
-        """Return the equilibria of some robots and how the search went: the load ramp.
+        """Return the equilibria of some robots and how the search went, with the load growing in shares.
 
-        `reasons` is given those why the last of them are on saddles that they did not leave.
+        `reasons` is appended to: why some of them are on saddles that they did not leave.
         """
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
         going, reached = problem.running, self._share(problem, problem.state, problem.running, 0)
@@ -203,8 +212,8 @@ class Static(SteppingMethod):
     def _share(self, problem: StepProblem, at: State, running: Tensor, k: int) -> _Equilibria:
         """Return the equilibria after share k of the load; robots that fail take it in 2, 4, ... parts.
 
-        Those that may touch something have settled in vain by then, and those that spent `max_iterations` in vain may
-        have no equilibrium.
+        Not those that may touch something, which have settled in vain by then, nor those that spent `max_iterations`,
+        which may have no equilibrium.
         """
         reached, parts = self._loaded(problem, at, running, (k + 1) / self.load_steps), 2
         while parts <= MOST_PARTS and problem.model.contact.none:
@@ -218,7 +227,7 @@ class Static(SteppingMethod):
     def _in_parts(
         self, problem: StepProblem, at: State, rows: Tensor, k: int, parts: int, before: _Equilibria
     ) -> _Equilibria:
-        """Take share k of the load in equal parts and return what was reached `before`, with `rows` that make it."""
+        """Take share k of the load in equal parts; return the equilibria `before` with the `rows` (B,) that made it."""
         running, iterations, there = rows, before.info.iterations, at
         for part in range(1, parts + 1):
             last = self._loaded(problem, there, running, (k + part / parts) / self.load_steps)
@@ -234,7 +243,7 @@ class Static(SteppingMethod):
         return _Equilibria(before.state.merged(there, running), info, stable, [*before.reasons, *last.reasons])
 
     def _loaded(self, problem: StepProblem, at: State, running: Tensor, factor: float) -> _Equilibria:
-        """Return the equilibria that a search comes to from states when this part of the load acts."""
+        """Return the equilibria to which a search from states leads while the load factor has this value."""
         part = problem.replace(state=at, control=ramped(problem, factor), running=running, load_factor=factor)
         after, found = settled_step(part)
         if self.unstable == "leave":
@@ -242,10 +251,10 @@ class Static(SteppingMethod):
         return _Equilibria(*self._balanced(part, after, found), None, [])
 
     def _balanced(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
-        """Return equilibria and how they were found, after another search where none was: for a saddle, too.
+        """Return equilibria and how they were found, after a search for any equilibrium where the first search failed.
 
-        Beyond a bifurcation a search that goes down the potential leaves the balance that it began near to, and may
-        come to no other. That is for those who ask for minima, so this search is the second.
+        Beyond a bifurcation a search down the potential leaves the equilibrium that it began near to, and may come to
+        no other. That is for those who ask for minima, so the search that takes saddles, too, comes second.
         """
         failed = problem.running & ~info.converged
         if not self._descends(problem.model) or not bool(failed.any()):
@@ -258,7 +267,7 @@ class Static(SteppingMethod):
         return at.merged(after, balanced), dataclasses.replace(info.merged(found, balanced), iterations=iterations)
 
     def _balanced_at_minima(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
-        """Return what `_balanced` does, but of robots for whom another search found a minimum alone.
+        """Return equilibria and how they were found, after a second search, of which only minima count.
 
         Where a matrix is indefinite without a force that way, as that of a flat sheet under pressure in its plane, the
         search down the potential may be slow, and plain Newton steps quick.
@@ -269,7 +278,7 @@ class Static(SteppingMethod):
         return at.merged(there, taken), dataclasses.replace(info.merged(found, taken), iterations=found.iterations)
 
     def _failed(self, going: Tensor, info: StepInfo, stable: Tensor | None) -> tuple[Tensor, StepInfo]:
-        """Return which robots (B,) are at a minimum and how it went, those failed that are not."""
+        """Return which robots (B,) are at a minimum, and how it went, with status UNSTABLE for those that are not."""
         if stable is None:
             raise InputError(
                 'unstable="fail": nothing tells whether equilibria are stable under loads without a potential (drag, '
@@ -287,7 +296,12 @@ class Static(SteppingMethod):
 
 
 def ramped(problem: StepProblem, load_factor: float | Tensor) -> Control:
-    """Return the control at a load factor, on the way from the problem's state; one for all robots or of each (B,)."""
+    """Return the control at a load factor, between the model's natural strains and state's q, and the full control.
+
+    Parameters
+    ----------
+    load_factor : one for all robots, or of each (B,).
+    """
     control, state = problem.control, problem.state
     if isinstance(load_factor, float) and load_factor == 1:
         return control

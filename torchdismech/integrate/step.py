@@ -1,7 +1,7 @@
 """The core of a step: the equations, Newton's method, and the contacts that it met on the way.
 
-Everything else stands around it: `gradients.gradient` makes it differentiable; `forward` takes a batch some robots at
-a time, as `chunks` does where each part of the batch is a step of its own to autograd; `substeps` takes failed steps
+Everything else is built around it: `gradients.gradient` makes it differentiable; `forward` takes a batch some robots at
+a time, as does `chunks` where each part of the batch is a step of its own to autograd; `substeps` takes failed steps
 again in parts; `recorded.recording` replays it, on a CPU as tapes, on a GPU as CUDA graphs.
 """
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
-    """Return the states after a step, how it went, and what was looked at for contact.
+    """Return the states after a step, how it went, and the contact candidates that were looked at.
 
     This is a step without any policy: contact candidates, equations, Newton's method, the state at the root.
     """
@@ -57,21 +57,29 @@ def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidate
 def step_to(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[State, StepInfo]:
-    """Return the states after a step whose roots are q (B, n), and how it went, once contact is looked at."""
+    """Return the states after a step whose roots are q (B, n), and how it went, after the checks of contact.
+
+    Where candidates were missed or something was passed through, the step is solved again.
+    """
     if candidates.none:
         return _accepted(problem, equations, q, info), info
     return _with_contact(problem, equations, candidates, q, info)
 
 
 def _accepted(problem: StepProblem, equations: StepEquations, q: Tensor, info: StepInfo) -> State:
-    """Return the states after a step to q (B, n), of robots that did not converge those before it."""
+    """Return the states after a step to q (B, n); robots that did not converge keep the state before it."""
     return equations.compiled(StepEquations.accepted_state)(equations, q, problem.running & info.converged)
 
 
 def _root(
     problem: StepProblem, equations: StepEquations, running: Tensor, near: Tensor | None = None
 ) -> tuple[Tensor, StepInfo]:
-    """Return q (B, n) where the forces balance and how it was found; `near` is tried first as an iterate."""
+    """Return q (B, n) where the forces balance, and how it was found.
+
+    Parameters
+    ----------
+    near : (B, n) a first iterate from which a line search is tried before the method's own attempts.
+    """
     attempts = list(problem.method.attempts(equations, problem.divisible))
     first = None
     if near is not None:
@@ -87,7 +95,7 @@ def _root(
 
 
 def newton_options(problem: StepProblem, equations: StepEquations, weight: Tensor, tolerance: Tensor) -> NewtonOptions:
-    """Return how the roots of a step are searched for."""
+    """Return the options of the searches for the root of a step: solver, weights, tolerance, iterations."""
     return NewtonOptions(
         equations.solver(),
         weight,
@@ -105,7 +113,7 @@ def further_attempts(
     options: NewtonOptions,
     running: Tensor,
 ) -> Root:
-    """Return the root after more attempts in the rows (B,) that were not solved yet."""
+    """Return the root after further attempts, each in the running rows (B,) that are not solved yet."""
     failed = running & (root.status != Status.CONVERGED)
     for attempt in attempts:
         if not bool(failed.any()):
@@ -131,7 +139,7 @@ def _searched(
 
     Parameters
     ----------
-    last : the iterate there, where a search has ended at it.
+    last : the iterate at `first`, if a search before ended there.
     """
     search, options = attempt.search, attempt.options(options)
     if equations.constraints is not None:
@@ -152,7 +160,7 @@ def _searched(
 
 
 def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, running: Tensor) -> StepInfo:
-    """Return how a step went that led to q (B, n); of robots that failed, say which folded on themselves."""
+    """Return how a step to q (B, n) went; robots that failed with a folded edge have status FOLDED_EDGE."""
     status = root.status
     failed = running & (status != Status.CONVERGED)
     if bool(failed.any()):
@@ -179,7 +187,7 @@ def _with_contact(
         after = _accepted(problem, equations, q, info)
     candidates.keep(equations.constraints)
     made = running & info.converged
-    all_made = made.is_cpu and bool(made.all())  # a look that a GPU would be waited for
+    all_made = made.is_cpu and bool(made.all())  # not asked on a GPU, which the host would wait for
     contact = step_contact(equations, q, None if all_made else made)
     return after, dataclasses.replace(info, contact=contact)
 
@@ -187,14 +195,14 @@ def _with_contact(
 def _without_missed(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[StepEquations, Tensor, StepInfo, Tensor]:
-    """Return equations with all candidates that their roots q (B, n) need, these roots and how they were found.
+    """Return equations with all contact candidates that their roots need, these roots (B, n), and how they were found.
 
-    Then the robots (B,) that still missed a contact when the search for candidates ended.
+    Last come the robots (B,) that still missed a contact when the search for candidates was given up.
     """
     running = problem.running
     missed = running & info.converged & candidates.missed(q)
     while bool(missed.any()) and candidates.widen(q):
-        # loads belong to the contacts that were looked at: with constraints all are found anew
+        # loads belong to the old candidates: with constraints all robots are solved anew
         rows = missed if equations.constraints is None else running & info.converged
         equations = candidates.equations(problem)
         again, second = _root(problem, equations, rows, near=q)
@@ -212,9 +220,10 @@ def _searched_from_start(
     info: StepInfo,
     passed: Tensor,
 ) -> tuple[Tensor, StepInfo, Tensor]:
-    """Return roots (B, n) and how they were found, where robots that `passed` (B,) through something search once more.
+    """Solve once more, from the start of the step, for robots that `passed` (B,) through something; return q (B, n).
 
-    They begin where the step does: an iterate ahead may lie beyond what is in the way. Then which pass again (B,).
+    The first iterate is where the robot is, as one ahead may lie beyond what is in the way. Also returned: how the
+    roots were found, and the robots (B,) that pass through something again.
     """
     again, second = _root(problem, equations, passed, near=problem.state.q)
     stayed = passed & second.converged & ~candidates.missed(again)
@@ -224,7 +233,7 @@ def _searched_from_start(
 
 
 def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> ContactReport:
-    """Return what contact did in a step to q (B, n); zeros but in the rows (B,) that made it, None: all did."""
+    """Return the contact report of a step to q (B, n), zeros but in the rows (B,) that made it; None: all did."""
     contact, pairs = equations.model.contact, equations.start.pairs
     position, velocity, time, *of_obstacles = equations.compiled(obstacles_reported)(equations, q)
     state = equations.start.state.replace(q=position, velocity=velocity, time=time)
@@ -243,9 +252,9 @@ def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Co
 
 
 def obstacles_reported(equations: StepEquations, q: Tensor) -> list[Tensor]:
-    """Return q, velocity (B, n) and time (B,) where the forces of a step to q are evaluated, and what obstacles do.
+    """Return q, velocity (B, n) and time (B,) where forces of a step to q are evaluated, and the report of obstacles.
 
-    The latter is what `obstacle_report` returns, without the names.
+    The report is the tensors that `obstacle_report` returns, without their names.
     """
     position, velocity, time = equations.evaluated_at(q)
     state = equations.start.state.replace(q=position, velocity=velocity, time=time)

@@ -1,4 +1,4 @@
-"""Failed steps taken again, in parts."""
+"""Failed steps taken again, in equal parts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def with_retries(take: Take, problem: StepProblem, most: int) -> tuple[State, St
 def _in_parts(
     take: Take, problem: StepProblem, parts: int, rows: Tensor, after: State, info: StepInfo
 ) -> tuple[State, StepInfo]:
-    """Take the step of `rows` in equal parts and return `after` and `info` with those that made it.
+    """Take the step of `rows` (B,) in equal parts; return `after` and `info` with rows replaced that made all parts.
 
-    Clamped dofs move evenly over the parts; the rest of the control holds.
+    Clamped dofs move evenly over the parts; the rest of the control stays the same.
     """
     start, control, target = problem.state, problem.control, problem.control.clamped_q
     at, running, iterations = start, rows, info.iterations
