@@ -1,1 +1,1 @@
-"""What equilibria ask beyond a step in time: how a search for one settles, and whether it is stable."""
+"""What equilibria need beyond a step in time: how a search for one settles, and whether it is stable."""

@@ -1,4 +1,4 @@
-"""The matrix of a step at its root, and whether it is positive definite: whether the root is a minimum."""
+"""Linearised: the matrix of a step at its root; where it is positive definite, the root is a minimum."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from torchdismech.solve.progress import matrix_values
 
 __all__ = ["Linearised", "with_contacts_closed"]
 
-# Of the largest entry of the matrix: how stiff contacts are that bear a load. Softer ones would give way, of stiffer
-# ones rounding hides how soft the rest is.
+# Of the largest entry of the matrix: stiffness of contacts that bear a load. Softer ones would give way, and of stiffer
+# ones rounding would hide how soft the rest is.
 FIRM = 1e3
-SPINS = 1e-3  # part of a motion that nodes have where angles alone move, but for rounding
+SPINS = 1e-3  # part of a unit motion that nodes have by rounding where angles alone move
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +31,10 @@ class Linearised:
 
     Attributes
     ----------
-    x, values : unknowns (B, n_free), matrix (nnz, B) on a pattern, with what keeps contacts that bear a load closed.
-    minima : (B,) whether a running robot's matrix is positive definite, but for rods that turn about their own axes;
-        not where nodes are free to move, where that would be up to rounding.
+    x, values : unknowns (B, n_free), and matrix values (nnz, B) on `pattern`, with contacts that bear a load stiffened
+        so that they stay closed.
+    minima : (B,) whether a running robot's matrix is positive definite; rods that turn about their own axes are
+        disregarded. False where nodes are free to move, as that would be up to rounding.
     """
 
     equations: StepEquations
@@ -44,33 +45,34 @@ class Linearised:
 
     @classmethod
     def at(cls, problem: StepProblem, q: Tensor) -> Linearised | None:
-        """Return the equations of a step at its root q (B, n); None where a matrix does not tell minima from saddles.
+        """Return the equations of a step at its root q (B, n); None where the matrix cannot tell minima from saddles.
 
-        It does not where loads have no potential, not even at rest, and with iterative solvers.
+        That is where loads have no potential, not even at rest, and with iterative solvers.
         """
         model, q = problem.model, q.detach()
         here = problem.replace(state=problem.state.detach())
         equations = here.equations(model.contact.touching(q), constraints_at(here, q))
         solver = model.solvers.of(len(q), equations.start.pairs)
-        definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric  # by Cholesky
+        # a Cholesky factor exists only for a positive definite matrix
+        definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric
         if not (equations.mechanics.conservative(at_rest=True) and definite_only):
             return None
         equations.prepare()
         x = model.unknowns.picked(q)
         if equations.constraints is not None:
-            equations.reaction(q)  # which finds their loads
+            equations.reaction(q)  # leaves the loads of the constraints in `constraints.load`
         values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
         if equations.constraints is not None:
             values = _with_loaded_contacts_closed(here, equations, x, values)
         return cls(equations, x, solver.pattern, values, _minima(model, solver, values, problem.running))
 
     def without_ways_down(self, rows: Tensor) -> Tensor:
-        """Return which robots (B,) of some rows are at no saddle: at a minimum, or free to move without any force."""
+        """Return the robots (B,) of some rows at no saddle: at a minimum, or free to move without any force."""
         return resisting(self.equations.solver(), self.values, rows, least=-1.0)
 
 
 def _minima(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
-    """Return which of some rows (B,) have matrices that are positive definite, but for motions that move no node.
+    """Return which of some rows (B,) have positive definite matrices, motions that move no node aside.
 
     A round rod between hinges, or a rope, may turn about its own axis: nobody calls that unstable.
     """
@@ -83,16 +85,16 @@ def _minima(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tenso
 
 
 def _spinning(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
-    """Return which of some rows (B,) that are at no saddle move no node in what nothing resists."""
+    """Return the robots (B,) of some rows, at no saddle, whose softest motion moves no node."""
     nodes = (model.unknowns.index < 3 * model.body.n_nodes).to(values.device)
     moved = torch.linalg.vector_norm(softest_motion(solver, values, rows)[:, nodes], dim=1)
     return rows & (moved < SPINS)
 
 
 def _with_loaded_contacts_closed(problem: StepProblem, equations: StepEquations, x: Tensor, values: Tensor) -> Tensor:
-    """Return the values (nnz, B) of a matrix in which contacts that bear a load are firm.
+    """Return the matrix values (nnz, B) with contacts that bear a load stiffened, so that they stay closed.
 
-    Those that touch without a load may open.
+    Contacts that touch without a load may open.
     """
     constraints = equations.constraints
     assert constraints is not None
@@ -101,9 +103,9 @@ def _with_loaded_contacts_closed(problem: StepProblem, equations: StepEquations,
 
 
 def with_contacts_closed(equations: StepEquations, x: Tensor, values: Tensor, which: Tensor) -> Tensor:
-    """Return the values (nnz, B) of a matrix at x (B, n_free) in which some contacts (S,) are firm.
+    """Return the matrix values (nnz, B) at x (B, n_free) with some contacts (S,) stiffened, so that they stay closed.
 
-    It is positive definite where the matrix itself is along all motions that keep these contacts closed.
+    Such a matrix is positive definite if the matrix itself is along all motions that keep these contacts closed.
     """
     constraints = equations.constraints
     assert constraints is not None

@@ -1,10 +1,9 @@
-"""Settling: how robots get to an equilibrium that they have to touch something for, or that is a long way down.
+"""Settling: how robots reach an equilibrium for which they have to touch something, or to which it is a long way down.
 
-Newton's method for an equilibrium goes through whatever stands in its way, as nothing but the shape without contact
-tells it where to go, and it fails where edges have to turn by 180 degrees on the way. Here a robot takes steps of
-implicit Euler, each from rest, that are short at first, so that it comes down onto what it touches, and grow where
-little happens (pseudo-transient continuation: Kelley and Keyes, 1998). The search for the equilibrium goes on from
-there.
+Newton's method for an equilibrium goes through whatever stands in its way, as it is guided by the shape without contact
+alone, and it fails where edges have to turn by 180 degrees on the way. Here a robot takes steps of implicit Euler, each
+from rest, that are short at first, so that it comes down onto what it touches, and grow where little happens
+(pseudo-transient continuation: Kelley and Keyes, 1998). The search for the equilibrium goes on from there.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from torchdismech.robot.state import Control, State
 __all__ = ["settled_step"]
 
 MAX_STEPS = 200  # steps on the way to an equilibrium
-# Iterations on the way, in all: so many, or so many times those that a search may take. A rope that comes to lie on
-# another takes 100, a cloth on a ball 1,500; what rolls off a ball and falls for good takes any number.
+# Iterations on the way, in all: as many as this, or this many times those that a search may take. A rope that comes to
+# lie on another takes 100, a cloth on a ball 1,500; what rolls off a ball and falls for good takes any number.
 MAX_ITERATIONS, PATIENCE = 2000, 10
 ITERATIONS = 30  # of Newton's method, at most, in one of these steps
-REACH = 0.5  # of the smallest contact radius: how far robots get in their first step
-GROWTH, CAREFUL = 2.0, 1.2  # factors by which steps grow: before one has failed, and from then on
-CLAMPS = 4.0  # of that reach: how far clamps move in a step
-# Of the way that the first forces would move a robot in a step: where it moves less, the equilibrium is looked for.
+REACH = 0.5  # of the smallest contact radius: how far robots move in their first step
+GROWTH, CAREFUL = 2.0, 1.2  # factors by which steps grow: before a step has failed, and from then on
+CLAMPS = 4.0  # times the motion of the first step: how far clamps move in a step
+# Of the way that the first forces would move a robot in a step: where it moves less, the equilibrium is searched for.
 STILL = 0.01
 SHORTEST, LONGEST = 1e-7, 1e3  # s: limits of a step
-LEAST_ACCELERATION = 0.1  # m/s^2: accelerations that the first forces are taken to give at least
+LEAST_ACCELERATION = 0.1  # m/s^2: the least that counts as the acceleration by the first forces
 
 
 def settled_step(problem: StepProblem, touching: bool = True) -> tuple[State, StepInfo]:
-    """Return the equilibria of robots and how they were found; those for which it failed settle, one by one.
+    """Return the equilibria of robots and how they were found; robots for which the search fails settle, one by one.
 
     Parameters
     ----------
-    touching : whether only those settle that may touch something; else others do, too, but for those that spent
+    touching : whether only robots that may touch something settle; else others do, too, but for those that spent
         `max_iterations`.
     """
     after, info = differentiable_step(problem)
@@ -63,9 +62,13 @@ def settled_step(problem: StepProblem, touching: bool = True) -> tuple[State, St
 
 
 def _settled(problem: StepProblem, tried: StepInfo) -> tuple[State, StepInfo]:
-    """Return the equilibrium of a single robot that comes to rest, and how that went.
+    """Return the equilibrium at which a single robot comes to rest, and how that went.
 
-    Where none is found the robot stays, and what was `tried` before is what it failed by.
+    Where none is found the robot stays where it is, and the report is that of the search before.
+
+    Parameters
+    ----------
+    tried : report of the search before, which failed.
     """
     after, info, search = problem.state, tried, _Descent(problem)
     while (near := search.next_pause()) is not None:
@@ -81,7 +84,18 @@ def _settled(problem: StepProblem, tried: StepInfo) -> tuple[State, StepInfo]:
 
 
 class _Descent:
-    """The way of a robot to its rest, in steps from rest to rest."""
+    """The way of a robot to its rest, in steps from rest to rest.
+
+    Attributes
+    ----------
+    at : the state that it has come to.
+    reach : how far it moves in the first step [m].
+    acceleration : of its fastest node by the first forces [m/s^2].
+    dt, first : length of the next step, and of the first [s].
+    growth : factor by which steps grow.
+    still : part of the way by the first forces; where the robot moves less, the equilibrium is searched for.
+    steps, iterations, most : steps so far, Newton iterations so far, and the limit of these.
+    """
 
     def __init__(self, problem: StepProblem):
         self.problem, self.at = problem, _still(problem.state)
@@ -98,7 +112,10 @@ class _Descent:
 
     @torch.no_grad()
     def next_pause(self) -> State | None:
-        """Return the next state at which the robot hardly moves, less each time; None where none is found in time."""
+        """Return the next state in which the robot hardly moves, or None if none is found in time.
+
+        Each time it has to move less.
+        """
         while self.steps < MAX_STEPS and self.dt > SHORTEST and int(self.iterations) < self.most:
             self.steps += 1
             moved, arrived = self._step()
@@ -133,7 +150,7 @@ class _Descent:
 
 
 def _nearer(problem: StepProblem, at: State, most: float) -> Control:
-    """Return the control with clamps that come nearer to where they are to be by so much [m] at most."""
+    """Return the control with clamps moved towards their targets by at most so many metres."""
     way = problem.model.unknowns.with_held(torch.zeros_like(at.q), problem.clamped_q - at.q)
     share = (most / way.abs().amax(1, keepdim=True)).clamp(max=1.0)
     return problem.control.replace(clamped_q=torch.where(share < 1, at.q + share * way, problem.clamped_q))

@@ -22,15 +22,15 @@ from torchdismech.solve.eigen import lowest_modes, sparse_matrix
 
 __all__ = ["no_saddles", "stability", "without_saddles"]
 
-LEAVES = 10  # saddles that a robot leaves in one search, at most
+LEAVES = 10  # how many saddles a robot leaves in one search, at most
 PUSH = 1e-2  # of the robot's extent: how far the first push along the lowest mode goes
 CLEAR = 0.5  # of the smallest contact radius: no push goes further where something may touch
-HALVINGS = 12  # of a push, at most, until it lowers the potential far enough
-DROP = 0.1  # part of the fall by the potential's curvature that is far enough
-BLOCKED = 4  # modes that are blocked by contacts without load, at most, until a robot stays
-MODES_LOOKED_AT = 4  # modes that are looked at: more than the lowest one may have directions
-ALIKE = 1e-3  # relative: eigenvalues so near to the lowest are of one mode that has several directions
-TELLING_PART = 1e-3  # of a mode, along an axis: a larger one decides on its sign
+HALVINGS = 12  # how often a push is halved, at most, until it lowers the potential far enough
+DROP = 0.1  # of the fall that the potential's curvature promises: as much is enough
+BLOCKED = 4  # modes that unloaded contacts block, at most; then a robot stays
+MODES_LOOKED_AT = 4  # modes that are computed: more than one, as the lowest may have several directions
+ALIKE = 1e-3  # relative: eigenvalues this near to the lowest belong to one mode with several directions
+TELLING_PART = 1e-3  # part of a mode along an axis: a larger one decides on the mode's sign
 
 
 @torch.no_grad()
@@ -49,9 +49,9 @@ def no_saddles(problem: StepProblem, rows: Tensor) -> Tensor:
 def without_saddles(
     problem: StepProblem, at: State, info: StepInfo
 ) -> tuple[State, StepInfo, Tensor | None, list[str]]:
-    """Return equilibria after saddles were left, how they were found and which are minima (B,).
+    """Return equilibria after saddles were left, how they were found, and which are minima (B,).
 
-    Last come the reasons why robots stay on a saddle, where there was a way down or its mode was not found.
+    Last come the reasons why robots stay on a saddle, where a search down from it failed or its mode was not found.
 
     A robot on a saddle is pushed along the lowest mode of its matrix, as far as that lowers its potential, and searches
     anew from there, or settles where the search fails: the potential falls every time, so that no saddle is met twice.
@@ -60,7 +60,7 @@ def without_saddles(
     Parameters
     ----------
     problem : the step that led to the equilibria, whose control and loads hold.
-    at, info : where it led.
+    at, info : the equilibria, and how they were found.
     """
     trying = problem.running & info.converged
     stable: Tensor | None = None
@@ -83,16 +83,21 @@ def without_saddles(
 
 
 def _failures(status: Tensor, known: list[str]) -> list[str]:
-    """Return how searches from pushed states ended in vain, by their statuses, but for what is `known` already."""
+    """Return by which statuses searches from pushed states failed, as reasons that are not `known` already."""
     names = [Status(code).name.lower() for code in status.unique().tolist() if code != Status.CONVERGED]
     told = [f"a search down from it ended by {name}" for name in names]
     return [reason for reason in told if reason not in known]
 
 
 def _pushed(problem: StepProblem, tolerance: Tensor, reasons: list[str]) -> tuple[State, Tensor, Tensor | None]:
-    """Return states pushed off their saddles, which were (B,), and which are minima (B,); None where that is unknown.
+    """Return states pushed off their saddles, the robots (B,) that were pushed, and which robots (B,) are at minima.
 
-    `tolerance` (B,) is the residual that counts as balanced [N]; `reasons` is given those why no mode was found.
+    The last is None where it is unknown.
+
+    Parameters
+    ----------
+    tolerance : (B,) residual that counts as balanced [N].
+    reasons : is appended to: why modes were not found.
     """
     state = problem.state
     with torch.no_grad():
@@ -107,7 +112,7 @@ def _pushed(problem: StepProblem, tolerance: Tensor, reasons: list[str]) -> tupl
         there, pushes = _pushed_unknowns(problem, found, *_open_ways_down(found, saddles, reasons), tolerance)
         step = torch.where(pushes[:, None], found.equations.full(there) - state.q, 0.0)
     moved = problem.model.frames.moved(state, state.q + step)
-    if state.internal is not None:  # a push is a part of the way
+    if state.internal is not None:  # materials remember a push like any other motion
         moved = moved.replace(internal=problem.equations().state_after(moved.q).internal)
     return state.merged(moved, pushes), pushes, found.minima
 
@@ -115,8 +120,8 @@ def _pushed(problem: StepProblem, tolerance: Tensor, reasons: list[str]) -> tupl
 def _open_ways_down(found: Linearised, saddles: Tensor, reasons: list[str]) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) that no contact blocks, and their eigenvalues.
 
-    Contacts that bear a load are firm in the matrix. Those that touch without any may open. A mode that closes
-    some of them whichever way it goes is blocked: these count as firm, too, and the next mode is looked at.
+    Contacts that bear a load are stiffened in the matrix. Contacts that touch without any may open. A mode that closes
+    some of these in either direction is blocked: they are stiffened, too, and the next mode is looked at.
     """
     equations, constraints, values = found.equations, found.equations.constraints, found.values
     ways, curvatures = _ways_down(found, values, saddles, reasons)
@@ -142,13 +147,13 @@ def _open_ways_down(found: Linearised, saddles: Tensor, reasons: list[str]) -> t
 def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, reasons: list[str]) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
 
-    Modes are such that they move nothing by more than 1 m (angles by their arc), eigenvalues by the same scale. Both
-    are zero for robots without a way down, and where it cannot be found: these stay, and are reported as not stable.
+    Modes are scaled so that the largest motion is 1 m (angles by their arc), eigenvalues by the same scale. Both are
+    zero for robots without a way down, and where it cannot be found: these stay, and are reported as not stable.
 
     Parameters
     ----------
     values : (nnz, B) the matrix.
-    reasons : is given that why a robot's modes were not found, if it does not have it yet.
+    reasons : is appended to: why a robot's modes were not found.
     """
     model = found.equations.model
     mass = model.body.mass[..., model.unknowns.index].expand(len(saddles), -1).double().cpu().numpy()
@@ -158,7 +163,8 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, reasons: list
         matrix = sparse_matrix(found.pattern, values[:, robot])
         try:
             eigenvalues, shapes = lowest_modes(matrix, scipy.sparse.diags_array(mass[robot]), count, precision)
-        except (ValueError, ArithmeticError) as error:  # an angle without inertia is unstable, or nothing settles
+        # an angle without inertia is unstable, or the iteration does not converge
+        except (ValueError, ArithmeticError) as error:
             reason = f"modes along which a robot could leave were not found: {error}"
             if reason not in reasons:
                 reasons.append(reason)
@@ -172,10 +178,10 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, reasons: list
 
 
 def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """Return the mixture of shapes (n_free, k) that goes most towards +z, else +y, else +x, else positive angles.
+    """Return the combination of shapes (n_free, k) that goes most towards +z, else +y, else +x, else positive angles.
 
-    Nodes count the more the higher their number, so that one direction of a wave has more of it. What decides does not
-    change with rounding, as the sign and the mixture of eigenvectors would.
+    Nodes count the more the higher their number, so that one direction of a wave has more of it. So the choice does not
+    change with rounding, as signs and combinations of eigenvectors would.
     """
     dof, nodes = model.unknowns.index.cpu().numpy(), 3 * model.body.n_nodes
     kind = np.where(dof < nodes, dof % 3, 3)
@@ -191,11 +197,16 @@ def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
 def _pushed_unknowns(
     problem: StepProblem, found: Linearised, ways: Tensor, curvatures: Tensor, tolerance: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return unknowns (B, n_free) pushed along ways so far that the potential falls, and whether it did (B,).
+    """Return unknowns (B, n_free) pushed along modes until the potential falls far enough, and where (B,) it did.
 
     A push that unbalances forces by no more than the tolerance leads to an equilibrium just as good: that is a motion
     without any force, whose eigenvalue is not zero because the balance is not exact. With contacts that are constraints
-    no push overlaps with anything new; where there is no room for one, the other way is tried.
+    no push overlaps with anything new; where there is no room for one, the opposite direction is tried.
+
+    Parameters
+    ----------
+    ways, curvatures : the modes (B, n_free) and their eigenvalues (B,).
+    tolerance : (B,) residual that counts as balanced [N].
     """
     equations, x = found.equations, found.x
     before = _lagrangian(equations, x)
@@ -217,7 +228,7 @@ def _pushed_unknowns(
 
 
 def _lagrangian(equations: StepEquations, x: Tensor) -> Tensor:
-    """Return the potential (B,) at x (B, n_free), of loads that have one, less the loads of constraints by their gaps.
+    """Return the potential (B,) at x (B, n_free), less the loads of constraints times their gaps.
 
     Loaded contacts open or overlap along a push, by its square; this is the potential once they are closed.
     """
@@ -228,7 +239,7 @@ def _lagrangian(equations: StepEquations, x: Tensor) -> Tensor:
 
 
 def _overlaps_anew(problem: StepProblem, equations: StepEquations, x: Tensor) -> Tensor:
-    """Return the robots (B,) of which something overlaps at x (B, n_free) by more than contacts under load do."""
+    """Return the robots (B,) in which something overlaps at x (B, n_free) by more than loaded contacts do."""
     constraints, there = equations.constraints, constraints_at(problem, equations.full(x))
     if constraints is None or there is None:
         return torch.zeros_like(problem.running)
@@ -238,7 +249,7 @@ def _overlaps_anew(problem: StepProblem, equations: StepEquations, x: Tensor) ->
 
 
 def _first_push(model: Model) -> Tensor:
-    """Return how far () the first push goes [m]."""
+    """Return the length () of the first push [m]."""
     nodes, body = model.nodes, model.body
     size = PUSH * torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
     if model.contact.none:

@@ -1,4 +1,4 @@
-"""Whether anything holds a robot: without, it has no equilibrium under a load that pulls it away."""
+"""Refuses robots that nothing holds: they have no equilibrium under a load that pulls them away."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["refuse_unheld"]
 
-ROUNDING = 1e-12  # of sums of weights, which are about 1, and of loads, as a part of what is summed
-HOLDS = 1e-9  # beyond, the sum of projections across what nodes slide along holds a part
+ROUNDING = 1e-12  # relative, of sums of weights, which are about 1, and of sums of loads
+# of sums of projections onto held directions: a larger eigenvalue means that the part is held along its axis
+HOLDS = 1e-9
 
 
 @torch.no_grad()
 def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, tolerance: float) -> None:
     """Refuse robots (B,) with a part that nothing holds and whose loads do not cancel out.
 
-    What may hold a part besides clamps is not judged: contact, forces that change with position, magnetic fields that
-    do, elastic terms that read where a node is and not only where it is to others.
+    Some things may hold a part besides clamps, and robots that have them are not judged: contact, and forces that
+    change with position. Directions in which an elastic term, or a magnet in a field, depends on where the part is
+    count as held.
 
     Parameters
     ----------
@@ -57,7 +59,7 @@ def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, to
 
 
 def _parts(model: Model) -> np.ndarray:
-    """Return for each node (N,) the number of the part that elastic terms make it belong to."""
+    """Return for each node (N,) the number of its part: nodes that elastic terms connect are of one part."""
     count, pairs = model.body.n_nodes, []
     for term in model.terms:
         dofs = np.concatenate([d[None] for variable in term.stencil.variables for d, _ in variable])
@@ -69,17 +71,20 @@ def _parts(model: Model) -> np.ndarray:
 
 
 def _loose_ways(model: Model, parts: np.ndarray, projections: np.ndarray) -> np.ndarray:
-    """Return for each part the directions (3, 3) in which nothing holds it: unit vectors, padded with zeros.
+    """Return for each part the directions (3, 3) in which nothing holds it: unit vectors in rows, padded with zeros.
 
     Parameters
     ----------
-    projections : (S, 3, 3) of nodes that slide, in a robot.
+    parts : (N,) the part of each node.
+    projections : (S, 3, 3) of a robot's sliding nodes, onto the directions in which they may move.
     """
     free = model.free.cpu().numpy()[: 3 * model.body.n_nodes].reshape(-1, 3)
-    held = (~_unfelt(model, parts)).astype(float)[:, None] * np.eye(3)  # a sum of projections of each part
+    # for each part a sum of projections onto held directions
+    held = (~_unfelt(model, parts)).astype(float)[:, None] * np.eye(3)
     np.add.at(held, parts, (~free).astype(float)[:, None] * np.eye(3))
     for node, allowed in zip(model.unknowns.slides.nodes.tolist(), projections, strict=True):
-        held[parts[node]] += np.diag(free[node].astype(float)) - allowed  # what is clamped along an axis counts already
+        # held directions; axes that are clamped count already
+        held[parts[node]] += np.diag(free[node].astype(float)) - allowed
     ways = np.zeros_like(held)
     for part, matrix in enumerate(held):
         along_axes = (np.diag(matrix.diagonal()) == matrix).all()
@@ -90,7 +95,7 @@ def _loose_ways(model: Model, parts: np.ndarray, projections: np.ndarray) -> np.
 
 
 def _unfelt(model: Model, parts: np.ndarray) -> np.ndarray:
-    """Return for each part and axis whether no elastic term, nor magnet in a field, feels it move along that axis."""
+    """Return for each part and axis whether no elastic term, nor magnet in a field, depends on its motion along it."""
     count = model.body.n_nodes
     unfelt = np.ones((parts.max() + 1, 3), dtype=bool)
     for term in [*model.terms, *(load.term for load in model.mechanics.loads_by_stencils)]:

@@ -1,4 +1,4 @@
-"""The gradients of a step at its root, by the adjoint: the formulas, and their symbols, are in `gradient.py`."""
+"""The gradients of a step at its root by the adjoint equations; formulas and symbols are in `gradient.py`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["PLACES", "Adjoint", "Gradients", "gradients_at_root", "sizes_of", "w
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
 Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
-Gradients = tuple[Tensor | None, ...]  # None where nothing depends on a tensor
-FELT = 1e-8  # of a loss along a motion: of one that is not to feel it rounding leaves 1e-16 to 1e-12
-# The fields of a state that say where a robot is. What materials remember may be in units of any size.
+Gradients = tuple[Tensor | None, ...]  # None for a tensor that nothing depends on
+FELT = 1e-8  # part of a loss along a motion: where the loss does not depend on it, rounding leaves 1e-16 to 1e-12
+# The fields of a state that say where a robot is; others, of what materials remember, may be in any unit.
 PLACES = ("q", "director", "tangent", "reference_twist")
 AdjointSolve = Callable[[StepEquations, Tensor, Tensor, Tensor, Tensor], Adjoint]
 
@@ -39,30 +39,31 @@ def gradients_at_root(
     wanted: list[Tensor],
     solve: AdjointSolve | None = None,
 ) -> Gradients:
-    """Return the gradients by the tensors in `wanted`, of leaves or of what stands in the model.
+    """Return the gradients by the tensors in `wanted`, which are leaves or stand in the model.
 
     Parameters
     ----------
-    leaves : of state, control and model.
-    donor : (B,) for each robot the one whose root stands in for it, itself where it was solved; None for all.
+    leaves : tensors of state, control and model, with the gradients to be taken by them.
+    donor : (B,) for each robot the one whose root stands in for its own: itself where it was solved; None for all.
     q : (B, n) at the root.
     accepted : (B,) robots that were solved.
     gradients : by the fields of the state after the step; None is zero, and nothing is done for it.
-    solve : solves the adjoint equations; by default `multipliers`, and what users wrote is held against autograd.
+    solve : solves the adjoint equations. By default that is `multipliers`, and users' derivatives are compared with
+        autograd's.
     """
     model = recipe.model
     weight = 1.0 if donor is None else accepted[:, None].to(q.dtype)
     x = model.unknowns.picked(q)
-    with torch.enable_grad():  # y(x, p): (dy/dx)^T g and (dy/dp)^T g
+    with torch.enable_grad():  # gradients through y(x, p): (dy/dx)^T g and (dy/dp)^T g
         equations = recipe.equations(leaves, donor)
-        equations.prepare()  # here, where autograd records
+        equations.prepare()  # here, so that autograd records it
         root = x.requires_grad_()
         after = equations.state_after(equations.full(root))
         outputs = list(zip(after.fields(), gradients, strict=True))
         by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
     by_root = torch.zeros_like(x) if by_root is None else _weighted(by_root, weight)
     # A^T lambda = (dy/dx)^T g
-    # what users write may have derivatives that are not its own: their product with lambda is held against autograd's
+    # the derivatives that users write may be wrong: their product with lambda is compared with autograd's
     inspected = model.has_user_hooks and solve is None
     x = x.detach().requires_grad_(inspected and equations.constraints is None)
     with _derivatives_by_unknowns(equations, x.requires_grad):
@@ -86,17 +87,17 @@ def gradients_at_root(
 
 
 def with_zeros(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor]:
-    """Return gradients by the first of some tensors, zeros for None."""
+    """Return the gradients, with zeros like the tensors in `like` for None."""
     return [torch.zeros_like(t) if g is None else g for g, t in zip(gradients, like, strict=False)]
 
 
 def _weighted(tensor: Tensor, weight: Tensor | float) -> Tensor:
-    """Return a tensor (B, n) times the weights (B, 1) of robots, 1.0 for all."""
+    """Return a tensor (B, n) times the weights (B, 1) of its robots; a number weighs nothing."""
     return tensor * weight if isinstance(weight, Tensor) else tensor
 
 
 def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> AbstractContextManager[None]:
-    """Meanwhile, leave the derivatives by the unknowns out where they are not wanted and loops can leave them out.
+    """Leave out, in the block, derivatives of the residual by the unknowns, if not wanted and if loops can do without.
 
     Derivatives by q at held dofs stay. Nothing is left out where nodes slide, as these are held along some directions;
     where forces are not evaluated at the end of a step, as q before the step then counts at all dofs; and in compiled
@@ -110,14 +111,17 @@ def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> Abstract
 def _linearised(
     recipe: StepRecipe, equations: StepEquations, leaves: Sequence[Tensor], donor: Tensor | None, x: Tensor
 ) -> tuple[StepEquations, Tensor, Tensor]:
-    """Return the equations for `multipliers`, their residual at x as autograd records it, and their matrix there."""
+    """Return equations for `multipliers`, their residual at x as autograd records it, and their matrix values there.
+
+    The equations are those given, or others from detached tensors where gradients would be in the way.
+    """
     compiled = equations.model.compilation.active
     if equations.compiles_whole and not compiled:
-        with torch.enable_grad():  # in one evaluation, of which autograd does not record the matrix
+        with torch.enable_grad():  # one evaluation gives both; autograd does not record the matrix
             residual, values = equations.residual_and_matrix(x)
         return equations, residual, values.detach()
     fixed = equations
-    # constraints keep what they find of the equations; compiled steps are of tensors without gradients
+    # constraints keep tensors that they compute; compiled steps take tensors without gradients
     if equations.constraints is not None or (compiled and equations.compiles_whole):
         fixed = recipe.detached().equations([t.detach() for t in leaves], donor)
         fixed.prepare()
@@ -129,7 +133,12 @@ def _linearised(
 def _pulled_back(
     outputs: Iterable[tuple[Tensor, Tensor | None]], inputs: list[Tensor], keep: bool = False
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients by the inputs of pairs of outputs and the gradients by these; None where there is none."""
+    """Return the gradients by the inputs, from pairs of an output and the gradient by it; None where there is none.
+
+    Parameters
+    ----------
+    keep : whether the graph is kept for another call.
+    """
     outputs = [(y, g) for y, g in outputs if y.requires_grad and g is not None]
     if not outputs:
         return (None,) * len(inputs)
@@ -150,11 +159,12 @@ def multipliers(
 ) -> Adjoint:
     """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A is singular.
 
-    Where contacts are constraints, their KKT conditions and the multipliers of these are returned, too.
+    Where contacts are constraints, also returned are their KKT conditions and the multipliers of these (A, 3); else
+    None.
 
     Parameters
     ----------
-    given : (B,) the sizes of the gradients by the state after the step, of which rhs is made; None: those of rhs.
+    given : (B,) sizes of the gradients by the state after the step, from which rhs was made; None: the sizes of rhs.
     """
     solver, conditions, of_contacts = equations.solver(), None, None
     if equations.constraints is None:
@@ -175,7 +185,7 @@ def multipliers(
 
 
 def sizes_of(gradients: Sequence[Tensor | None], fields: Sequence[str], q: Tensor) -> Tensor:
-    """Return the largest entry (B,) of gradients by the fields of a state, of those that say where a robot is."""
+    """Return the largest entry (B,) of the gradients by those fields of a state that say where a robot is."""
     placed = (g for g, name in zip(gradients, fields, strict=True) if name in PLACES)
     sizes = [g.reshape(len(q), -1).abs().amax(1) for g in placed if g is not None and g.numel()]
     return torch.stack(sizes).amax(0) if sizes else torch.zeros_like(q[:, 0])
@@ -184,15 +194,15 @@ def sizes_of(gradients: Sequence[Tensor | None], fields: Sequence[str], q: Tenso
 def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tensor, given: Tensor | None) -> Tensor:
     """Return the robots (B,) whose loss asks for a motion that A resists by no more than rounding.
 
-    A robot that is free to turn has gradients of what does not turn along: rounding alone makes its matrix regular, and
-    no part of such a loss is along that motion. One more solution tells how much of it is: with ones on A's diagonal
-    two inverse iterations from the loss give the eigenvalue that dominates the solution.
+    Where a robot is free to turn, A is regular only by rounding; but losses that do not depend on such a motion have
+    right gradients all the same, as no part of the loss is along it. One more solve tells how large that part is: with
+    ones on A's diagonal two inverse iterations from the loss give the eigenvalue that dominates the solution.
 
     Parameters
     ----------
     solution, rhs : (B, n_free) of A^T lambda = rhs.
     diagonal : (B, n_free) of A.
-    given : see `multipliers`. An equilibrium that another one follows is given little more by that than rounding.
+    given : see `multipliers`. An equilibrium that another one follows gets little more than rounding from that one.
     """
     scale = diagonal.abs().sqrt()
     scale = torch.where(scale > 0, scale, 1.0)

@@ -1,4 +1,4 @@
-"""`torch.utils.checkpoint` around a step: whether one is at work, and what a step keeps out of it."""
+"""Steps within `torch.utils.checkpoint`: whether a checkpoint is active, and what a step keeps out of it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["apart_from_checkpoints", "saved_elsewhere", "within_checkpoint"]
 
 
 def apart_from_checkpoints() -> AbstractContextManager[Any]:
-    """Let autograd save tensors itself meanwhile, not by `torch.utils.checkpoint`.
+    """Let autograd save tensors itself in the block, and not through `torch.utils.checkpoint`.
 
-    A checkpoint counts what is saved, and takes all that it covers once more where a derivative is asked for. What a
-    step finds of its own is none of that: it asks for derivatives of users' forces while it is solved.
+    A checkpoint counts the tensors that are saved, and runs all that it covers once more for a derivative. The
+    derivatives of users' forces that a step takes while it is solved must not be counted: they are internal to the
+    step.
     """
     if not saved_elsewhere():
         return nullcontext()
@@ -24,12 +25,12 @@ def apart_from_checkpoints() -> AbstractContextManager[Any]:
 
 
 def saved_elsewhere() -> bool:
-    """Return whether what autograd saves goes through hooks, as within `torch.utils.checkpoint`."""
+    """Return whether tensors that autograd saves go through hooks, as within `torch.utils.checkpoint`."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def within_checkpoint() -> bool:
-    """Return whether `torch.utils.checkpoint` keeps what autograd saves, and takes all once more for a gradient."""
+    """Return whether `torch.utils.checkpoint` is active, which runs the step once more when a gradient is taken."""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
     return hooks is not None and hooks[0].__module__ == checkpoint.__module__
 

@@ -1,9 +1,9 @@
 """Several steps as one node of autograd, where recordings take them all.
 
-Each chunk of a batch takes all its steps before the next chunk begins, and goes back through all of them, too: what a
-step led to, and the gradients by it, go from recording to recording, and autograd sees one function. The states after
-all steps are kept (`course_states.py`), as autograd keeps them where each step is a node; `course_backward.py` goes
-back through them.
+A course is such a sequence of steps. Each chunk of a batch takes all its steps before the next chunk begins, and goes
+back through all of them, too: states, and gradients by them, go from recording to recording, and autograd sees one
+function. The states after all steps are kept (`course_states.py`), as autograd keeps them where each step is a node;
+`course_backward.py` goes back through them.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = ["Course", "course_of", "goes_on"]
 
 @dataclass(frozen=True)
 class Course:
-    """Where some steps led.
+    """Where a sequence of steps led, as one function to autograd.
 
     Attributes
     ----------
-    q, velocity : (T, B, n) after each of them.
-    after : the states after the last.
+    q, velocity : (T, B, n) after each step.
+    after : the states after the last step.
     controls : of each step.
-    fields : of the states (T + 1, B, ...) before the steps and after each; no gradients pass through them.
-    infos : how the steps went, in one: its tensors are (T, B, ...).
+    fields : fields of the states (T + 1, B, ...) before the steps and after each; no gradients pass through them.
+    infos : the reports of all steps in one: its tensors are (T, B, ...).
     """
 
     q: Tensor
@@ -53,11 +53,11 @@ class Course:
     infos: StepInfo
 
 
-@torch.no_grad()  # tensors that are differentiated are not for recordings
+@torch.no_grad()  # recordings take no tensors that are differentiated
 def goes_on(problem: StepProblem, size: int) -> bool:
-    """Return whether a step, of so many robots at a time, is one that others may follow in a course.
+    """Return whether a step, taken for `size` robots at a time, is one that others may follow in a course.
 
-    It is none where no recording takes it as a whole, where a robot is not to be stepped, and where a control needs a
+    It is not if no recording takes it as a whole, if some robot is not to be stepped, or if the control needs a
     gradient.
     """
     if not bool(problem.running.all()) or any(tensor.requires_grad for tensor in problem.control.tensors().values()):
@@ -75,8 +75,8 @@ def goes_on(problem: StepProblem, size: int) -> bool:
 def course_of(problem: StepProblem, size: int) -> Course | None:
     """Return where a step that `goes_on` and those that follow it lead; None where a robot fails in the first.
 
-    A course ends before a step that some robot fails. It can be differentiated by the state before it and the tensors
-    of the model.
+    A course ends before a step that some robot fails. It can be differentiated by the state before its first step and
+    the tensors of the model.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     """
     chunks = chunks_of(problem.state.batch, size)
     controls = [problem.control, *problem.following]
-    parametrized = problem.parametrized()  # for all steps
+    parametrized = problem.parametrized()  # found once for all steps
     with parametrized.in_place():
         recipe, tensors, given = taken_apart(problem, parametrized, chunks)
         given, kept = given.replace(following=problem.following), CourseStates(given.state, len(controls))
@@ -106,7 +106,7 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
 
 
 class _Course(torch.autograd.Function):
-    """The states after each of some steps, which are taken already, as a function of all that they depend on."""
+    """The states after each of some steps, which are taken already, as a function of what they depend on."""
 
     @staticmethod
     def forward(ctx, recipe: StepRecipe, kept: list[Tensor], controls: list[Control], *tensors: Tensor):  # noqa: D102

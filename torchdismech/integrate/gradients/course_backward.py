@@ -1,9 +1,9 @@
-"""ChunkBackward: the backward pass through the steps of a course, of some robots, from the last step to the first.
+"""ChunkBackward: the backward pass of a chunk of robots through the steps of a course, from the last to the first.
 
-A step is given the gradients by the state after it: what comes from the step after it, and what the loss adds, as q and
-velocity after each step are outputs of the course. It gives those by the state before it and by the model's tensors;
-the former go to the step before, the latter are summed. The first steps are differentiated one by one, by recordings
-where there are some; then compiled code goes on alone (`native/step_loop.py`), until a step is for Python.
+A step is given the gradients by the state after it: those that the step after it found, and what the loss adds, as q
+and velocity after each step are outputs of the course. It finds the gradients by the state before it, which go to the
+step before, and those by the model's tensors, which are summed. The first steps are differentiated one by one, by
+recordings where there are some; then a compiled loop goes on alone (`native/step_loop.py`), until a step needs Python.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from torchdismech.native.step_loop import PerStep, StepLoop
 __all__ = ["ChunkBackward"]
 
 # The last step of a run may have gradients that no earlier one has; the last but one is differentiated by the recording
-# that all before it take. So it is after each step that Python takes.
+# that takes all before it. The same holds after each step that Python takes.
 STEPS_BEFORE_A_LOOP = 2
 
-Added = Sequence[tuple[int, Tensor]]  # gradients (T, B, n) by fields of the states after the steps, by their places
+# gradients (T, B, n) by a field of the states after the steps, with the field's place
+Added = Sequence[tuple[int, Tensor]]
 
 
 class ChunkBackward:
-    """The steps of some robots, to be differentiated from the last to the first.
+    """The backward pass of some robots through the steps of a course.
 
     Parameters
     ----------
     recipe : of each step, of all robots.
-    solved : the robots, and how they were stepped.
+    solved : the chunk of robots, and how its steps were taken.
     fitting : the kind of steps that the model is known to fit.
     kept : the states' fields (T + 1, B, ...) of all robots.
     controls : the controls' tensors (B, ...) of all robots, those of the first step first.
@@ -83,12 +84,12 @@ class ChunkBackward:
         recipe, number = self._recipe, len(self._controls)
         totals: list[Tensor | None] = [None for _, need in self._values if need]
         added = [(recipe.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
-        by_python = 0  # steps since the last that compiled code took
+        by_python = 0  # steps since the last one that a compiled loop took
         while number:
             to_add: Added = added
             if by_python == STEPS_BEFORE_A_LOOP and (loop := self._loop(added, totals)) is not None:
                 number, gradients = self._pulled_back_by(loop, number, gradients)
-                to_add, by_python = [], 0  # the loop has added what comes from the loss
+                to_add, by_python = [], 0  # the loop has added what the loss contributes
                 if not number:
                     break
             number, by_python = number - 1, by_python + 1
@@ -101,7 +102,7 @@ class ChunkBackward:
         return gradients, totals
 
     def _loop(self, added: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
-        """Return the loop that goes back through steps without Python; None where something in them is for Python."""
+        """Return a compiled loop that goes back through steps; None if something in them needs Python."""
         if self._recorded is None:
             return None
         q, controls = self._fields[self._recipe.fields.index("q")], self._controls[::-1]
@@ -119,7 +120,7 @@ class ChunkBackward:
     def _pulled_back_by(
         self, loop: StepLoop, number: int, gradients: list[Tensor | None]
     ) -> tuple[int, list[Tensor | None]]:
-        """Go back through the last of `number` steps, as far as a loop of compiled code does.
+        """Go back through the last of `number` steps by a compiled loop, until a step needs Python.
 
         Return how many steps are left, and the gradients by the state after the last of these, with what the loss adds;
         where none is left, by the state before all steps.
@@ -133,7 +134,7 @@ class ChunkBackward:
         return steps - reached, [*self._recorded.given_gradients()]
 
     def _of_step(self, number: int, gradients: list[Tensor | None]) -> Gradients:
-        """Return the gradients of a step by the state before it, but its time, and by the values that need one."""
+        """Return the gradients of a step by the state before it, without its time, and by the values that need one."""
         recipe, control = self._recipe, self._controls[number]
         state, q = [steps[number] for steps in self._fields], self._fields[recipe.fields.index("q")][number + 1]
         needed: Needed = [(tensor, k != recipe.time_index) for k, tensor in enumerate(state)]
@@ -142,24 +143,24 @@ class ChunkBackward:
             self._recorded = RecordedSteps.of(recipe, recipe.fitting, [*needed, *self._values])
         found = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
         if found is None:
-            if self._recorded is not None:  # it has written to what it gave of the step after
+            if self._recorded is not None:  # it has overwritten the gradients that came from the step after
                 gradients = [*self._recorded.given_gradients()]
             every = q.new_ones(len(q), dtype=torch.bool)
             found = solved_gradients(recipe, [*needed, *self._values], q, every, True, gradients)
         return found
 
     def _with_time(self, by_state: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Return the gradients by all fields of a state, from those by all but its time, by which there is none."""
+        """Return the gradients by all fields of a state, from those by all but its time, whose gradient is None."""
         return [*by_state[: self._recipe.time_index], None, *by_state[self._recipe.time_index :]]
 
 
 def _sum(gradient: Tensor | None, more: Tensor) -> Tensor:
-    """Return the sum of two gradients, the first of which is zero where it is None."""
+    """Return the sum of two gradients; None for the first is zero."""
     return more if gradient is None else gradient + more
 
 
 def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
-    """Return the sum of gradients, None where both are zero; the total is written to."""
+    """Return a total with a gradient added in place; None where both are None, which is zero."""
     if gradient is None:
         return total
     return gradient.clone(memory_format=torch.contiguous_format) if total is None else total.add_(gradient)

@@ -1,4 +1,4 @@
-"""CourseStates: the states before some steps and after each of them, and how these went, kept while they are taken."""
+"""CourseStates: the states before and after each step of a course, and the steps' reports, kept while it runs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["CourseStates"]
 
 
 class CourseStates:
-    """The states before some steps and after each of them, up to one that some robot fails, and how these went.
+    """The states before and after each step of a course, up to a step that some robot fails, and the steps' reports.
 
     Parameters
     ----------
-    state : before them.
+    state : before the first step.
     steps : T.
 
     Attributes
     ----------
-    names, fields : of the states' fields (T + 1, B, ...).
-    infos : how the steps went, (T, B, ...); None before the first was taken.
+    names, fields : of the states; each field is (T + 1, B, ...).
+    infos : the reports in one, (T, B, ...); None before the first step was taken.
     """
 
     def __init__(self, state: State, steps: int):
         self.names = tensor_fields(state)
-        self.counts: dict[int, int] = {}  # of steps, by the numbers of chunks
+        self.counts: dict[int, int] = {}  # how many steps each chunk has taken, by its number
         self.fields = [field.new_empty(steps + 1, *field.shape) for field in state.fields()]
         self.infos: StepInfo | None = None
         self._steps, self._batch = steps, state.batch
@@ -40,12 +40,12 @@ class CourseStates:
         return min(self.counts.values(), default=self._steps)
 
     def of_chunk(self, chunk: Chunk) -> ChunkStates:
-        """Return what keeps the states of some robots."""
+        """Return what keeps the states of the robots of a chunk."""
         self.counts[chunk.number] = 0
         return ChunkStates(self, chunk)
 
     def infos_like(self, info: StepInfo) -> StepInfo:
-        """Return the infos, made for what the first step of some robots says."""
+        """Return the tensors for all reports, made at the first call for reports like this one."""
         if self.infos is None:
             shape = (self._steps, self._batch)
             self.infos = info.with_tensors([tensor.new_empty(*shape, *tensor.shape[1:]) for tensor in info.tensors()])
@@ -53,28 +53,28 @@ class CourseStates:
 
 
 class ChunkStates:
-    """Keeps the states of some robots of a course, and how their steps went."""
+    """Keeps the states of a chunk's robots in a course, and the reports of their steps."""
 
     def __init__(self, states: CourseStates, chunk: Chunk):
         self._states, self._chunk = states, chunk
         self._fields = [self._steps(field)[1:] for field in states.fields]
 
     def keep(self, number: int, after: State, info: StepInfo) -> None:
-        """Keep those after a step, counted from 0."""
+        """Copy state and report of a step, counted from 0."""
         kept = self.destinations(after, info)
         torch._foreach_copy_([places[number] for _, places in kept], [found for found, _ in kept])
         self.count(number + 1)
 
     def destinations(self, after: State, info: StepInfo) -> list[tuple[Tensor, Tensor]]:
-        """Return pairs of a tensor of a step, and the tensor (T, ...) that keeps it for each step."""
+        """Return pairs: a tensor that each step overwrites, and the tensor (T, ...) that keeps it for all steps."""
         infos = [self._steps(tensor) for tensor in self._states.infos_like(info).tensors()]
         found = [self._chunk.without_repeated(tensor) for tensor in (*after.fields(), *info.tensors())]
         return list(zip(found, [*self._fields, *infos], strict=True))
 
     def count(self, steps: int) -> None:
-        """Learn how many steps are kept."""
+        """Note how many steps are kept by now."""
         self._states.counts[self._chunk.number] = steps
 
     def _steps(self, tensor: Tensor) -> Tensor:
-        """Return what counts of these robots, of a tensor (T, B, ...) of all."""
+        """Return this chunk's part of a tensor (T, B, ...) of all, without robots of the chunk before."""
         return self._chunk.without_repeated(self._chunk.of(tensor, 1), 1)

@@ -6,10 +6,11 @@ state before, the control, the model's constants and the weights of its modules.
     A^T lambda = (dy/dx)^T g,    A = dr/dx at the root,
     gradient by p = (dy/dp)^T g - (dr/dp)^T lambda.
 
-That is one evaluation, one factorisation and one transposed solve a step, however many iterations Newton's method
-took. A is evaluated anew at the accepted root: the last factor of Newton's method belongs to the iterate before, and
-may have been shifted. A step keeps the state before it, q after it, the control, and what it used of the model: its
-tensors that require gradients, in chunks of a batch those that are given per robot, and the contact candidates.
+That is one evaluation, one factorisation and one transposed solve a step, however many iterations Newton's method took.
+A is evaluated anew at the accepted root: the last factor of Newton's method belongs to the iterate before, and may have
+been shifted. Autograd's node of a step keeps the state before it, q after it, the control, and what it used of the
+model: its tensors that require gradients, in chunks of a batch those that are given per robot, and the contact
+candidates.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from torchdismech.values import Values, where_rows
 
 __all__ = ["differentiable_step", "solved_gradients", "taken_apart"]
 
-NOTHING = 1e-7  # of the gradients by the state after an equilibrium: less of those by the state before is left out
+# of the gradients by the state after an equilibrium: smaller ones by the state before it are set to zero
+NOTHING = 1e-7
 
 
 def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[State, StepInfo]:
@@ -54,7 +56,7 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     size : how many robots are stepped at a time, and differentiated; None: all. To autograd they are one step.
     """
     chunks = chunks_of(problem.state.batch, problem.state.batch if size is None else size)
-    parametrized = problem.parametrized()  # for all chunks
+    parametrized = problem.parametrized()  # found once for all chunks
     with parametrized.in_place():
         recipe, tensors, given = taken_apart(problem, parametrized, chunks)
         with torch.no_grad(), apart_from_checkpoints():
@@ -74,7 +76,7 @@ def taken_apart(
 
     Parameters
     ----------
-    parametrized : what parametrizations make, which stands in the model.
+    parametrized : the tensors that parametrizations make, which stand in the model.
     """
     recording, held = torch.is_grad_enabled(), held_values(problem, parametrized, chunks)
     values = problem.trained() | held if recording else held
@@ -86,14 +88,14 @@ def taken_apart(
         if problem.snapshot is not None:
             recipe.snapshot, recipe.taken_again = problem.snapshot, within_checkpoint()
             recipe.versions = problem.snapshot.versions(sources=recipe.taken_again)
-        # compiled code is for tensors that require gradients, or for tensors that do not
+        # compiled code is made for tensors that require gradients, or for tensors that do not
         given = recipe.problem([tensor.detach() for tensor in tensors])
         given = given.replace(snapshot=problem.snapshot, plane=problem.plane, divisible=problem.divisible)
     return recipe, tensors, given.replace(values=held.detached()) if held else given
 
 
 def _refuse_inference(tensors: Sequence[Tensor]) -> None:
-    """Refuse tensors that torch lets take no part in a gradient."""
+    """Refuse tensors made in inference mode, which torch lets take no part in a gradient."""
     if any(tensor.is_inference() for tensor in tensors):
         raise RuntimeError(
             "a step that gradients go through cannot start from, or read, what was made under torch.inference_mode: "
@@ -102,7 +104,7 @@ def _refuse_inference(tensors: Sequence[Tensor]) -> None:
 
 
 class _Step(torch.autograd.Function):
-    """The states after a step, which is solved already, as a function of all that it depends on."""
+    """The states after a step, which is solved already, as a function of all tensors that it depends on."""
 
     @staticmethod
     def forward(ctx, recipe: StepRecipe, after: tuple[Tensor, ...], accepted: Tensor, *tensors: Tensor):  # noqa: D102
@@ -133,11 +135,12 @@ class _Step(torch.autograd.Function):
 class _ChunkGradients:
     """The gradients of a step, found for one chunk of the batch after the other.
 
-    A recording that took one chunk is given the others at once, as the model cannot change between them.
+    The recording that took one chunk is given the others without another look at the model, which cannot change between
+    them.
 
     Parameters
     ----------
-    needed : all that the step depends on.
+    needed : all tensors that the step depends on, and whether each needs a gradient.
     q : (B, n) at the root.
     accepted : (B,) robots that were solved.
     gradients : by the fields of the state after the step; None is zero.
@@ -166,7 +169,7 @@ class _ChunkGradients:
         return by_tensors
 
     def _of_chunk(self, solved: SolvedChunk) -> Gradients | None:
-        """Return the gradients of a chunk by what needs one; None where none of its robots was solved."""
+        """Return the gradients of a chunk by the tensors that need one; None where none of its robots was solved."""
         chunk, on_cpu = solved.chunk, self._on_cpu
         all_here = self._every or (on_cpu and bool(chunk.of(self._accepted).all()))
         found = self._recorded.of_chunk(solved) if self._recorded is not None and all_here else None
@@ -189,19 +192,21 @@ class _ChunkGradients:
 def solved_gradients(
     recipe: StepRecipe, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor | None]
 ) -> Gradients:
-    """Return the gradients by the inputs that need one, zero where rows were not solved; None is zero.
+    """Return the gradients by the inputs that need one; rows that were not solved count as zero.
+
+    None stands for a gradient of zero.
 
     Parameters
     ----------
     every_row : whether all rows are known to be solved.
     gradients : by the fields of the state after the step; None is zero, too.
     """
-    # compiled code is for all steps: the first state of a rollout requires fewer gradients than the others
+    # as one compiled code serves all steps: the first state of a rollout requires fewer gradients than others
     every = recipe.n_state if recipe.model.compilation.active else 0
     leaves = [_leaf(t, need or (k < every and k != recipe.time_index)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
     with recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
-        if every_row or accepted.device.type != "cpu":  # of a GPU a recording asks, once
+        if every_row or accepted.device.type != "cpu":  # on a GPU a recording finds out whether all were solved
             recorded = recorded_gradients(recipe, leaves, q, None if every_row else accepted, gradients, wanted)
             if recorded is not None:
                 return recorded
@@ -209,26 +214,29 @@ def solved_gradients(
     if not recipe.method.scheme.inertial:
         wanted_fields = [name for name, (_, need) in zip(recipe.fields, needed, strict=False) if need]
         found = _without_rounding(found, wanted_fields, sizes_of(gradients, recipe.fields, q))
-    if accepted.device.type != "cpu":  # not waited for: where no row was solved, zeros whatever came out
+    # the host does not wait for the answer: where no row was solved these are zeros, whatever was found
+    if accepted.device.type != "cpu":
         found = tuple(None if g is None else torch.where(accepted.any(), g, 0.0) for g in found)
     return found
 
 
 def _without_rounding(found: Gradients, fields: Sequence[str], given: Tensor) -> Gradients:
-    """Return gradients, of which the first are by `fields` of the state before an equilibrium, without rounding.
+    """Return gradients in which those by the state before an equilibrium are zero where they are no more than rounding.
 
-    An equilibrium does not depend on where the search for it began, but for what clamps and frames hand on. What
-    rounding leaves of that, and what directors that are no unit vectors would do, would be a loss to the equilibrium
-    before, and ask there for motions that nothing resists.
+    An equilibrium does not depend on where the search for it began, but for what clamps and frames hand on. The
+    rounding that is left of such gradients, and gradients by directors that are not kept unit vectors, would be a loss
+    to the equilibrium before, and ask there for motions that nothing resists.
 
     Parameters
     ----------
-    given : (B,) the sizes of the gradients by the state after it.
+    found : gradients, first those by `fields` of the state before.
+    given : (B,) sizes of the gradients by the state after the equilibrium.
     """
     cut = []
-    for name, gradient in zip(fields, found, strict=False):  # others come after these
+    for name, gradient in zip(fields, found, strict=False):  # the gradients by other tensors come after these
         if name in PLACES and gradient is not None and gradient.numel():
-            sizes = gradient.reshape(len(given), -1).abs().amax(1)  # in whole: parts of it may cancel each other
+            # the size of all of it, as parts of it may cancel each other later
+            sizes = gradient.reshape(len(given), -1).abs().amax(1)
             gradient = where_rows(~(sizes <= NOTHING * given), gradient, 0.0)  # NaN stays
         cut.append(gradient)
     return (*cut, *found[len(fields) :])
@@ -236,13 +244,13 @@ def _without_rounding(found: Gradients, fields: Sequence[str], given: Tensor) ->
 
 def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
     """Return a tensor of the same numbers from which gradients are taken; a parameter for a parameter."""
-    if isinstance(tensor, nn.Parameter):  # compiled code is for one of the two
+    if isinstance(tensor, nn.Parameter):  # compiled code is made for a parameter or for another tensor
         return nn.Parameter(tensor.detach(), requires_grad)
     return tensor.detach().requires_grad_(requires_grad)
 
 
 def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor | None:
-    """Return what was found, if it is needed, with a gradient (B, ..) added in some rows (B,)."""
+    """Return a gradient with another one (B, ..) added in some rows (B,); None stays."""
     if found is None:
         return None
     return found + where_rows(rows, gradient, 0.0)
@@ -251,13 +259,14 @@ def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor |
 def _gradients(
     recipe: StepRecipe, leaves: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients, wanted: list[Tensor]
 ) -> Gradients:
-    """Return the gradients by the tensors in `wanted`, None for zero; see the formulas above.
+    """Return the gradients by the tensors in `wanted`, None for zero; the formulas are in the module's docstring.
 
     Parameters
     ----------
-    leaves : of state, control and model; the latter stand in the model.
+    leaves : tensors of state, control and model; the latter stand in the model.
     """
-    # Rows that were not solved may hold anything, and 0 * NaN is NaN: a solved row stands in for each, at weight zero.
+    # Rows that were not solved may hold any number, and 0 * NaN is NaN: a solved row stands in for each, with weight
+    # zero.
     donor = None
     if accepted.device.type != "cpu" or not bool(accepted.all()):  # a GPU is not waited for
         row = torch.arange(len(accepted), device=accepted.device)
@@ -272,6 +281,6 @@ def _gradients(
 
 
 def _gradients_by_loops(recipe: StepRecipe, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> Gradients:
-    """Return what `gradients_at_root` does, by compiled loops where steps are not compiled as a whole."""
+    """Return the gradients of `gradients_at_root`, by the library's compiled loops in steps that torch runs eagerly."""
     with nullcontext() if recipe.model.compilation.active else differentiated():
         return gradients_at_root(recipe, leaves, donor, *given)

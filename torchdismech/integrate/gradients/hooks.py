@@ -1,4 +1,4 @@
-"""What gradients ask of users' forces and energies: tensors that the model knows, and derivatives that are right."""
+"""What gradients need of users' forces and energies: tensors that the model knows, and right derivatives."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from torchdismech.values import per_robot
 
 __all__ = ["refuse_hidden_tensors", "refuse_wrong_matrix"]
 
-OFF = 1e-4  # relative, of an equation that a linear solver left: beyond, its matrix is ill-conditioned or wrong
-NOTHING_HIDDEN = "no hidden tensors"  # among what fits a model
+OFF = 1e-4  # relative error of adjoint equations that were solved: beyond, the matrix is ill-conditioned or wrong
+NOTHING_HIDDEN = "no hidden tensors"  # an entry of `Snapshot.fitting`
 
 _looked_at: WeakSet[Model] = WeakSet()
 
 
 def refuse_hidden_tensors(model: Model, state: State, control: Control, snapshot: Snapshot) -> None:
-    """Refuse hooks that use tensors which require gradients and are not the model's.
+    """Refuse users' code that uses tensors which require gradients and are not registered with the model.
 
     Looks at a model once, and once more where an attribute that has changed since holds such a tensor. `snapshot` is
-    what the model holds.
+    the model's present one.
     """
     if not model.has_user_hooks or NOTHING_HIDDEN in snapshot.fitting:
         return
@@ -58,7 +58,7 @@ def refuse_wrong_matrix(
     Parameters
     ----------
     state : where forces are evaluated at the root.
-    found, expected : (B, n_free) both sides of the adjoint equations A^T lambda = rhs, A by autograd.
+    found, expected : (B, n_free) both sides of the adjoint equations A^T lambda = rhs, with A^T lambda by autograd.
     rows : (B,) robots that were solved.
     """
     off = torch.linalg.vector_norm(found - expected, dim=1) > OFF * torch.linalg.vector_norm(expected, dim=1)

@@ -1,4 +1,4 @@
-"""The conditions that contact constraints obey at the root of a step, for backward passes."""
+"""KKTConditions: the conditions that contact constraints obey at the root of a step, for backward passes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["KKTConditions"]
 
 
 class KKTConditions:
-    """The KKT conditions that contacts of a solved step obey, as equations in metres whose derivatives are wanted.
+    """The KKT conditions that contacts of a solved step obey, as equations in metres, to be differentiated.
 
     A contact without load is left out; one that sticks has neither gap nor slide; one that slides has no gap, and its
     friction is -mu N s / |s|. With these equations the loads are unknowns like the dofs, and for a loss whose gradient
@@ -27,10 +27,10 @@ class KKTConditions:
     give the multipliers a of the balance of forces and c of these equations; D and E are the equations' derivatives by
     (gap, slide) and by the loads.
 
-    Without friction J a = 0 along the normals, so A may be stiffened there by J^T s J, which changes no solution. It
-    is, as contacts alone may hold a robot at rest: A is singular then, and what it says of one contact drowns in how
-    far the robot would move as a whole. With s the stiffness of its stiffest part contacts answer to loads all alike.
-    Slides, which nothing may hold, are left out of what is solved.
+    Without friction J a = 0 along the normals, so A may be stiffened there by J^T s J, which changes no solution. It is
+    stiffened, as contacts alone may hold a robot at rest: A is singular then, and how one contact responds drowns in
+    how far the robot would move as a whole. With s the stiffness of A's stiffest part all contacts respond to loads
+    alike. Slides, which nothing may hold, are left out of the equations that are solved.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class KKTConditions:
     Attributes
     ----------
     values : of the matrix, stiffened where nothing rubs.
-    factor : of that.
+    factor : of that matrix.
     robot : (A,) the robot of each contact that bears a load.
     """
 
@@ -70,7 +70,7 @@ class KKTConditions:
         self._slide, self._load = slide, load
 
     def residual(self, equations: StepEquations, x: Tensor) -> Tensor:
-        """Return the conditions (A, 3) in the same step; autograd follows all but x and the loads."""
+        """Return the residuals (A, 3) of the conditions in the same step; autograd follows all but x and the loads."""
         constraints, q = equations.constraints, equations.full(x)
         assert constraints is not None
         gap, slide = constraints.at(q, constraints.time).gap[self.chosen], constraints.slide(q)[self.chosen]
@@ -79,36 +79,49 @@ class KKTConditions:
         return torch.cat([gap.unsqueeze(1), torch.where(self._slides, self._scale * friction, slide)], dim=1)
 
     def multipliers(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a (B, n_free) and c (A, 3) for a gradient (B, n_free)."""
+        """Return the multipliers a (B, n_free) and c (A, 3) for a loss's gradient g (B, n_free) by the dofs."""
         first = self.factor.solve(rhs, transpose=True)
         if not self._delassus.size:
             return first, rhs.new_zeros(0, 3)
         return self._with_friction(rhs, first) if self._rubs else self._smooth(rhs, first)
 
     def _smooth(self, rhs: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a and c where nothing rubs, from the gradient and A^-T times it."""
+        """Return the multipliers a and c where nothing rubs.
+
+        Parameters
+        ----------
+        rhs : (B, n_free) the gradient g.
+        first : (B, n_free) A^-T g.
+        """
         delassus = self._delassus
         gaps = delassus.padded(delassus.motions_of(first)[self.chosen, :1])
         c = torch.zeros_like(self.constraints.load)
         c[self.chosen, :1] = self._solved(self._matrix, gaps)
         a = self.factor.solve(rhs - delassus.forces_of(c), transpose=True)
-        c[self.chosen, 1:] = delassus.motions_of(a)[self.chosen, 1:]  # by which friction would count
+        # the multipliers by which a coefficient of friction would count
+        c[self.chosen, 1:] = delassus.motions_of(a)[self.chosen, 1:]
         return a, c[self.chosen]
 
     def _solved(self, system: Tensor, motions: Tensor) -> Tensor:
-        """Return what (A, k) of each contact solves a system (B, k C, k C) for motions (B, C, k).
+        """Return the solution (A, k) of a system (B, k C, k C) over contacts for motions (B, C, k).
 
-        Redundant contacts share their load in many ways: the pseudo-inverse takes the smallest.
+        Redundant contacts may share their load in many ways: the pseudo-inverse takes the smallest.
         """
         found = torch.linalg.pinv(system, rtol=REDUNDANT) @ motions.flatten(1).unsqueeze(2)
         return found.view_as(motions)[self._delassus.robot, self._delassus.slot]
 
     def _with_friction(self, rhs: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a and c where something rubs, from the gradient and A^-T times it."""
+        """Return the multipliers a and c where something rubs.
+
+        Parameters
+        ----------
+        rhs : (B, n_free) the gradient g.
+        first : (B, n_free) A^-T g.
+        """
         delassus = self._delassus
         by_motion, by_load = self._derivatives()
         moved = delassus.padded(delassus.motions_of(first)[self.chosen])
-        # W of A^T times D^T, then E^T on the diagonal
+        # Delassus' operator of A^T times D^T; E^T is added on the diagonal below
         blocks = self._matrix.unflatten(2, (-1, 3)).transpose(1, 2) @ delassus.padded(by_motion).mT  # (B, C, 3 C, 3)
         system = blocks.transpose(1, 2).flatten(2)
         taken = delassus.padded(torch.ones_like(self.chosen, dtype=torch.bool))[..., None, None]
@@ -125,7 +138,7 @@ class KKTConditions:
         return self.constraints.friction[self.chosen].detach()
 
     def _derivatives(self) -> tuple[Tensor, Tensor]:
-        """Return the derivatives (A, 3, 3) of the equations by (gap, slide) and by the loads."""
+        """Return the derivatives D and E (A, 3, 3) of the equations by (gap, slide) and by the loads."""
         count = len(self.chosen)
         by_motion = self._slide.new_zeros(count, 3, 3)
         by_load = torch.zeros_like(by_motion)

@@ -1,4 +1,4 @@
-"""StepRecipe: what a backward pass must know of a step beside the tensors that autograd keeps."""
+"""StepRecipe: what a backward pass must know of a step besides the tensors that autograd keeps."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ __all__ = ["StepRecipe"]
 
 @dataclass
 class StepRecipe:
-    """A step without the tensors that it depends on, which autograd keeps: of its state, of its control, of the model.
+    """A step without the tensors that it depends on: autograd keeps those of its state, of its control, of the model.
 
     Attributes
     ----------
-    kind, fields, n_held : of its state: class, names of its tensors, and see `State`.
+    kind, fields, n_held : of its state: class, names of its tensors, number of held tangents.
     controls : names of the control's tensors.
-    places : of the model's tensors.
-    axes_of_values : the dimension of the robots in each of them; None where it is for all.
+    places : of the model's tensors, with no tensors in them.
+    axes_of_values : the dimension of the robots in each of these; None where it is for all.
+    candidates, recorded_as : contact candidates, and kind of recorded steps, of the one chunk that this is of; see
+        `SolvedChunk`.
     chunks : of the batch, as they were solved.
-    candidates, recorded_as : of the one chunk that this is of; see `SolvedChunk`.
     fitting : the kind of steps that the model is known to fit still.
-    snapshot, versions : the model when the step was taken, and its constants then; see `Snapshot.versions`.
+    snapshot, versions : of the model when the step was taken, and its constants' versions; see `Snapshot.versions`.
     taken_again : whether a checkpoint takes the step again before it is differentiated, from what the model holds then.
-    unchanged : whether the model is known to be still as it was seen.
-    mechanics, load : in place of the model's, without the external forces that do not change within the step, and the
-        sum (B, n) of these; None where they are found as ever.
+    unchanged : whether the model is known to be still as in the snapshot.
+    mechanics, load : mechanics that leave out the external forces which do not change within the step, and the sum (B,
+        n) of these, for recorded backward passes; None where the model evaluates them.
     """
 
     model: Model
@@ -66,7 +67,7 @@ class StepRecipe:
 
     @classmethod
     def of(cls, problem: StepProblem, values: Values) -> StepRecipe:
-        """Return the recipe of a step that depends on these values of the model."""
+        """Return the recipe of a step that depends on these tensors of the model."""
         controls = tuple(problem.control.tensors())
         state = problem.state
         rest = (problem.running, type(state), tensor_fields(state), state.n_held, controls)
@@ -93,7 +94,7 @@ class StepRecipe:
         return [0] * self.n_own + self.axes_of_values
 
     def of_chunk(self, solved: SolvedChunk, fitting: StepKind | None) -> StepRecipe:
-        """Return the recipe of the step of one chunk, of which it is known which kind the model fits."""
+        """Return the recipe of the step of one chunk; `fitting` is the kind that the model is known to fit."""
         return dataclasses.replace(
             self,
             running=solved.chunk.zero_where_repeated(self.running),
@@ -103,11 +104,11 @@ class StepRecipe:
         )
 
     def detached(self) -> StepRecipe:
-        """Return the same with loads that are given as numbers alone."""
+        """Return the recipe with its load detached, so that no gradients pass through it."""
         return self if self.load is None else dataclasses.replace(self, load=self.load.detach())
 
     def problem(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepProblem:
-        """Return the step from tensors of state and control; of these robots (B,) of the batch, if given."""
+        """Return the step from tensors of state and control; of some robots (B,) of the batch, if given."""
         own = tensors[: self.n_own] if robots is None else [tensor[robots] for tensor in tensors[: self.n_own]]
         control = Control.of(dict(zip(self.controls, own[self.n_state :], strict=True)))
         state = self.kind(**dict(zip(self.fields, own, strict=False)), n_held=self.n_held)

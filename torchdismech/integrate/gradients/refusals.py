@@ -1,4 +1,4 @@
-"""What a backward pass refuses: gradients of gradients, and models that are no longer what they were in the step."""
+"""What a backward pass refuses: gradients of gradients, and models that have changed since the step."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["changed_between", "refuse_changed_model", "refuse_other_gradients"]
 
 @dataclass(frozen=True)
 class _Look:
-    """What a backward pass found when it looked whether a model is as it was in a step.
+    """The result of a backward pass's check whether a model is as it was in a step.
 
     Attributes
     ----------
     by : the number of the backward pass.
-    snapshot : the model as it was. It holds what the model holds, recorded steps too, which know the model: held here
-        it would keep the model alive for ever.
+    snapshot : the model as it was, by a weak reference. It holds what the model holds, recorded steps too, which know
+        the model: held here it would keep the model alive for ever.
     taken_again : whether the backward pass takes the step again.
-    unchanged, exchanged : what was found.
+    unchanged, exchanged : whether the model is as it was, and names of what was exchanged.
     """
 
     by: int
@@ -37,7 +37,7 @@ class _Look:
     exchanged: list[str]
 
     def answers(self, by: int, snapshot: Snapshot, taken_again: bool) -> bool:
-        """Return whether another look would find the same."""
+        """Return whether this result holds for such a check, so that it need not be made again."""
         return self.by == by and self.snapshot() is snapshot and self.taken_again == taken_again
 
 
@@ -45,7 +45,7 @@ _last_look: WeakKeyDictionary[Model, _Look] = WeakKeyDictionary()
 
 
 def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
-    """Refuse gradients of gradients, several at once, and those of a backward pass in inference mode."""
+    """Refuse gradients of gradients, several gradients at once, and backward passes in inference mode."""
     if torch.is_grad_enabled():
         raise RuntimeError(
             "a step can be differentiated once, and create_graph=True asks for derivatives of its gradients: take "
@@ -64,16 +64,19 @@ def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
 
 
 def refuse_changed_model(recipe: StepRecipe) -> None:
-    """Refuse a model that is no longer what it was in the step."""
+    """Refuse a model whose constants or modules were changed or exchanged since the step."""
     _refuse_changed_constants(recipe)
     if not recipe.unchanged:
         _refuse_lost_places(recipe)
 
 
 def changed_between(names: Sequence[str], how: str, taken_again: bool = False) -> RuntimeError:
-    """Return the error that names what was "changed in place", or "exchanged", between a step and its backward pass.
+    """Return the error that something was "changed in place", or "exchanged", between a step and its backward pass.
 
-    `taken_again`: whether the backward pass takes the step again.
+    Parameters
+    ----------
+    names : of what was changed.
+    taken_again : whether the backward pass takes the step again.
     """
     if taken_again:
         does, instead = "takes the step again from what is there now", "take it without checkpoints"
@@ -92,7 +95,7 @@ def _is_batched(tensor: Tensor) -> bool:
 
 
 def _refuse_lost_places(recipe: StepRecipe) -> None:
-    """Refuse a model of which a module was exchanged since the step: its tensors cannot be found again."""
+    """Refuse a model of which a module was exchanged since the step, as its tensors cannot be found again."""
     present = {*map(id, every_module(recipe.model))}
     if not all(id(module) in present for module, _ in recipe.places.tensors):
         raise RuntimeError(
@@ -102,7 +105,7 @@ def _refuse_lost_places(recipe: StepRecipe) -> None:
 
 
 def _refuse_changed_constants(recipe: StepRecipe) -> None:
-    """Refuse a model whose constants were changed or exchanged since the step: its equations were others."""
+    """Refuse a model whose constants were changed or exchanged since the step, as its equations were others."""
     snapshot = recipe.snapshot
     if snapshot is None:
         return
@@ -115,12 +118,16 @@ def _refuse_changed_constants(recipe: StepRecipe) -> None:
 
 
 def _found_in_this_pass(recipe: StepRecipe, snapshot: Snapshot) -> tuple[bool, list[str]]:
-    """Return whether the model is as it was in a step, and what was exchanged; one look does for a backward pass."""
+    """Return whether the model is as it was in a step, and the names of what was exchanged.
+
+    It is checked once in a backward pass, for all steps with the same snapshot.
+    """
     now = torch._C._current_graph_task_id()
     look = _last_look.get(recipe.model)
     if look is None or not look.answers(now, snapshot, recipe.taken_again):
         shown = snapshot.shows(recipe.model)
-        kept: Container[Place] = () if recipe.taken_again else recipe.places.tensors  # by autograd, as they were
+        # autograd has kept these as they were
+        kept: Container[Place] = () if recipe.taken_again else recipe.places.tensors
         exchanged = [] if shown else snapshot.exchanged(kept)
         look = _last_look[recipe.model] = _Look(now, ref(snapshot), recipe.taken_again, shown, exchanged)
     return look.unchanged, look.exchanged

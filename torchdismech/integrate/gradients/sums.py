@@ -1,4 +1,4 @@
-"""Sums of gradients that are found for some robots at a time."""
+"""Sums: the gradients of a batch, put together from those of some robots at a time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ Needed = list[tuple[Tensor, bool]]  # inputs of a step, and whether each needs a
 class Sums:
     """Gradients by the inputs of a step of all robots, put together from those of some robots at a time.
 
+    Gradients by tensors of single robots are written side by side, those by tensors for all robots are added up.
+
     Parameters
     ----------
-    needed : the inputs.
+    needed : the inputs, and whether each needs a gradient.
     axes : the dimension of the robots in each; None where it is for all.
     """
 
@@ -27,10 +29,10 @@ class Sums:
         self._needed = needed
         self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
         self._totals: list[Tensor | None] = [None] * len(needed)
-        self._places: dict[int, Sequence[Tensor]] = {}  # by input, for each chunk its part of the total
+        self._places: dict[int, Sequence[Tensor]] = {}  # for each input, by its number: each chunk's part of the total
 
     def add(self, chunk: Chunk, gradients: Sequence[Tensor | None] | None) -> None:
-        """Take the gradients of a chunk by the inputs that need one; None is zero. They are copied."""
+        """Add the gradients of a chunk by the inputs that need one, which are copied; None is zero."""
         if chunk.whole:
             for (k, _), gradient in zip(self._wanted, gradients or [], strict=gradients is not None):
                 if gradient is not None:
@@ -44,7 +46,7 @@ class Sums:
                     self._totals[k] = gradient.clone() if total is None else total.add_(gradient)
                 continue
             if total is None and gradient is not None:
-                make = torch.zeros_like if chunk.number else torch.empty_like  # those before have none
+                make = torch.zeros_like if chunk.number else torch.empty_like  # chunks before this one had no gradient
                 self._totals[k] = total = make(self._needed[k][0], memory_format=torch.contiguous_format)
                 self._places[k] = total.split(chunk.size, axis)
             if gradient is not None:

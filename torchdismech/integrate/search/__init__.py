@@ -1,1 +1,1 @@
-"""How the root of a step is searched for, where Newton's method with a line search is not enough."""
+"""Searches for the root of a step beside Newton's method with a line search, and the order in which they are tried."""

@@ -1,22 +1,23 @@
-"""An active-set method for contact constraints: the step of an iterate if it is known which contacts bear loads.
+"""An active-set method for contact constraints: the step of an iterate where it can be found which contacts bear loads.
 
-Each contact of the active set is an equation, gap and (unless it slides) slide zero, and no complementarity problem is
-left. The loads p and the step d that obey A d = -r + J^T p and c + J d = 0 come from the method of multipliers
-(augmented Lagrangian; Hestenes, Powell):
+Each contact of the active set contributes equations, gap and (unless it slides) slide zero, and no complementarity
+problem is left. The loads p and the step d that obey A d = -r + J^T p and c + J d = 0 come from the method of
+multipliers (augmented Lagrangian; Hestenes, Powell):
 
     (A + s J^T J) d = -r + J^T (p - s c),    p <- p - s (c + J d),
 
-with a stiffness s far above A's, so that few rounds reach rounding. A contact couples the nodes that it has and no
-others, so the matrix has the pattern of A and one factor does for all contacts, however many there are; W = J A^-1 J^T,
-which costs a solve for each of them and is full, is not needed.
+with a stiffness s far above A's, so that few rounds reach rounding. A contact couples its own nodes and no others, so
+the matrix has the pattern of A, and one factor serves all contacts, however many there are; Delassus' operator W = J
+A^-1 J^T, which costs a solve for each of them and is full, is not needed.
 
 Which contacts slide, and where to, is found by Newton's method for friction (Alart and Curnier, 1991): with t the load
 along the surface, u the slide and k a stiffness, a contact sticks where |t - k u| <= mu p_n, and else its friction is
-mu p_n e with e the direction of t - k u. So of a contact that slides the gap alone is an equation, and as the slide
-turns, its friction turns, too: a spring across e. The load that presses it is that of the round before.
+mu p_n e with e the direction of t - k u. So for a contact that slides the gap alone is an equation, and as the slide
+turns, its friction turns, too: this acts as a spring across e. The load p_n that presses it is that of the round
+before.
 
-Contacts that would pull leave the active set, those that would overlap join it. What is found counts where all laws
-hold; else the complementarity problem is solved (`delassus.py`).
+Contacts that would pull leave the active set, those that would overlap join it. A result counts only if all laws hold;
+else the complementarity problem is solved (`delassus.py`).
 """
 
 from __future__ import annotations
@@ -35,22 +36,24 @@ from torchdismech.solve.search import Iterate
 
 __all__ = ["EXACT", "ActiveSetStep", "active_set_step", "misdirected", "on_cone", "stiffened", "touching_step"]
 
-FEWEST_CONTACTS = 8  # of a robot: of fewer, W costs less than a second factor
+FEWEST_CONTACTS = 8  # of a robot: with fewer, W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of A's largest entry
-MULTIPLIERS = 4  # solutions, each of which leaves some 1e-6 of gaps and slides
-# Of friction: what it may be off its law before it is put on it; the search judges what that leaves. Stiffness times
-# the rounding of gaps is 1e-8 of the loads of a thin sheet.
+MULTIPLIERS = 4  # solves of an augmented system, each of which leaves some 1e-6 of gaps and slides
+# Of friction: how far it may be off its law before it is put on it; the search judges the residual that this leaves.
+# Stiffness times the rounding of gaps is 1e-8 of the loads of a thin sheet.
 SETTLED = 1e-6
-ALMOST_ONE = 1 - 1e-12  # of a load that sticks: friction of what slides no more than rounding
-SLIDE_STIFFNESS = 1.0  # of A's diagonal: how far a slide counts beside a load in telling what sticks from what slides
+# largest share mu p_n / |t - k u| of a contact that slides: nearer to 1 its slide is no more than rounding
+ALMOST_ONE = 1 - 1e-12
+# of A's diagonal, for the stiffness k: how much a slide counts beside a load in telling sticking from sliding
+SLIDE_STIFFNESS = 1.0
 ON_CONE = 1e-9  # relative: loads so near to their cone are on it
-NEWTON_ROUNDS = 25  # for friction and what is closed; then the complementarity problem is solved instead
+NEWTON_ROUNDS = 25  # for friction and the active set; then the complementarity problem is solved instead
 EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
 
 
 @dataclass(frozen=True)
 class ActiveSetStep:
-    """Steps and loads of robots whose active set was found.
+    """Steps and loads of the robots whose active set was found.
 
     Attributes
     ----------
@@ -64,12 +67,12 @@ class ActiveSetStep:
 
     @classmethod
     def none(cls, at: Iterate, constraints: ConstraintSet) -> ActiveSetStep:
-        """Return that no robot's was found."""
+        """Return the result that no robot's active set was found."""
         found = torch.zeros_like(at.norm, dtype=torch.bool)
         return cls(found, torch.zeros_like(at.x), torch.zeros_like(constraints.load))
 
     def with_others(self, others: ActiveSetStep) -> ActiveSetStep:
-        """Return these together with those of other robots."""
+        """Return this together with the result for other robots."""
         return ActiveSetStep(self.rows | others.rows, self.step + others.step, self.load + others.load)
 
 
@@ -90,8 +93,8 @@ def active_set_step(
     contacts, jacobian : there; see `ConstraintSet.jacobian`.
     free : (B, n_free) the step without loads.
     rows : (B,) robots to look at.
-    descends : whether the step is to go down the potential; matrices that are indefinite with active contacts, too, are
-        raised then.
+    descends : whether the step is to go down the potential; then matrices that are indefinite even with the active
+        contacts are shifted until they are positive definite.
     """
     constraints = equations.constraints
     assert constraints is not None
@@ -112,9 +115,9 @@ def touching_step(
 ) -> ActiveSetStep:
     """Return an iterate's step and loads by the active set, beginning with all contacts that touch.
 
-    For robots that are held by them: where A is indefinite without contacts, as that of an arch that a plate has
+    This is for robots that contacts hold: where A is indefinite without contacts, as that of an arch that a plate has
     pressed beyond its limit load, neither a step without loads nor W tells which contacts bear any. Arguments as for
-    `active_set_step`; nothing may overlap at the iterate, and what bears a load has to touch.
+    `active_set_step`; nothing may overlap at the iterate, and contacts that bear a load have to touch.
     """
     constraints = equations.constraints
     assert constraints is not None
@@ -127,12 +130,12 @@ def touching_step(
 
 
 def _serves(equations: StepEquations, constraints: ConstraintSet) -> bool:
-    """Return whether active sets are looked for: not where users chose a method, nor where clamps slide."""
+    """Return whether active sets are used: not where users chose another method, nor where nodes slide."""
     return constraints.method == "interior_point" and equations.model.unknowns.slides.none
 
 
 def stiffened(equations: StepEquations, values: Tensor, jacobian: Tensor, stiffness: Tensor) -> Tensor:
-    """Return the values (nnz, B) of A + J^T s J for those of A.
+    """Return the values (nnz, B) of A + J^T s J, given those of A.
 
     Parameters
     ----------
@@ -146,13 +149,18 @@ def stiffened(equations: StepEquations, values: Tensor, jacobian: Tensor, stiffn
 
 
 def on_cone(load: Tensor, friction: Tensor) -> Tensor:
-    """Return which loads (S, 3) that press are as large along as friction (S,) may be: those of what slides."""
+    """Return which loads (S, 3) press and have all the friction that the cone allows, as where contacts slide."""
     most = friction * load[:, 0]
     return (most > 0) & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= (1 - ON_CONE) * most)
 
 
 def misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
-    """Return the part (S,) of slides (S, 2) [m] that loads (S, 3) on their cones do not point against."""
+    """Return the length (S,) [m] of slides (S, 2), times how far friction on its cone is from pointing against them.
+
+    Parameters
+    ----------
+    load : (S, 3), with friction on its cone.
+    """
     most = (friction * load[:, 0]).clamp_min(torch.finfo(load.dtype).tiny).unsqueeze(1)
     return torch.linalg.vector_norm(slide, dim=1) * torch.linalg.vector_norm(
         load[:, 1:] / most + unit_or_zero(slide), dim=1
@@ -160,16 +168,17 @@ def misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
 
 
 class _ActiveSet:
-    """The equations of active contacts at an iterate; here they are called closed.
+    """The equations of the contacts of the active set, here called closed, at an iterate.
 
     Attributes
     ----------
-    offset : (S, 3) gaps and slides at the iterate.
-    moves : (S,) contacts that the unknowns move in every direction in which they may bear a load.
-    partly : (S,) contacts that clamps hold in some directions alone: what they bear needs W.
+    offset : (S, 3) gaps and slides at the iterate [m].
+    moves : (S,) contacts that the unknowns can move in every direction in which they may bear a load.
+    partly : (S,) contacts that they can move in some of these directions only, as clamps hold the others: their loads
+        need W.
     before : (S, 3) the loads before.
-    unloaded : (B, n_free) the residual without these.
-    weight : (n_free,) of the residual's numbers in its norm.
+    unloaded : (B, n_free) the residual without these loads.
+    weight : (n_free,) of the residual's norm.
     stiffness : (S, 1) [N/m] that keeps gaps and slides at zero, s in the formulas above.
     slide_stiffness : (S, 1) [N/m] by which slides count beside loads in telling what sticks, k in the formulas above.
     """
@@ -203,7 +212,7 @@ class _ActiveSet:
         self.slide_stiffness = SLIDE_STIFFNESS * (jacobian[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
 
     def forces_of(self, load: Tensor) -> Tensor:
-        """Return the loads' force on the free dofs (B, n_free)."""
+        """Return the force of loads (S, 3) on the free dofs (B, n_free)."""
         return self.equations.model.unknowns.on_unknowns(
             self.constraints.forces_of(self.jacobian, load, self.equations.base)
         )
@@ -214,12 +223,18 @@ class _ActiveSet:
         return self.offset + self.constraints.motions_of(self.jacobian, whole)
 
     def found(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:
-        """Return the solution in the rows (B,) where there is one, beginning with some contacts closed (S,)."""
+        """Return steps and loads in the rows (B,) whose active set is found.
+
+        Parameters
+        ----------
+        closed : (S,) contacts to begin with.
+        """
         robot, solved = self.constraints.robot, torch.zeros_like(rows)
         steps, loads = torch.zeros_like(self.at.x), torch.zeros_like(self.before)
         slack = EXACT * self.constraints.tolerance[robot]
         load = torch.where(closed.unsqueeze(1), self.before, 0.0)
-        slide = torch.where(self.before[:, :1] > 0, self.offset[:, 1:], 0.0)  # what has no load yet sticks at first
+        # contacts without a load yet stick at first
+        slide = torch.where(self.before[:, :1] > 0, self.offset[:, 1:], 0.0)
         for _ in range(NEWTON_ROUNDS):
             if not bool(rows.any()):
                 break
@@ -242,7 +257,14 @@ class _ActiveSet:
         return ActiveSetStep(solved, steps, loads)
 
     def _lawful(self, load: Tensor, slide: Tensor, fixed: Tensor) -> Tensor:
-        """Return loads (S, 3) with friction on its cone, against the slide (S, 2), or within it where that is fixed."""
+        """Return the loads (S, 3) with friction that obeys its law.
+
+        Where slides are fixed at zero it is within its cone, elsewhere on the cone, against the slide (S, 2).
+
+        Parameters
+        ----------
+        fixed : (S, 3) gaps and slides that are fixed at zero.
+        """
         most = (self.constraints.friction * load[:, 0]).clamp_min(0).unsqueeze(1)
         size = torch.linalg.vector_norm(load[:, 1:], dim=1, keepdim=True)
         within = torch.where(size > most, most * unit_or_zero(load[:, 1:]), load[:, 1:])
@@ -252,13 +274,13 @@ class _ActiveSet:
     def _solution(
         self, closed: Tensor, load: Tensor, slide: Tensor, rows: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return step (B, n_free) and loads (S, 3) with some contacts closed (S,): a round of Newton's method.
+        """Return the step (B, n_free) and loads (S, 3) with some contacts closed (S,), by one round of Newton's method.
 
         Also returned: which gaps and slides (S, 3) are fixed at zero, and where (B,) the matrix was positive definite.
 
         Parameters
         ----------
-        load, slide : (S, 3), (S, 2) before.
+        load, slide : (S, 3), (S, 2) in the round before.
         """
         slips, friction, spring, across = self._slipping(closed, load, slide)
         sticks = closed & self.rubs & ~slips
@@ -268,7 +290,7 @@ class _ActiveSet:
         factor, load = self._factored(values, rows), torch.where(fixed, load, 0.0)
 
         def rubbing(slide: Tensor) -> Tensor:
-            """Return the friction (S, 3) of what slides so far (S, 2)."""
+            """Return the linearised friction (S, 3) of sliding contacts, for their slides (S, 2)."""
             turned = friction - spring * (slide * across).sum(1, keepdim=True) * across
             return torch.nn.functional.pad(turned, (1, 0))
 
@@ -280,9 +302,10 @@ class _ActiveSet:
         return step, load + rubbing(after[:, 1:]), fixed, factor.ok
 
     def _slipping(self, closed: Tensor, load: Tensor, slide: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return which of the closed contacts (S,) slide, and the linearised friction of these, zero for others.
+        """Return which of the closed contacts (S,) slide, and their linearised friction; zero for others.
 
-        That is a force (S, 2), and a spring (S, 1) [N/m] across it, along unit vectors (S, 2).
+        The friction is a force (S, 2), and a spring (S, 1) [N/m] across it, along the unit vectors (S, 2) that are
+        returned last.
         """
         most = (self.constraints.friction * load[:, 0]).clamp_min(0)
         pushed = load[:, 1:] - self.slide_stiffness * slide
@@ -294,7 +317,7 @@ class _ActiveSet:
         return slips, friction, spring, torch.stack([-along[:, 1], along[:, 0]], dim=1)
 
     def _factored(self, values: Tensor, rows: Tensor) -> Factor:
-        """Return the factor of some rows' stiffened matrix, raised until it is positive definite for a descent."""
+        """Return the factor of some rows' matrix (nnz, B); in a descent shifted until it is positive definite."""
         factor = self.solver.factor(values, rows=rows)
         lost = rows & ~factor.ok
         if not self.descends or not bool(lost.any()):

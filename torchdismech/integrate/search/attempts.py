@@ -1,4 +1,4 @@
-"""How the root of a step is searched for: attempts, one after the other, in the robots that are not solved yet."""
+"""Attempts: the searches for the root of a step, one after the other, for the robots that are not solved yet."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Search", "Start", "attempts_at_step"]
 
-# Iterations after which the next attempt is made. Whole steps: few where rubbing contacts keep what they do, and one
-# more where a recording replays them, as it does where no parts may touch. Most primal-dual searches take fewer, or
-# several times as many. Stages of eased friction that are solved take fewer than 10, as a rule.
+# Iterations after which the next attempt is made. Whole steps: few where rubbing contacts go on to stick or slide as
+# before, and one more where a recording replays them, as it does where no parts may touch. Most primal-dual searches
+# take fewer than the limit, or several times as many. Stages of eased friction that are solved take fewer than 10, as a
+# rule.
 WHOLE_STEPS, WHOLE_STEPS_WITH_PAIRS = 3, 2
 PRIMAL_DUAL_STEPS = 20
 STEPS_OF_A_BRIEF_STAGE = 15
 
 
 class Start(Enum):
-    """The first iterate of an attempt."""
+    """Where the first iterate of an attempt is."""
 
     AHEAD = "where motion leads"
     HERE = "where robots are"
@@ -51,7 +52,7 @@ class Attempt:
     ----------
     start : the first iterate.
     search : the method.
-    max_iterations : after which the next attempt is made; None: as many as the integrator allows.
+    max_iterations : iterations after which the next attempt is made; None: as many as the integrator allows.
     """
 
     start: Start
@@ -59,7 +60,7 @@ class Attempt:
     max_iterations: int | None = None
 
     def options(self, options: NewtonOptions) -> NewtonOptions:
-        """Return the options of this search, from those of the integrator."""
+        """Return the integrator's options, changed as this attempt needs."""
         if self.search is Search.WHOLE:
             options = dataclasses.replace(options, shortest=1.0)
         if self.max_iterations is not None:
@@ -69,12 +70,12 @@ class Attempt:
 
 
 def attempts_at_step(equations: StepEquations, line_search: bool, divisible: bool) -> Iterator[Attempt]:
-    """Yield the attempts at a step in time.
+    """Yield the attempts at a step in time, in turn.
 
     In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend the
-    potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub take
-    primal-dual steps from where whole Newton steps are no good, and friction is eased in where these fail. What fails
-    then buckles, and is for relaxed steps.
+    potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub take whole
+    Newton steps first, primal-dual steps where these are no good, and friction is eased in where these fail in turn.
+    Robots that still fail buckle, and take relaxed steps.
 
     Parameters
     ----------
@@ -101,11 +102,11 @@ def attempts_at_step(equations: StepEquations, line_search: bool, divisible: boo
 
 
 def _shortened_where_need_be(equations: StepEquations, line_search: bool) -> Iterator[Attempt]:
-    """Yield attempts by Newton steps from where motion leads and from where robots are.
+    """Yield attempts by Newton steps, from where motion leads and from where robots are.
 
-    Free rods that whole steps do not lead to a root from the one find it from the other, mostly in two or three steps,
-    where a line search takes ten to fifty. So all of theirs are whole at first. Shells seldom do, and what touches
-    something does not know such smooth motion.
+    If whole steps from one of these do not lead a free rod to a root, those from the other do, mostly in two or three
+    steps, where a line search takes ten to fifty. So free rods take whole steps from both at first. For shells this
+    seldom helps, and robots that touch something do not move so smoothly.
     """
     if line_search and equations.model.contact.none and not len(equations.model.triangles):
         yield Attempt(Start.AHEAD, Search.WHOLE)

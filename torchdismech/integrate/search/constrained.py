@@ -1,6 +1,7 @@
-"""Newton's method with contact constraints: in each iteration the loads are found along with the step.
+"""Newton's method with contact constraints: each iteration finds the contacts' loads along with the step.
 
-By the active set (`active_set.py`), if that serves, or by a complementarity problem (`delassus.py`).
+It finds them by the active set (`active_set.py`), where that succeeds, else by a complementarity problem
+(`delassus.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, Roo
 __all__ = ["ConstrainedSearch", "constrained_newton"]
 
 SMALLEST_STEP = 2.0**-10
-# Of the largest entry of a matrix: what holds a part where contacts alone do. The loads of a pile of rods are found at
-# 1e-7 to 1e-5; below, gaps without loads are so large that differences of them are lost.
+# Of the largest entry of a matrix: added to the diagonal where contacts alone hold a part. The loads of a pile of rods
+# are found with 1e-7 to 1e-5; below, gaps without loads are so large that differences of them are lost.
 SUPPORT = 1e-7
 
 
@@ -32,12 +33,12 @@ def constrained_newton(equations: StepEquations, x: Tensor, options: NewtonOptio
 
 
 class ConstrainedSearch(RootSearch):
-    """Newton steps of which each begins with loads of the contacts.
+    """Newton's method, each of whose iterations first finds the loads of the contacts.
 
     Attributes
     ----------
     descends : whether steps are to go down the potential.
-    violation : (B,) [m] how much contacts are violated, unknown before the first step.
+    violation : (B,) [m] by how much contacts break their laws; infinite before the first step.
     """
 
     descends = False
@@ -55,7 +56,7 @@ class ConstrainedSearch(RootSearch):
         self.iterations = torch.zeros_like(self.status)
 
     def _allow_noise(self) -> None:
-        """Let the tolerance be that which is asked for, or the rounding noise at the iterate if that is larger."""
+        """Set the tolerance: as asked for, but not below the rounding noise at the iterate."""
         self.options = self._asked.at_noise(self.at.x, self.at.values)
         self.tolerance = self.options.tolerance
 
@@ -73,19 +74,20 @@ class ConstrainedSearch(RootSearch):
         return bool((self.status == RUNNING).any())
 
     def _judged(self, status: Tensor) -> Tensor:
-        """Return the status (B,) with running rows marked that are solved, or whose residual is not finite."""
+        """Return the status (B,), changed for running rows that are solved or whose residual is not finite."""
         done = (self.at.norm <= self.tolerance) & (self.violation <= self.constraints.tolerance)
         status = torch.where((status == RUNNING) & ~torch.isfinite(self.at.norm), int(Status.NOT_FINITE), status)
         return torch.where((status == RUNNING) & done, int(Status.CONVERGED), status)
 
     def _step(self, at: Iterate, active: Tensor) -> tuple[Iterate, Tensor, Tensor]:
-        """Return the next iterate, how much contacts are violated (B,) [m], and RUNNING or why a row cannot go on."""
+        """Return the next iterate, the violation of contacts (B,) [m], and RUNNING or why a row cannot go on (B,)."""
         constraints, before = self.constraints, self.constraints.load
         factor = self._factored(at, active)
         outcome = torch.where(active & ~factor.ok, int(Status.SINGULAR), RUNNING)
         q = self.equations.full(at.x)
         delassus = Delassus(self.equations, constraints, q, factor, active)
-        free = factor.solve(-(at.residual + delassus.forces_of(before)))  # the residual has the present loads in it
+        # without loads: the residual contains the present ones
+        free = factor.solve(-(at.residual + delassus.forces_of(before)))
         by_active_set = active_set_step(
             self.equations, at, delassus.contacts, delassus.jacobian, free, active & factor.ok, self.descends
         )
@@ -106,20 +108,26 @@ class ConstrainedSearch(RootSearch):
         return there, delassus.violation(self.equations.full(there.x), by_active_set.rows), outcome
 
     def _by_touching(self, at: Iterate, delassus: Delassus, lost: Tensor) -> ActiveSetStep:
-        """Return steps and loads of robots (B,) whose loads are `lost`, where the contacts that touch may hold them.
+        """Return steps and loads of robots whose loads were not found, by an active set that begins with what touches.
 
-        Only where the laws of contact hold at the iterate: elsewhere the search is still on its way, and which contacts
-        touch is chance. An arch that a ball has dented stays upright by such steps, where it should give way sideways.
+        It is tried only where the laws of contact hold at the iterate: elsewhere the search is still on its way, and
+        which contacts touch is chance. An arch that a ball has dented would stay upright by such steps, where it should
+        give way sideways.
+
+        Parameters
+        ----------
+        lost : (B,) these robots.
         """
         near = delassus.violation(self.equations.full(at.x), lost) <= self.constraints.tolerance
         return touching_step(self.equations, at, delassus.contacts, delassus.jacobian, lost & near, self.descends)
 
     def _factored(self, at: Iterate, active: Tensor) -> Factor:
-        """Return the factor of the iterate's matrix; where that is indefinite, without the loads' geometric stiffness.
+        """Return the factor of the iterate's matrix, changed in steps until it is positive definite.
 
-        A large load on a curved surface may make it so, and then says nothing of how contacts answer to loads. If it is
-        indefinite without, too, as that of a rod under strong compression, its diagonal is raised. Where it is no more
-        than singular, as that of what contacts alone keep from falling, a trace on the diagonal is enough.
+        Where it is no more than singular, as for robots that contacts alone keep from falling, a small shift of the
+        diagonal is enough. A large load on a curved surface may make it indefinite by its geometric stiffness, and such
+        a matrix says nothing of how contacts respond to loads: then that stiffness is left out. If it is indefinite
+        without, too, as for a rod under strong compression, the diagonal is raised further.
         """
         solver, weight, equations = self.options.solver, self.options.weight, self.equations
         factor = solver.factor(at.values, rows=active)
@@ -138,10 +146,10 @@ class ConstrainedSearch(RootSearch):
     def _searched(
         self, at: Iterate, step: Tensor, residual: Tensor, factor: Factor, rows: Tensor
     ) -> tuple[Iterate, Tensor]:
-        """Return the iterate along the step, whole or halved until it is good enough, and where (B,) one was found.
+        """Return the iterate along the step, halved until it is good enough, and the rows (B,) where one was found.
 
-        The tests are those of `solve.newton`, with the new loads held: the norm falls below that of the `residual`
-        (B, n_free) here, or the next correction by the same factor is shorter.
+        The tests are those of `solve.newton`, with the new loads held: the norm falls below that of `residual` (B,
+        n_free) at the old iterate, or the next correction by the same factor is shorter.
         """
         size, start = self._size(step / self.options.weight), self.options.norm(residual)
         fraction, found, searching = torch.ones_like(start), ~rows, rows

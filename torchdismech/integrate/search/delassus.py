@@ -1,8 +1,8 @@
-"""Delassus' operator of an iterate with contact constraints, and the loads that it leads to.
+"""Delassus' operator of an iterate with contact constraints, and the loads found with it.
 
-The step x + d and the loads p of an iterate obey A d = -r + J^T p, with the matrix A that all other forces (and the
-present loads, whose directions turn) give. So gaps and slides after it are linear in the loads, W p + b with Delassus'
-operator W = J A^-1 J^T, and the loads are the solution of a frictional contact problem with W and b.
+The step x + d and the loads p of an iterate obey A d = -r + J^T p, with A the matrix of all other forces and of the
+turning of the present loads. So gaps and slides after the step are linear in the loads, W p + b with Delassus' operator
+W = J A^-1 J^T, and the loads solve a frictional contact problem with W and b.
 """
 
 from __future__ import annotations
@@ -19,20 +19,27 @@ from torchdismech.solve.linear import Factor
 
 __all__ = ["Delassus"]
 
-NEAR_PART = 0.1  # of the distance that a step looks at: contacts that come nearer without loads may bear one
-MANY = 64  # contacts of a robot with friction, beyond which it pays to find out first which of them stay apart
+NEAR_PART = 0.1  # of the search distance: contacts that come nearer than this without loads may bear one
+MANY = 64  # contacts of a robot with friction; with more it pays to find out first which stay apart without friction
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
 
 
 class Delassus:
-    """How gaps and slides answer to loads at an iterate: W = J A^-1 J^T over the contacts that may bear a load.
+    """How gaps and slides respond to loads at an iterate: W = J A^-1 J^T over the contacts that may bear a load.
 
     Parameters
     ----------
-    constraints : of the step.
-    q : (B, n) the iterate.
+    constraints : the contacts of the step.
+    q : (B, n) at the iterate.
     factor : of A there.
     rows : (B,) robots to look at.
+
+    Attributes
+    ----------
+    contacts, jacobian : all contacts at the iterate, and J (S, 3, 12).
+    chosen : (A,) numbers of the contacts that W is over, with their `robot` and `slot` (A,); see `choose`.
+    size : C, the largest number of chosen contacts of a robot.
+    compliance : (S, 3) diagonal of W [m/N], by which loads move their own contacts; zero where it was not found.
     """
 
     def __init__(self, equations: StepEquations, constraints: ConstraintSet, q: Tensor, factor: Factor, rows: Tensor):
@@ -44,36 +51,42 @@ class Delassus:
         self.choose(torch.zeros_like(constraints.robot, dtype=torch.bool))
 
     def forces_of(self, load: Tensor) -> Tensor:
-        """Return the loads' force on the free dofs (B, n_free)."""
+        """Return the force of loads (S, 3) on the free dofs (B, n_free)."""
         like = self.equations.base
         return self.equations.model.unknowns.on_unknowns(self.constraints.forces_of(self.jacobian, load, like))
 
     def motions_of(self, step: Tensor) -> Tensor:
-        """Return how gaps and slides (S, 3) change with the free dofs (B, n_free)."""
+        """Return the changes (S, 3) of gaps and slides by a step (B, n_free)."""
         whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
         return self.constraints.motions_of(self.jacobian, whole)
 
     def carried(self, load: Tensor) -> Tensor:
-        """Return A^-1 J^T load on the free dofs (B, n_free)."""
+        """Return the motion (B, n_free) that loads (S, 3) cause, A^-1 J^T load."""
         return self.factor.solve(self.forces_of(load))
 
     def choose(self, which: Tensor) -> None:
-        """Look at the contacts where `which` (S,) holds from now on, of the robots that count."""
+        """From now on take W over the contacts where `which` (S,) holds, of the robots in `rows`."""
         self.chosen = (which & self.rows[self.constraints.robot]).nonzero().flatten()
         self.robot = self.constraints.robot[self.chosen]
         self.slot = slots_of(self.robot, len(self.rows))
         self.size = int(self.slot.max()) + 1 if len(self.slot) else 0
 
     def padded(self, values: Tensor) -> Tensor:
-        """Return (B, C, ..) of what the chosen contacts have (A, ..), zeros in empty slots."""
+        """Return values (A, ..) of the chosen contacts by robots and slots (B, C, ..), with zeros in empty slots."""
         shape = (len(self.rows), self.size, *values.shape[1:])
         return values.new_zeros(shape).index_put((self.robot, self.slot), values)
 
     def loads(self, q: Tensor, free: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loads (S, 3) after the step that is `free` without them, and the rows (B,) where they were found.
+        """Return the loads (S, 3) at the end of the step, and the rows (B,) where they were found.
 
         Contacts that stay apart without any load, and bear none now, are left out; if the loads of others push them
-        together, the next iteration sees it. So are those of clamped nodes: no load moves them.
+        together, the next iteration sees it. Contacts of clamped nodes are left out, too: no load moves them.
+
+        Parameters
+        ----------
+        q : (B, n) at the iterate.
+        free : (B, n_free) the step without loads.
+        before : (S, 3) the present loads.
         """
         constraints = self.constraints
         moved = self.motions_of(free)
@@ -83,17 +96,17 @@ class Delassus:
         self.choose(near | (before[:, 0] > 0))
         if not self.size:
             return torch.zeros_like(before), torch.ones_like(self.rows)
-        # where nothing rubs gaps say all, a third of the numbers
+        # without friction gaps are enough, a third of the numbers
         rubs = constraints.method not in LCP_METHODS or bool((constraints.friction > 0).any())
         axes = 3 if rubs else 1
         matrix = self.matrix(axes)
         active = self.padded(self.compliance[self.chosen, 0] != 0)
-        # a negative answer: loads that pull their contacts in, as A is indefinite; there is nothing to be had from it
+        # a negative compliance, as A is indefinite: loads would pull their contacts in, and cannot be found
         definite = ~self.padded(self.compliance[self.chosen].amin(1) < 0).any(1)
         active = active & definite.unsqueeze(1)
         symmetric = 0.5 * (matrix + matrix.mT)
         present = self.padded(before[self.chosen, :axes]).flatten(1)
-        # what is not symmetric (drag, friction elsewhere) acts through the present loads; exact where they are right
+        # the skew part of W (by drag, friction elsewhere) acts on the present loads; that is exact where they are right
         rest = ((matrix - symmetric) @ present.unsqueeze(2)).squeeze(2)
         motion = torch.cat([gap.unsqueeze(1), slide], dim=1)[self.chosen, :axes]
         b = self.padded(motion).flatten(1) + rest
@@ -103,9 +116,9 @@ class Delassus:
         return loads, definite & (solved | ~active.any(1))
 
     def _rubbing(self, matrix: Tensor, b: Tensor, active: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Return loads (B, 3 C) of contacts some of which rub, and the rows (B,) where they were found.
+        """Return loads (B, 3 C) where some contacts have friction, and the rows (B,) where they were found.
 
-        Where contacts are many, those that would stay apart without friction are left out at first.
+        Where contacts are many, those that stay apart without friction are left out at first.
         """
         if self.constraints.method not in LCP_METHODS or self.size <= MANY:
             return self._with_friction(matrix, b, active, present)
@@ -119,11 +132,11 @@ class Delassus:
         return torch.where(solved.unsqueeze(1), loads, others), solved | found
 
     def _closes(self, matrix: Tensor, b: Tensor, active: Tensor) -> Tensor:
-        """Return the contacts (B, C) that bear a load without friction."""
+        """Return the contacts (B, C) that bear a load when friction is left out."""
         matrix, gap = matrix[:, ::3, ::3], b[:, ::3]
         loads, _ = self._pressing(matrix, gap, active)
         apart = gap + (matrix @ loads.unsqueeze(2)).squeeze(2)
-        return matrix.diagonal(dim1=1, dim2=2) * loads > apart  # a load that is no more than rounding is none
+        return matrix.diagonal(dim1=1, dim2=2) * loads > apart  # a load of no more than rounding does not count
 
     def _with_friction(self, matrix: Tensor, b: Tensor, active: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """Return loads (B, 3 C) of active contacts (B, C) with friction, and the rows (B,) where they were found."""
@@ -132,7 +145,7 @@ class Delassus:
         solution = solve_contact(
             matrix, b, mu, active, method=method, tolerance=ACCURACY, enough=self.enough, guess=guess
         )
-        closed = (solution.sticking | solution.sliding).unsqueeze(2)  # open ones may have a rounding of a load
+        closed = (solution.sticking | solution.sliding).unsqueeze(2)  # loads of open contacts are rounding
         loads = torch.where(closed, solution.impulses.unflatten(1, (-1, 3)), 0.0).flatten(1)
         return loads, solution.status == Status.CONVERGED
 
@@ -146,11 +159,13 @@ class Delassus:
 
     @property
     def enough(self) -> Tensor:
-        """How exactly (B,) gaps and slides are found at least [m]."""
+        """How exactly (B,) [m] gaps and slides have to be found at least."""
         return EXACT * self.constraints.tolerance
 
     def matrix(self, axes: int = 3, transpose: bool = False) -> Tensor:
-        """Return W (B, axes C, axes C) over the chosen contacts in their slots; with `transpose` that of A transposed.
+        """Return W (B, axes C, axes C) over the chosen contacts by slots; with `transpose` by A transposed.
+
+        Its diagonal is kept in `compliance`.
 
         Parameters
         ----------
@@ -176,10 +191,14 @@ class Delassus:
     def violation(self, q: Tensor, by_active_set: Tensor) -> Tensor:
         """Return by how much (B,) [m] the worst contact of each robot breaks a law at q (B, n).
 
-        Overlap; distance under load; of friction, how far the surfaces slid against what a load on the cone does. A
-        load counts as the length that it moves its own contact by. Where loads were found `by_active_set` (B,) that is
-        not known, and any load counts as large: contacts that bear one may neither be apart nor slide. Contacts of
-        clamped nodes do not count: no load keeps these out.
+        What counts is overlap, the gap of a contact under load, and for friction how far surfaces slid other than
+        against a load on its cone. A load counts as the length by which it moves its own contact. Where loads were
+        found by the active set that is not known, and any load counts as large: contacts that bear one may neither be
+        apart nor slide. Contacts of clamped nodes do not count: no load keeps these apart.
+
+        Parameters
+        ----------
+        by_active_set : (B,) robots whose loads were found by the active set.
         """
         constraints = self.constraints
         gap = constraints.at(q, constraints.time).gap
@@ -196,11 +215,11 @@ class Delassus:
         return constraints.largest(torch.where(moves, worst, 0.0))
 
     def _off_friction(self, slide: Tensor, stays: Tensor) -> Tensor:
-        """Return by how much (S,) [m] contacts break the law of friction, which slide by (S, 2) [m].
+        """Return by how much (S,) [m] contacts that slide by (S, 2) [m] break the law of friction.
 
         Parameters
         ----------
-        stays : (S,) contacts of active sets that were found, which bear a load.
+        stays : (S,) contacts that bear a load in an active set that was found.
         """
         load, mu = self.constraints.load, self.constraints.friction
         tiny = torch.finfo(load.dtype).tiny

@@ -1,4 +1,4 @@
-"""Equilibria with contact constraints that are minima: Newton's method goes down the potential energy, past saddles.
+"""Equilibria with contact constraints that are minima: Newton's method down the potential energy, past saddles.
 
 A step d and the loads p after it solve the quadratic program of least r . d + d . A d / 2 with no gap g + J d below
 zero (sequential quadratic programming). Here r is the gradient of the potential V, and A the derivative of r - J^T p,
@@ -46,13 +46,14 @@ class _Descending(ConstrainedSearch):
     def _searched(
         self, at: Iterate, step: Tensor, residual: Tensor, factor: Factor, rows: Tensor
     ) -> tuple[Iterate, Tensor]:
-        """Return the iterate along the step at which the penalty function has fallen, and where (B,) one was found."""
+        """Return the iterate along the step where the penalty function has fallen enough, and where (B,) it has."""
         self.price = torch.maximum(self.price, DEAR * self.constraints.largest(self.constraints.load[:, 0]))
         overlap, potential = self._overlap(at.x), self.equations.potential_at(at.x)
         value = potential + self.price * overlap
         slope = (self._pull(at.x, residual) * step).sum(1) - self.price * overlap
         fraction = self._reach(step).clamp(max=1)
-        near = -slope < HIDDEN * (potential.abs() + torch.finfo(slope.dtype).tiny)  # rounding hides that it falls
+        # rows in which rounding hides that it falls
+        near = -slope < HIDDEN * (potential.abs() + torch.finfo(slope.dtype).tiny)
         x, found, searching = at.x, ~rows, rows
         while True:
             x = torch.where(searching[:, None], self._along(at, step, fraction), x)
@@ -72,10 +73,17 @@ class _Descending(ConstrainedSearch):
     def _further(
         self, at: Iterate, step: Tensor, fraction: Tensor, x: Tensor, rows: Tensor, value: Tensor, slope: Tensor
     ) -> Tensor:
-        """Return points x (B, n_free) along the step, twice as far again and again in rows (B,) that bend downwards.
+        """Return points (B, n_free) farther along the step, in rows where the penalty function bends downwards.
 
-        There the fall is more than the slope promises, as on the way off a saddle: matrices that were raised by too
-        much make steps that are too short. Nothing overlaps on the way: the price of loads to come is not known.
+        There it falls by more than its slope promises, as on the way off a saddle: matrices that were raised by too
+        much make steps that are too short. So their length is doubled as long as the function falls and overlaps do not
+        grow, as their price would depend on loads to come.
+
+        Parameters
+        ----------
+        fraction, x : (B,) part of the step that was found good, and the points there.
+        rows : (B,) rows to look at.
+        value, slope : (B,) of the penalty function at the iterate, along the step.
         """
         here, most = self._value(x), self._reach(step)
         going = rows & self.options.line_search
@@ -92,7 +100,7 @@ class _Descending(ConstrainedSearch):
         return self.equations.advanced(at.x, fraction[:, None] * step)
 
     def _reach(self, step: Tensor) -> Tensor:
-        """Return the largest part (B,) of steps that moves nothing too far."""
+        """Return the part (B,) of steps that moves some node by the trust radius."""
         farthest = (step / self.options.weight).abs().amax(1)
         return self.equations.trust_radius() / torch.where(farthest > 0, farthest, 1.0)
 
@@ -101,11 +109,11 @@ class _Descending(ConstrainedSearch):
         return self.equations.potential_at(x) + self.price * self._overlap(x)
 
     def _pull(self, x: Tensor, residual: Tensor) -> Tensor:
-        """Return the residual (B, n_free) at x without the present loads."""
+        """Return the residual (B, n_free) at x without the loads of the contacts."""
         return residual + self.equations.model.unknowns.on_unknowns(self.constraints.force(self.equations.full(x)))
 
     def _overlap(self, x: Tensor) -> Tensor:
-        """Return the sum (B,) of all overlaps [m] but those that clamps hold."""
+        """Return the sum (B,) of all overlaps [m], without those of clamped nodes."""
         contacts = self.equations.contacts_at(x)
         moves = self.constraints.moved_by(self.equations.model.free, contacts)
         return self.constraints.sum(torch.where(moves, -contacts.gap, 0.0).clamp_min(0))

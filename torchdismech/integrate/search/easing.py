@@ -1,10 +1,11 @@
-"""Newton's method for robots with friction, by continuation: the slip velocity falls to its own value in stages.
+"""Newton's method for robots with friction, by continuation: the slip velocity is lowered to its value in stages.
 
-Friction rises to its full size within the slip velocity, in a step within a way of dt times that: perhaps a nanometre.
-Iterates jump over it, from sliding forward to sliding backward, and the residual's norm does not tell which way to go.
-With a slip velocity that is large against all velocities, friction is a drag and a step is solved at once. From there
-the root is followed: that of a contact that sticks moves in proportion to the slip velocity, so one linear step by the
-derivative of the root leads to the next, ten times nearer, or less where the root turns off.
+Friction rises to its full size within the slip velocity; in a step that is a way of dt times this velocity, perhaps a
+nanometre. Iterates jump over it, from sliding forward to sliding backward, and the residual's norm does not tell which
+way to go. With a slip velocity that is large against all velocities, friction is a drag and a step is solved at once.
+From there the root is followed: that of a contact that sticks moves in proportion to the slip velocity, so one linear
+step by the derivative of the root leads to the next stage, at a slip velocity ten times smaller, or less where the root
+turns off.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from torchdismech.solve.search import NewtonOptions, Root
 
 __all__ = ["eased_newton"]
 
-EASIEST, FREE = 1e4, 1e8  # times the slip velocity: where easing begins; where there is next to no friction
+EASIEST, FREE = 1e4, 1e8  # times the slip velocity: where easing begins; where next to no friction is left
 LONGEST, SHORTEST = 10.0, 1.25  # factors from one stage to the next: smaller ones after a stage that failed
 STAGES = 24  # after the first one, at most; stages that failed count, too
-PATIENCE = 2  # how many times as many iterations a first stage may take that is relaxed
+PATIENCE = 2  # times the iterations of other stages: what a first stage by relaxed steps may take
 COARSER = 10.0  # the tolerance of stages before the last
 DIFFERENCE = 1e-4  # of the slip velocity, for the derivative by it: friction's law is a polynomial, or as smooth
 
@@ -37,9 +38,9 @@ def eased_newton(
 ) -> Root:
     """Find x as `newton` does, by way of larger slip velocities, each row by stages of its own.
 
-    A stage that fails is tried again with a slip velocity nearer to the one that was solved last. Where the first one
-    fails, in which friction is a light drag, it is the robot that buckles as it touches: it begins without friction,
-    or relaxed, unless it is to end `briefly`.
+    A stage that fails is tried again with a slip velocity nearer to the one that was solved last. Where the first stage
+    fails, in which friction is a light drag, the cause is that the robot buckles as it touches: then it begins with
+    next to no friction, or by relaxed steps, unless it is to end `briefly`.
     """
     way = _Easing(equations, options, running)
     way.begin(EASIEST, x, newton)
@@ -65,14 +66,15 @@ class _Easing:
     Attributes
     ----------
     root : where the last stages ended; its iterations are those of all stages.
-    factor : (B, 1) of the slip velocity in the last stage that was solved; infinite before the first.
+    factor : (B, 1) times the slip velocity, in the last stage that was solved; infinite before the first.
     going : (B,) rows that take another stage.
     """
 
     def __init__(self, equations: StepEquations, options: NewtonOptions, running: Tensor):
         self.equations, self.options, self.running = equations, options, running
         start = first_iterate(equations, False)
-        self.x, self.change = start, torch.zeros_like(start)  # the last root, and by the logarithm of the slip velocity
+        # the last root, and its derivative by the logarithm of the slip velocity
+        self.x, self.change = start, torch.zeros_like(start)
         self.factor = torch.full_like(options.tolerance, torch.inf)[:, None]
         self.ratio = torch.full_like(self.factor, LONGEST)
         self.going = torch.zeros_like(running)
@@ -81,14 +83,14 @@ class _Easing:
         self.root = Root(start, status, torch.zeros_like(status), unknown, options.tolerance)
 
     def begin(self, factor: float, x: Tensor, search: Callable[..., Root]) -> None:
-        """Let the rows that have not begun take their first stage, from x and by a search for it."""
+        """Take the first stage in the rows that have not begun, from x (B, n_free) and by this search."""
         waiting = self.running & ~self.going
         if bool(waiting.any()):
             found = self._staged(torch.full_like(self.factor, factor), x, waiting, search)
             self.going = self.going | found
 
     def take_stage(self) -> None:
-        """Let all rows that go on try a smaller slip velocity."""
+        """Take a stage with a smaller slip velocity in all rows that go on."""
         factor = (self.factor / self.ratio).clamp_min(1.0)
         first = self.x + torch.where(self.going[:, None], factor / self.factor - 1, 0.0) * self.change
         found = self._staged(factor, first, self.going, newton)[:, None]
@@ -96,7 +98,7 @@ class _Easing:
         self.going = self.going & ((self.factor > 1) & (self.ratio > SHORTEST)).squeeze(1)
 
     def ended(self) -> Root:
-        """Return where rows ended; those that did not get down to their own slip velocity are not solved."""
+        """Return where rows ended; those that did not get down to the slip velocity itself are not solved."""
         short = self.running & (self.factor > 1).squeeze(1) & (self.root.status == Status.CONVERGED)
         return dataclasses.replace(self.root, status=torch.where(short, int(Status.MAX_ITERATIONS), self.root.status))
 
@@ -116,7 +118,7 @@ class _Easing:
         return found
 
     def _by_slip(self, factor: Tensor, rows: Tensor) -> Tensor:
-        """Return the derivative (B, m) of the roots by the logarithm of the slip velocity; zero in other rows."""
+        """Return the derivative (B, n_free) of the roots by the logarithm of the slip velocity, zero in other rows."""
         with self.equations.with_slips(factor):
             residual, values = self.equations.residual_and_matrix(self.x)
         with self.equations.with_slips(factor * (1 + DIFFERENCE)):

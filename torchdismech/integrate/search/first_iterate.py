@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["first_iterate", "smooth_change"]
 
-# Change of the velocity in a step, as a part of itself, up to which first iterates count on acceleration. Beyond, it
-# tells nothing of the next step: at 0.1 a plate that folds takes up to 12 iterations instead of 5, at 0.6 a helix let
-# go 56 instead of 8. Smaller limits leave more swinging rods without: steps of 2 ms take 1.5 iterations, without it 2.
+# Change of the velocity in a step, relative to it, up to which first iterates count on acceleration. Beyond, it tells
+# nothing of the next step: at 0.1 a plate that folds takes up to 12 iterations instead of 5, at 0.6 a helix that is let
+# go 56 instead of 8. With smaller limits more swinging rods do without: steps of 2 ms take 1.5 iterations with it, 2
+# without.
 SMOOTH = 0.06
-# Damped rods do not snap that way: swinging ones take 2.0 iterations instead of 2.2 in steps of 10 ms, and a helix let
-# go no more than with a smaller limit.
+# By schemes that damp, rods do not snap like that: swinging ones take 2.0 iterations instead of 2.2 in steps of 10 ms,
+# and a helix that is let go no more than with a smaller limit.
 SMOOTH_RODS = 0.2
 
 
 def smooth_change(model: Model, scheme: Scheme) -> float:
-    """Return the change of the velocity in a step, as a part of itself, up to which motion counts as smooth."""
+    """Return the largest relative change of the velocity in a step that counts as smooth motion."""
     return SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
 
 
@@ -47,9 +48,9 @@ def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
 
 
 def _gained_velocity(equations: StepEquations) -> Tensor | float:
-    """Return the velocity (B, n) that the present acceleration adds on average, where it is smooth enough to tell.
+    """Return the mean velocity (B, n) that the present acceleration adds in the step; zero where motion is not smooth.
 
-    A robot that gains much of its velocity in a step vibrates too fast for the steps, or is let go; one that touches
+    A robot that gains much of its velocity in a step vibrates too fast for the steps, or was let go; one that may touch
     something may be pushed back any time.
     """
     model, state = equations.model, equations.start.state
@@ -58,5 +59,5 @@ def _gained_velocity(equations: StepEquations) -> Tensor | float:
     change, nodes = equations.dt * state.acceleration, 3 * model.body.n_nodes
     size = change[:, :nodes].abs().amax(1, keepdim=True)
     speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
-    # the whole would suit implicit Euler, but goes too far where a load ends: 7 iterations instead of 3
+    # the whole change would suit implicit Euler, but goes too far where a load ends: 7 iterations instead of 3
     return torch.where(size <= equations.smooth_change * speed, 0.5 * change, 0.0)

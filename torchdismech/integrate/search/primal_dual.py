@@ -1,19 +1,19 @@
-"""Newton's method for robots that rub: what friction will be is an unknown beside the motion.
+"""Newton's method for robots that rub, with the traction of friction as an unknown beside the motion.
 
 Friction F = -N mu gamma(v) v/|v| rises to its full size within the slip velocity, a thousandth of most velocities.
-Newton's method for F(v) knows a slide, where F does not change, or a stick, where it is a stiff spring, by where the
-iterate is. From a slide it jumps over the stick into the slide the other way, and a line search creeps.
+Newton's method for F(v) takes a contact to slide, where F does not change, or to stick, where it is a stiff spring, by
+where the iterate is. From sliding it jumps over sticking into sliding the other way, and a line search creeps.
 
-The same root has T = r(v) v, of the traction T = -F/N and r(v) = mu gamma(|v|)/|v|. Linearised as T/r(v) = v, which
-is nearly linear in v, by both T and v, it takes steps
+With the traction T = -F/N and r(v) = mu gamma(|v|)/|v|, the same root solves T = r(v) v. Linearised by both T and v as
+T/r(v) = v, which is nearly linear in v, this takes steps
 
     dT = r (v + dv) - T + (r'/r) T (d . dv),    d = v/|v|,
 
 so that the matrix is that of Newton's method with T in the place of r v in one factor: a contact whose traction is less
-than its slide would have is about to stick, and is stiff. At the root both are the same, and so is the order of
-convergence. T is kept below mu. Chan, Golub and Mulet, SIAM J. Sci. Comput. 20, 1999, for total variation, whose
-smoothed absolute value has the same kink. Steps are whole, but where parts of a robot would move far against each
-other (`Rubbing.step_fraction`); a search that fails is for other ways.
+than that of its slide is about to stick, and is stiff. At the root both matrices are the same, and so is the order of
+convergence. T is kept below mu. Chan, Golub and Mulet, SIAM J. Sci. Comput. 20, 1999, do so for total variation, whose
+smoothed absolute value has the same kink. Steps are whole, but where parts of a robot would move far against each other
+(`Rubbing.step_fraction`); after a search that fails other ones follow.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ __all__ = [
     "primal_dual_newton",
 ]
 
-# Growth of the residual's norm beyond which a search is given up, from the first iterate or the second: of 2,900 that
-# found roots of rods thrown on floors and balls one was above 10, none above 20. What diverges is a rod that bends too
-# far, which only a line search helps. Ropes that are fed onto a pile have a small residual before they are moved.
+# Growth of the residual's norm beyond which a search is given up, from the first iterate or the second: of 2,900
+# searches that found roots of rods thrown on floors and balls one was above 10, none above 20. Those that diverge are
+# of rods that bend too far, for which only a line search helps. The second iterate counts as ropes that are fed onto a
+# pile have a small residual before they are moved.
 LARGEST_GROWTH = 20.0
 
 
 def primal_dual_newton(
     equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor, first: Iterate | None = None
 ) -> Root:
-    """Find x as `newton` does, by primal-dual steps; the first is Newton's.
+    """Find x as `newton` does, by primal-dual steps; the first is a Newton step.
 
     Parameters
     ----------
-    first : the iterate at x, where a search before has found it.
+    first : the iterate at x, if a search before has found it.
     Others as for `newton`.
     """
     rows = rows_that_go_on_alone(running, x.shape[1])
@@ -72,12 +73,13 @@ def primal_dual_newton(
 
 
 class _PrimalDual(DividingSearch):
-    """Steps of the matrix for the tractions of all that rubs.
+    """A search by primal-dual steps.
 
     Parameters
     ----------
-    friction : (B, P, 9) at the iterate, of all that rubs; see `Rubbing`.
-    limit : (B,) of the residual's norm, beyond which a row is given up.
+    friction : (B, P, 9) at the iterate, of each obstacle and each table of pairs that rub: traction, normal and
+        velocity (see `Rubbing`).
+    limit : (B,) norm of the residual beyond which a row is given up.
     Others as for `newton`.
     """
 
@@ -93,7 +95,7 @@ class _PrimalDual(DividingSearch):
         self._max_iterations = torch.full_like(options.tolerance[:1], options.max_iterations).squeeze(0)
 
     def of_rows(self, rows: Tensor, system: StepEquations) -> _PrimalDual:  # type: ignore[override]
-        """Return the search of some rows alone."""
+        """Return the search of some rows alone, as far as it has come."""
         of_rows = (self.status, self.iterations, self.length, self.tolerance, self.short)
         progress = Progress.of(self.at.rows(rows), *(own[rows] for own in of_rows))
         options, friction = self.options.rows(rows, system.solver()), [known[rows] for known in self.friction]
@@ -115,9 +117,9 @@ class _PrimalDual(DividingSearch):
 def next_iterates(
     equations: StepEquations, options: NewtonOptions, max_iterations: Tensor, *rows: Tensor
 ) -> list[Tensor]:
-    """Return the rows after a step in those that run, before the friction whether some row still runs ().
+    """Return the rows after a step in those that run, then whether some row still runs (), then the friction.
 
-    It reads no number on the host.
+    It reads no number on the host. The rows come in the order of `rows`.
 
     Parameters
     ----------
@@ -154,8 +156,8 @@ def judged_step(
     ----------
     residual, step : (B, n_free) the residual after the step; weight : (n_free,) of its numbers in the norm.
     max_iterations : () iterations that a row may take.
-    rows : (B,) before the step: norm, length, tolerance, noise, short, limit, status, iterations; and whether there was
-        one.
+    rows : (B,) before the step: norm, length, tolerance, noise, short, limit, status, iterations; and whether a row had
+        a step.
     """
     there, length = weighted_norms(residual, weight), lengths(step, weight)
     found = _JUDGED.of_columns(there, length, max_iterations, *(row.to(residual.dtype) for row in rows))
@@ -163,7 +165,7 @@ def judged_step(
 
 
 def judged_step_arguments(x: Tensor, weight: Tensor, running: Tensor) -> list[Tensor]:
-    """Return tensors like those that `judged_step` is given, of unknowns x (B, n_free) and rows (B,) that run."""
+    """Return tensors shaped as arguments of `judged_step`, for unknowns x (B, n_free) and rows (B,) that run."""
     norm, status = torch.zeros_like(x[:, 0]), running.long()
     return [x, x, weight, norm[0], *[norm] * 6, status, status, running]
 
@@ -190,7 +192,7 @@ def _judged(
     max_iterations : iterations that a row may take.
     norm, before, limit, status, iterations : before the step.
     tolerance, noise, short : see `trial.Move`.
-    ok : whether there was a step (not 0).
+    ok : whether a row had a step (not 0).
     """
     active = status == RUNNING
     norm = torch.where(active & (ok > 0), there, norm)
@@ -210,14 +212,14 @@ _JUDGED = Fused(_judged, "rows of primal-dual searches")
 
 
 def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return x (B, n_free) after a step, residual and values of the matrix there, and the friction to expect.
+    """Return x (B, n_free) after a step, residual and matrix values there, and the friction to expect, as it is given.
 
-    The matrix is that of the tractions to expect, in place of those of the velocities.
+    The matrix is for the tractions to expect, in place of those that follow from the velocities.
 
     Parameters
     ----------
     step : (B, n_free), of which a part is taken where the whole would move a pair of the robot's parts too far.
-    friction : (B, P, 9) at x, of all that rubs; see `Rubbing`.
+    friction : (B, P, 9) at x, of all that rubs: traction, normal and velocity; see `Rubbing`.
     """
     rubbing = equations.rubbing
     fraction = rubbing.step_fraction(nodal_motion(equations, step))
@@ -238,17 +240,21 @@ def nodal_motion(equations: StepEquations, step: Tensor) -> Tensor:
 
 
 def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
-    """Return q and velocity (B, n) where forces are evaluated for x, and obstacles' friction as a search begins."""
+    """Return q and velocity (B, n) where forces are evaluated for x, and the friction of obstacles as a search begins.
+
+    The friction is (B, P, 9) for each obstacle that rubs, with the tractions of these velocities; see `Rubbing`.
+    """
     state = _evaluated(equations, x)
     return [state.q, state.velocity, *equations.rubbing.first_on_obstacles(state)]
 
 
 def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return q and velocity (B, n) where forces are evaluated for x (B, n_free), and obstacles' friction to expect.
+    """Return q and velocity (B, n) where forces are evaluated for x, and the friction to expect of obstacles there.
 
     Parameters
     ----------
-    friction : (B, P, 9) at the iterate before, of obstacles; see `Rubbing`.
+    x : (B, n_free) the iterate.
+    friction : (B, P, 9) of obstacles at the iterate before: traction, normal and velocity; see `Rubbing`.
     """
     state = _evaluated(equations, x)
     return [state.q, state.velocity, *equations.rubbing.expected_on_obstacles(state, friction)]
