@@ -20,7 +20,7 @@ __all__ = ["ContactCandidates", "constraints_at"]
 SEARCHES = 4  # how often a step is solved again with more pairs
 # m: any distance, as searches for equilibria may lead anywhere; below the gap of nodes that an obstacle lets pass
 ANYWHERE = 1e5
-MARGIN = 0.25  # of the largest motion that inertia leads to: how much further anything may get
+MARGIN = 0.25  # of the largest motion that inertia leads to: added to the search distance, as things may get further
 
 
 def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:

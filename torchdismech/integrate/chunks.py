@@ -26,7 +26,7 @@ from torchdismech.values import split
 __all__ = ["Chunk", "Whole", "check_chunk", "chunk_size", "in_chunks", "split_by_chunks", "chunks_of"]
 
 
-SHARE = 0.5  # of the free memory, that a step may take; the rest is for its backward pass and for other programs
+SHARE = 0.5  # part of the free memory that a step may take; the rest is for its backward pass and for other programs
 
 _decided: WeakKeyDictionary[Model, dict[tuple[torch.device, int, bool], int]] = WeakKeyDictionary()
 

@@ -409,7 +409,8 @@ class StepEquations:
             load = load + mechanics.varying_load(start, state.q, state.velocity, state.time)
         summed = mechanics.stencil_load(start, state.q)
         load = load + summed
-        if self.scheme.inertial:  # the internal force is found from the state's acceleration, less the external force
+        # the internal force is the inertial force of the state's acceleration less the external one
+        if self.scheme.inertial:
             times = mechanics.inertia.times
             internal = model.unknowns.where_algebraic(0.0, times(state.acceleration) - load)
             forces = [internal, load, times(state.velocity) / self.dt]
@@ -440,7 +441,7 @@ class StepEquations:
         return self._lengths_kept
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return x moved by the step; edges change their lengths by as much as the step does to first order."""
+        """Return x moved by the step, with edges as long as the step would make them to first order."""
         q = self.full(x)
         whole = self.model.unknowns.expand(step, torch.zeros_like(q))
         return self.model.unknowns.picked(self.model.frames.moved_by(q, whole, self.lengths_kept))

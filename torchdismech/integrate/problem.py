@@ -114,7 +114,7 @@ class StepProblem:
 
     def trained(self) -> Values:
         """Return the model's own tensors that require gradients; call it while `parametrized` is in place."""
-        # values stand in the model, or torch.compile makes tensors itself
+        # the snapshot knows neither values that stand in the model nor tensors that torch.compile makes itself
         if self.snapshot is None or self.values or self.model.compilation.active:
             return requiring_gradients(every_module(self.model))
         return self.snapshot.trained

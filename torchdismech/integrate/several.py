@@ -114,7 +114,8 @@ def may_begin_course(model: Model, state: State, control: Control) -> bool:
     """Return whether a step may be the first of a course, as far as is known without a look at the model."""
     if control.values or not state.q.is_cpu or not may_be_followed(model, control):
         return False
-    return not (torch.is_grad_enabled() and saved_elsewhere())  # a checkpoint takes all again, maybe in other courses
+    # a checkpoint takes all steps again, maybe divided into other courses
+    return not (torch.is_grad_enabled() and saved_elsewhere())
 
 
 def course_begun(problem: StepProblem, size: int, later: Iterator[Control]) -> Course | None:

@@ -212,8 +212,8 @@ class Static(SteppingMethod):
     def _share(self, problem: StepProblem, at: State, running: Tensor, k: int) -> _Equilibria:
         """Return the equilibria after share k of the load; robots that fail take it in 2, 4, ... parts.
 
-        Not those that may touch something, which have settled in vain by then, nor those that spent `max_iterations`,
-        which may have no equilibrium.
+        Robots that may touch something do not, as they have settled in vain by then, nor do those that spent
+        `max_iterations` in vain, which may have no equilibrium.
         """
         reached, parts = self._loaded(problem, at, running, (k + 1) / self.load_steps), 2
         while parts <= MOST_PARTS and problem.model.contact.none:
@@ -307,6 +307,6 @@ def ramped(problem: StepProblem, load_factor: float | Tensor) -> Control:
         return control
     own = problem.model.natural_strains(state.batch).replace(clamped_q=state.q).tensors()
     part = dict(control.tensors())
-    for name in part.keys() - {"force"}:  # which is scaled with the other loads
+    for name in part.keys() - {"force"}:  # the force is scaled with the other loads
         part[name] = own[name] + times_load_factor(load_factor, part[name] - own[name])
     return Control.of(part)

@@ -172,7 +172,7 @@ def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, ru
 def _with_contact(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[State, StepInfo]:
-    """Return the states after a step whose roots are q (B, n), how these were found, and what contact did.
+    """Return the states after a step whose roots are q (B, n), and how it went, with the contact report.
 
     A step that overlooked a contact is solved again. Robots that pass through something have failed.
     """

@@ -72,7 +72,7 @@ class Linearised:
 
 
 def _minima(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
-    """Return which of some rows (B,) have positive definite matrices, motions that move no node aside.
+    """Return which of some rows (B,) have positive definite matrices, apart from motions that move no node.
 
     A round rod between hinges, or a rope, may turn about its own axis: nobody calls that unstable.
     """

@@ -43,7 +43,7 @@ def gradients_at_root(
 
     Parameters
     ----------
-    leaves : tensors of state, control and model, with the gradients to be taken by them.
+    leaves : the tensors of state, control and model that the step depends on.
     donor : (B,) for each robot the one whose root stands in for its own: itself where it was solved; None for all.
     q : (B, n) at the root.
     accepted : (B,) robots that were solved.
@@ -92,7 +92,7 @@ def with_zeros(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> li
 
 
 def _weighted(tensor: Tensor, weight: Tensor | float) -> Tensor:
-    """Return a tensor (B, n) times the weights (B, 1) of its robots; a number weighs nothing."""
+    """Return a tensor (B, n) times the weights (B, 1) of its robots; a float stands for weights of 1."""
     return tensor * weight if isinstance(weight, Tensor) else tensor
 
 
@@ -175,7 +175,7 @@ def multipliers(
         factor, values = conditions.factor, conditions.values
         solution, of_contacts = conditions.multipliers(rhs)
     lost = rows & ~factor.ok
-    # inertia holds what is free; single precision and iterative solvers cannot tell it from what is soft
+    # with inertia nothing is free; single precision and iterative solvers cannot tell free motions from soft ones
     if not equations.scheme.inertial and solver.solves_indefinite and rhs.dtype == torch.float64:
         lost = lost | (rows & _moved_freely(factor, solution, rhs, values[solver.diagonal(values.device)].t(), given))
     if conditions is not None:

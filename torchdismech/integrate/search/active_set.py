@@ -102,7 +102,7 @@ def active_set_step(
         return ActiveSetStep.none(at, constraints)
     search = _ActiveSet(equations, constraints, at, contacts, jacobian, descends)
     bears = constraints.load[:, 0] > 0
-    # without loads all fall, also what is lifted: that is a guess only where nothing is known of loads
+    # without loads everything falls, also parts that are lifted: a guess only where no loads are known yet
     closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
     closed = (bears | closes) & search.moves & rows[constraints.robot]
     count = torch.bincount(constraints.robot[closed], minlength=len(rows))

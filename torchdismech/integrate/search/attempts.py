@@ -33,7 +33,7 @@ class Start(Enum):
 
 
 class Search(Enum):
-    """The method of an attempt."""
+    """By which method an attempt searches."""
 
     LINE_SEARCH = "Newton steps that a line search shortens, if the integrator has one"
     WHOLE = "Newton steps, each of them whole"

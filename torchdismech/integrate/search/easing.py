@@ -29,7 +29,7 @@ EASIEST, FREE = 1e4, 1e8  # times the slip velocity: where easing begins; where 
 LONGEST, SHORTEST = 10.0, 1.25  # factors from one stage to the next: smaller ones after a stage that failed
 STAGES = 24  # after the first one, at most; stages that failed count, too
 PATIENCE = 2  # times the iterations of other stages: what a first stage by relaxed steps may take
-COARSER = 10.0  # the tolerance of stages before the last
+COARSER = 10.0  # times the tolerance: that of stages before the last
 DIFFERENCE = 1e-4  # of the slip velocity, for the derivative by it: friction's law is a polynomial, or as smooth
 
 
