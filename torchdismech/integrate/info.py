@@ -20,7 +20,7 @@ __all__ = ["SeveralSteps", "StepInfo"]
 
 @dataclass(frozen=True)
 class StepInfo:
-    """How the step of each robot went; every field is (B,).
+    """How the step of each robot went; tensors are (B,), those in `contact` (B, ..).
 
     Attributes
     ----------
