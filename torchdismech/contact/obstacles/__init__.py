@@ -1,1 +1,1 @@
-"""What robots may touch beside themselves: shapes, how they move, and the points that touch them."""
+"""Obstacles: shapes with signed distances, how they move, and the points of robots that touch them."""

@@ -1,4 +1,4 @@
-"""Vectors and their directions, as the distances of shapes need them, also where a vector is too short to have one."""
+"""Vector functions that distances of shapes are made of, safe where a vector is too short to have a direction."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ __all__ = ["across", "identity", "one_of", "per_point", "polar", "rounding", "ou
 
 
 def polar(away: Tensor, smallest: Tensor, fallback: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the length (..., ) of vectors (..., 3), their direction and 1 / length.
+    """Return the length (...,) of vectors (..., 3), their direction (..., 3) and 1 / length (...,).
 
-    A vector no longer than `smallest` has the direction `fallback`, its component in that direction as its length and
-    0 as its inverse length: the plane that touches the cone |v| there.
+    A vector v no longer than `smallest` gets the direction `fallback`, its component in that direction as its length,
+    and 0 as its inverse length: the cone |v| is replaced by a tangent plane at its tip.
     """
     squared = (away * away).sum(-1)
     apart = squared > smallest * smallest
-    length = torch.where(apart, squared, 1.0).sqrt()  # 1: the branch that is not taken needs a finite gradient too
+    length = torch.where(apart, squared, 1.0).sqrt()  # 1, as the branch that is not taken needs a finite gradient, too
     inverse = torch.where(apart, 1 / length, 0.0)
     direction = torch.where(apart[..., None], away / length[..., None], fallback)
     return torch.where(apart, length, (away * fallback).sum(-1)), direction, inverse
 
 
 def rounding(size: Tensor) -> Tensor:
-    """Return the length below which a difference of positions in a shape of this size has no direction."""
+    """Return the length [m] below which a difference of positions is rounding error, in a shape of this size."""
     return 4 * torch.finfo(size.dtype).eps * size.detach()
 
 
 def per_point(parameter: Tensor) -> Tensor:
-    """Return a vector parameter (3,) or (B, 3) so that it broadcasts against points (B, N, 3)."""
+    """Return a vector parameter, (3,) or (B, 3), in a shape that broadcasts against points (B, N, 3)."""
     return parameter if parameter.dim() == 1 else parameter[:, None]
 
 
@@ -54,13 +54,16 @@ def identity(like: Tensor) -> Tensor:
 
 
 def one_of(index: Tensor, count: int) -> Tensor:
-    """Return (.., count) bool, where each index (..) is: `one_hot`, which looks at the numbers on the host."""
+    """Return the one-hot encoding (.., count) bool of indices (..).
+
+    In place of `torch.nn.functional.one_hot`, which reads numbers on the host.
+    """
     return torch.arange(count, device=index.device) == index.unsqueeze(-1)
 
 
 def across(axis: Tensor) -> Tensor:
-    """Return a unit vector across each unit vector (..., 3)."""
-    # The coordinate axis that is farthest from it.
+    """Return a unit vector perpendicular to each unit vector (..., 3)."""
+    # the coordinate axis to which the vector is most nearly perpendicular
     other = one_of(axis.abs().argmin(-1), 3).to(axis.dtype)
     across = torch.linalg.cross(axis, other)
     return unit(across)

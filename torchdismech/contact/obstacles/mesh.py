@@ -20,18 +20,18 @@ from torchdismech.values import Given
 
 __all__ = ["Mesh"]
 
-# Length of the sum of the unit normals at an edge or a vertex, below which its triangles are folded onto each other.
+# Length of the sum of the unit normals at an edge or a vertex, below which its triangles count as folded together.
 SMALLEST_PSEUDONORMAL = 1e-9
 
 
 class Mesh(Shape):
-    """A rigid body bounded by triangles, the same for all robots.
+    """A rigid body bounded by triangles; all robots of a batch have the same one.
 
     Parameters
     ----------
     vertices : (V, 3) [m].
     triangles : (F, 3) indices of vertices, wound so that their normals point out of the body.
-    where : what error messages start with.
+    where : beginning of error messages.
 
     Raises
     ------
@@ -41,13 +41,14 @@ class Mesh(Shape):
 
     Notes
     -----
-    The sign is that of the pseudonormal at the nearest face, edge or vertex (Baerentzen and Aanaes 2005): right
-    everywhere for a surface that does not cut itself, which is not checked. The normal is that of the nearest face;
-    nearest to an edge or a vertex it is the direction to or from it, and on the edge or vertex itself a face's.
-    The curvature is 0 for a face, (1 - n n - e e)/d for an edge along e and (1 - n n)/d for a vertex, so it jumps
-    where the nearest feature changes. The normal jumps where two features that do not touch are equally near.
+    The sign of a distance follows from the pseudonormal of the nearest face, edge or vertex (Baerentzen and Aanaes
+    2005), which is right everywhere if the surface does not intersect itself; that is not checked. The normal is that
+    of the nearest face, or the direction from the nearest edge or vertex (inside: to it); on an edge or vertex itself
+    it is that of a face. The curvature is 0 for a face, (1 - n n - e e)/d for an edge along e and (1 - n n)/d for a
+    vertex, so it jumps where the nearest feature changes. The normal jumps where two features that do not touch are
+    equally near.
 
-    The search of the nearest triangle looks at few of them, see `nearest.py`.
+    The nearest triangle is found without looking at all of them, see `nearest.py`.
     """
 
     walled = True
@@ -75,13 +76,13 @@ class Mesh(Shape):
         Raises
         ------
         InputError
-            Named with the file: it cannot be read, or its surface is refused (see the class).
+            The file cannot be read, or its surface is refused (see the class); the message names the file.
         """
         vertices, triangles = _loaded(Path(path))
         return cls(vertices, triangles, where=str(path))
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the distances from the surface."""
+        """Return the signed distances from the surface with normals and curvatures."""
         triangle = self.nearest(points.detach().reshape(-1, 3)).reshape(points.shape[:-1])
         corners = self.vertices[self.triangles[triangle]]  # (B, N, 3, 3)
         feature, start, axis = _nearest_feature(points.detach(), corners, self.pseudonormals[triangle, 0])
@@ -90,7 +91,7 @@ class Mesh(Shape):
         on_face, on_edge = feature == 0, ((feature > 0) & (feature < 4)).to(points.dtype)[..., None]
         away = from_start - on_edge * (from_start * axis).sum(-1, keepdim=True) * axis
         length, direction, inverse = polar(away, rounding(self.size.amax()), pseudonormal)
-        # Where `polar` returns a plane, that of the pseudonormal, it has its sign already.
+        # where a vector is too short, `polar` has taken the component along the pseudonormal, which is signed already
         inside = (inverse > 0) & ((away.detach() * pseudonormal).sum(-1) < 0)
         sign = torch.where(inside, -1.0, 1.0).to(points.dtype)
         curved = torch.where(on_face, 0.0, sign * inverse)[..., None, None]
@@ -100,7 +101,7 @@ class Mesh(Shape):
         return distance, normal, curvature
 
     def passed(self, start: Tensor, end: Tensor, distances: tuple[Tensor, Tensor]) -> Tensor:
-        """Return which points get through a wall, however thin, see `walls.through_walls`."""
+        """Return which points (K,) pass through a wall, however thin; see `walls.through_walls`."""
         return through_walls(self, start, end, distances)
 
     @property
@@ -115,19 +116,19 @@ class Mesh(Shape):
 
 
 def _nearest_feature(points: Tensor, corners: Tensor, normal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which part of its triangle each point is nearest to.
+    """Return the feature of its nearest triangle (face, edge or corner) to which each point is nearest.
 
     Parameters
     ----------
     points : (..., 3).
-    corners : (..., 3, 3) of the triangle.
-    normal : (..., 3) of the triangle.
+    corners : (..., 3, 3) of each point's triangle.
+    normal : (..., 3) of each point's triangle.
 
     Returns
     -------
-    feature : (...) 0 the face, 1 + k the edge from corner k to the next one, 4 + k corner k.
-    start : (..., 3) a point of that feature: the corner k, or corner 0 for the face.
-    axis : (..., 3) direction of the edge; where the feature is none, of any of them.
+    feature : (...) 0 for the face, 1 + k for the edge from corner k to the next one, 4 + k for corner k.
+    start : (..., 3) a point of that feature: corner k, or corner 0 for the face.
+    axis : (..., 3) direction of the edge; that of some edge where the feature is no edge.
     """
     edges = corners.roll(-1, -2) - corners
     lengths = edges.norm(dim=-1, keepdim=True)
@@ -135,13 +136,14 @@ def _nearest_feature(points: Tensor, corners: Tensor, normal: Tensor) -> tuple[T
     relative = points.unsqueeze(-2) - corners
     along = (relative * axes).sum(-1, keepdim=True)
     out_of_triangle = torch.linalg.cross(axes, normal.unsqueeze(-2).expand_as(axes))
-    outside = (relative * out_of_triangle).sum(-1)  # (..., 3), past each edge in the plane
+    outside = (relative * out_of_triangle).sum(-1)  # (..., 3) distance beyond each edge in the plane of the triangle
     nearest = torch.minimum(along.clamp(min=0), lengths)
     edge = (relative - nearest * axes).square().sum(-1).argmin(-1)  # (...)
     s, length = (t.squeeze(-1).gather(-1, edge[..., None]).squeeze(-1) for t in (along, lengths))
     corner = torch.where(s <= 0, edge, (edge + 1) % 3)
     feature = torch.where((s > 0) & (s < length), 1 + edge, 4 + corner)
-    # Right above an edge within a flat face rounding could put a point outside both triangles, and give it a curvature.
+    # Directly above an edge between two coplanar triangles, rounding could put a point outside of both, and give it
+    # the curvature of an edge.
     height = (relative[..., 0, :] * normal).sum(-1).abs()
     on_face = outside.amax(-1) <= rounding(lengths.amax((-2, -1)) + height)
     feature = torch.where(on_face, 0, feature)
@@ -155,7 +157,7 @@ def _row(matrices: Tensor, index: Tensor) -> Tensor:
 
 
 def _checked(vertices, triangles, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vertices and triangles of a closed surface that is wound outwards, refusing any other."""
+    """Return vertices (V, 3) and triangles (F, 3) as arrays; refuse any but closed surfaces that are wound outwards."""
     refuse_trained_shape(vertices, where)
     try:
         given = np.asarray(vertices), np.asarray(triangles)
@@ -184,20 +186,23 @@ def _checked(vertices, triangles, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _volumes(x: np.ndarray, triangles: np.ndarray) -> np.ndarray:
-    """Return the signed volume of each connected closed surface."""
+    """Return the signed volume [m^3] of each connected closed surface."""
     part = connected_parts(len(x), np.concatenate([triangles[:, :2], triangles[:, 1:]]))
     u, v, w = ((x - x.mean(axis=0))[triangles[:, k]] for k in range(3))
     return np.bincount(part[triangles[:, 0]], (u * np.cross(v, w)).sum(axis=1) / 6, minlength=part.max() + 1)
 
 
 def _pseudonormals(x: np.ndarray, triangles: np.ndarray, where: str) -> np.ndarray:
-    """Return (F, 7, 3) unit normals of each triangle: at its face, its edges (corner k to the next) and its corners."""
+    """Return the pseudonormals (F, 7, 3) of each triangle: unit vectors of its face, three edges and three corners.
+
+    Edge k leads from corner k to the next one.
+    """
     p = x[triangles]
     edges = np.roll(p, -1, axis=1) - p
     axes = edges / np.linalg.norm(edges, axis=2, keepdims=True)
     face = np.cross(axes[:, 0], axes[:, 1])
     face /= np.linalg.norm(face, axis=1, keepdims=True)
-    # Edges: the plain sum of the two faces' normals. The other triangle has the same edge reversed.
+    # Edges: the unweighted sum of the two faces' normals. The other triangle has the same edge reversed.
     start, end = triangles.reshape(-1), np.roll(triangles, -1, axis=1).reshape(-1)
     order = np.argsort(start * len(x) + end)
     reverse = order[np.searchsorted((start * len(x) + end)[order], end * len(x) + start)]
@@ -219,14 +224,14 @@ def _pseudonormals(x: np.ndarray, triangles: np.ndarray, where: str) -> np.ndarr
 
 
 def _loaded(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vertices and triangles in a file, vertices at one place merged."""
+    """Return the vertices (V, 3) and triangles (F, 3) in a file, with vertices at the same place merged."""
     import trimesh
 
     if not path.is_file():
         raise InputError(f"{path}: expected a mesh file, there is none")
     try:
         mesh = trimesh.load_mesh(path, process=False)
-    except Exception as error:  # a parser meets a broken file with whatever error comes first
+    except Exception as error:  # parsers raise errors of many kinds for a broken file
         raise InputError(f"{path}: not a readable mesh file: {type(error).__name__}: {error}") from error
     if not isinstance(mesh, trimesh.Trimesh) or len(mesh.faces) == 0:
         raise InputError(f"{path}: expected a triangle mesh, the file holds no triangles")

@@ -1,11 +1,10 @@
-"""The nearest triangle of a rigid mesh to each of many points, without looking at all pairs.
+"""The nearest triangle of a rigid mesh to each of many points, by a hierarchy of bounding discs.
 
-The triangles are ordered by halving them again and again along the longest side of where they lie. A flat disc around
-each group, centred at a point of the surface, gives bounds of the distance to the group's nearest triangle: the
-distance to the disc from below, that to its centre from above. All points descend together, level by level: a group
-whose lower bound is above the smallest upper bound is dropped, so that a few triangles a point remain. This holds
-anywhere, near the mesh and far from it; where very many triangles are equally near, as at the centre of a sphere, all
-are looked at.
+The triangles are ordered by halving groups of them again and again along the longest side of their bounding box. A flat
+disc around each group, centred at a point of the surface, bounds the distance to the group's nearest triangle: the
+distance to the disc from below, that to its centre from above. All points descend together, level by level. A group
+whose lower bound is above the smallest upper bound of a point is dropped, so that a few triangles a point remain,
+wherever the point is. Where very many triangles are equally near, as at the centre of a sphere, all are evaluated.
 """
 
 from __future__ import annotations
@@ -21,28 +20,29 @@ __all__ = ["NearestTriangle"]
 
 Rows = Tensor | Sequence[Tensor]
 
-# Groups at the first level, all of which each point looks at: 2^6; then 2^9, 2^12, ...
+# Groups at the first level, all of which are tested for each point: 2^6; then 2^9, 2^12, ...
 FIRST_LEVEL = 6
 LEVEL_STEP = 3
-# Pairs of point and group that are looked at together, about 300 bytes each: on the CPU what the caches hold (a quarter
-# faster than four times as many), on other devices enough to be worth the launches.
+# Pairs of point and group that are tested at a time, about 300 bytes each: on the CPU as many as caches hold (a quarter
+# faster than four times as many), on other devices enough to be worth the launches of kernels.
 MOST_PAIRS = {"cpu": 1 << 16}
 MOST_PAIRS_ELSEWHERE = 1 << 20
 
 
 class NearestTriangle(nn.Module):
-    """Search of the nearest triangle.
+    """Search of the nearest triangle of a mesh to each of many points.
 
     Parameters
     ----------
-    vertices : (V, 3).
-    triangles : (F, 3).
+    vertices : (V, 3) [m].
+    triangles : (F, 3) indices of vertices.
 
     Attributes
     ----------
     discs_k : (8, G) discs of the groups of level k, see `_discs`; at the last level each group is one triangle.
-    children_k : (G, C) groups of the next level, padded by -1.
-    frames : (21, F) coordinates of each triangle for `_square_distance`.
+    children_k : (G, C) indices of the groups of level k + 1 in each group of level k, padded by -1.
+    order : (F,) index of the triangle at each place of the order in which groups are consecutive.
+    frames : (21, F) coordinates of each triangle, in that order, for `_square_distance`.
     """
 
     order: Tensor
@@ -64,9 +64,9 @@ class NearestTriangle(nn.Module):
 
     @torch.no_grad()
     def forward(self, points: Tensor) -> Tensor:
-        """Return the index (P,) of the triangle nearest to each point (P, 3), the smallest one of several.
+        """Return the index (P,) of the triangle nearest to each point (P, 3), the smallest index if several are.
 
-        For a point that is not finite, or so far that squares overflow, it is any triangle.
+        For a point that is not finite, or so far away that squares overflow, it is an arbitrary triangle.
         """
         usable = (points.abs() < torch.finfo(points.dtype).max ** 0.25).all(-1, keepdim=True)
         pairs = MOST_PAIRS.get(points.device.type, MOST_PAIRS_ELSEWHERE)
@@ -92,21 +92,27 @@ class NearestTriangle(nn.Module):
 
 
 def _columns(table: Tensor, index: Tensor) -> list[Tensor]:
-    """Return the chosen columns of a table (R, G) row by row, each row contiguous: much faster than in one piece."""
+    """Return the chosen columns of a table (R, G) as a list of contiguous rows: much faster than as one tensor."""
     return [row.index_select(0, index) for row in table]
 
 
 def _smallest(values: Tensor, point: Tensor, count: int) -> Tensor:
-    """Return the smallest of each point's values (count,)."""
+    """Return the smallest value (count,) of each point, of values (K,) that belong to the points `point` (K,)."""
     worst = torch.inf if values.dtype.is_floating_point else torch.iinfo(values.dtype).max
     return values.new_full((count,), worst).scatter_reduce_(0, point, values, "amin")
 
 
 def _distance_bounds(x: Rows, discs: Rows) -> tuple[Tensor, Tensor]:
-    """Return bounds of the distances of points, by component, to what is in discs: see `_discs` for their rows."""
+    """Return lower and upper bounds of the distances from points to the nearest triangle within discs.
+
+    Parameters
+    ----------
+    x : three rows, the coordinates of points.
+    discs : eight rows as in `_discs`, which broadcast against these.
+    """
     vx, vy, vz = x[0] - discs[0], x[1] - discs[1], x[2] - discs[2]
     height = vx * discs[3] + vy * discs[4] + vz * discs[5]
-    # The part across the normal as a vector: as a difference of squares it would lose half of its digits.
+    # the component across the normal as a vector: computed from a difference of squares it would lose half its digits
     tx, ty, tz = vx - height * discs[3], vy - height * discs[4], vz - height * discs[5]
     beside = (tx * tx + ty * ty + tz * tz).sqrt() - discs[6]
     above = height.abs() - discs[7]
@@ -116,7 +122,7 @@ def _distance_bounds(x: Rows, discs: Rows) -> tuple[Tensor, Tensor]:
 
 
 def _square_distance(p: Rows, frames: Rows) -> Tensor:
-    """Return the squared distances (K,) of points (3, K) to triangles in their own frames (21, K)."""
+    """Return the squared distances (K,) of points (3, K) from triangles, given as columns (21, K) of `_frames`."""
     ox, oy, oz, ux, uy, uz, vx, vy, vz, nx, ny, nz, bx, cx, cy, px, py, pl, qx, qy, ql = frames
     rx, ry, rz = p[0] - ox, p[1] - oy, p[2] - oz
     x, y, z = rx * ux + ry * uy + rz * uz, rx * vx + ry * vy + rz * vz, rx * nx + ry * ny + rz * nz
@@ -128,19 +134,25 @@ def _square_distance(p: Rows, frames: Rows) -> Tensor:
 
 
 def _to_edge(along: Tensor, across: Tensor, length: Tensor) -> Tensor:
-    """Return the squared distance in the plane to an edge from its coordinates along and across it."""
+    """Return the squared distance from an edge, in its plane, of points with these coordinates along and across it."""
     past = along - torch.minimum(along.clamp(min=0), length)
     return past * past + across * across
 
 
 def _level_bounds(count: int) -> list[np.ndarray]:
-    """Return where the groups of each level begin (G + 1,) in the order of the triangles."""
+    """Return for each level where its groups begin (G + 1,) in the order of the triangles, the end included."""
     levels = range(FIRST_LEVEL, 64, LEVEL_STEP)
     return [np.arange(2**k + 1) * count // 2**k for k in levels if 2**k < count]
 
 
 def _halved(centers: np.ndarray, bounds: list[np.ndarray]) -> np.ndarray:
-    """Return the order (F,) that makes the groups of all levels compact."""
+    """Return the order (F,) of triangles in which the groups of all levels are consecutive and compact.
+
+    Parameters
+    ----------
+    centers : (F, 3) of the triangles.
+    bounds : of the levels, see `_level_bounds`.
+    """
     count, order = len(centers), np.arange(len(centers))
     depth = int(np.log2(len(bounds[-1]) - 1)) if bounds else 0
     for k in range(depth):
@@ -153,13 +165,13 @@ def _halved(centers: np.ndarray, bounds: list[np.ndarray]) -> np.ndarray:
 
 
 def _discs(corners: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """Return (8, G): of a flat disc around each group the centre, normal, radius and half its thickness.
+    """Return a flat disc around each group of triangles, (8, G): centre (3), normal (3), radius and half the thickness.
 
-    The centre is the middle of one of its triangles, so a point of the surface.
+    The centre is that of one of the group's triangles, and so a point of the surface.
 
     Parameters
     ----------
-    corners : (F, 3, 3) in order.
+    corners : (F, 3, 3) of the triangles, in the order of the groups.
     bound : (G + 1,) where the groups begin.
     """
     start, size = bound[:-1], np.diff(bound)
@@ -180,17 +192,17 @@ def _discs(corners: np.ndarray, bound: np.ndarray) -> np.ndarray:
 
 
 def _children(coarse: np.ndarray, fine: np.ndarray) -> np.ndarray:
-    """Return (G, C) which groups of the fine level are in each of the coarse one, padded by -1."""
+    """Return the indices (G, C) of the groups of a fine level in each group of a coarse one, padded by -1."""
     first = np.searchsorted(fine, coarse)
     children = first[:-1, None] + np.arange(np.diff(first).max())
     return np.where(children < first[1:, None], children, -1)
 
 
 def _frames(corners: np.ndarray) -> np.ndarray:
-    """Return (21, F) numbers of triangles: their frames, and where their corners are in these.
+    """Return the frame of each triangle and its corners in this frame, as (21, F) numbers for `_square_distance`.
 
-    Of each: corner 0; the three axes of its frame, the first along edge 0, the last its normal; and in that frame x of
-    corner 1, x and y of corner 2, and directions and lengths of edges 1 and 2.
+    These are corner 0; the three axes of the frame, the first along edge 0, the last the triangle's normal; and in that
+    frame x of corner 1, x and y of corner 2, and directions and lengths of edges 1 and 2.
     """
     a, ab, ac = corners[:, 0], corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     bx = np.linalg.norm(ab, axis=1)

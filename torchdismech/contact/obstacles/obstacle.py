@@ -1,4 +1,4 @@
-"""Contact of a robot with a floor or another rigid thing."""
+"""Obstacle: contact of a robot with a floor or another rigid body, as a force or a constraint."""
 
 from __future__ import annotations
 
@@ -29,48 +29,49 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["Obstacle"]
 
-CARRYING_ROUNDS = 3  # in which nodes of edges and triangles that would overlap are carried; then all nodes of the robot
-FAR_GAP = 1e6  # m: the gap of nodes that do not touch an obstacle; finite, so that gradients are finite, too
+CARRYING_ROUNDS = 3  # of `Obstacle.feasible` that carry single nodes, before a last one carries all nodes of a robot
+FAR_GAP = 1e6  # m: the gap of points that pass through an obstacle; finite, so that gradients are finite, too
 
 
 class Obstacle(Force):
-    """A rigid thing that a robot may touch.
+    """A rigid body that a robot may touch.
 
-    What touches it are the nodes, each a ball with the contact radius of what it belongs to (the rod's, or half the
-    shell's thickness), and with a `spacing` points on edges and in triangles, too. Each point is a contact of its own.
-    A round thing of radius R dips between points, by spacing^2 / (8 (R + contact radius)) on an edge and up to a third
-    more in a triangle; a sharp edge has R = 0.
+    The robot touches it with points: its nodes and, with a `spacing`, points on edges and in triangles. Each point is a
+    ball with the contact radius of its rod, or half the thickness of its shell, and a contact of its own. Between
+    points a round obstacle of radius R sinks into the robot, by spacing^2 / (8 (R + contact radius)) on an edge and up
+    to a third more in a triangle; a sharp edge has R = 0.
 
     Parameters
     ----------
-    shape : what it looks like at displacement zero.
-    response, friction : the law between the surfaces. Friction may have coefficients of its own along rods.
-    path : how it moves; at rest by default. A place that is set from step to step otherwise, such as by
-        `Control(values={"floor.point": ...})`, is a jump: friction does not feel it, and what it leaps over is not
-        noticed.
-    name : what reports call it.
-    nodes : indices of the nodes that touch it, or a bool mask (N,); None: all. The others pass through it, as do edges
-        and triangles that have one of them.
-    spacing : points that touch are no farther apart at rest, along edges and across triangles [m]; None: nodes alone.
+    shape : its shape, placed as at displacement zero.
+    response, friction : the law between the surfaces. Friction may have other coefficients along rods.
+    path : how it moves; at rest by default. If you set its place from step to step in another way, such as by
+        `Control(values={"floor.point": ...})`, it jumps: friction does not feel that motion, and a robot that it leaps
+        over is not noticed.
+    name : its name in reports.
+    nodes : indices of the nodes that touch it, or a bool mask (N,); None: all. The other nodes pass through it, and so
+        do edges and triangles with such a node.
+    spacing : largest distance at rest between neighbouring points on edges and in triangles [m]; None: nodes alone.
         Not for a `HalfSpace`: where nodes are above it, so is what lies between them.
-    rolling : whether friction feels how fast rods spin about themselves, and turns them, see `rolling.Rolling`. By
-        default it goes by the velocity of centre lines, and rods slide where they would roll. For potentials.
+    rolling : whether friction depends on the spin of rods about their axes and turns them, see `rolling.Rolling`. By
+        default friction depends on the velocity of centre lines alone, and rods slide where they would roll. For
+        potentials.
 
     Raises
     ------
     InputError
-        A name that is no text, or has a "/"; a spacing that is not above zero, or for a half-space; when it is bound,
-        nodes that the robot does not have, friction along rods, or rods that are to roll, where no rod touches it, and
-        a shape or law that requires gradients and that another contact has. Rods that are to roll and are not round, or
-        cannot turn about themselves.
+        A name that is no text, or has a "/"; a spacing that is not above zero, or for a half-space. When it is bound to
+        a robot: nodes that the robot does not have; coefficients along rods, or rolling, where no rod touches it;
+        rolling of rods that are not round, or that cannot turn about their axes; a shape, law or path that requires
+        gradients and belongs to another contact.
     """
 
     per_robot = ("traction",)
     points: TouchPoints
-    rod_tangents: RodTangents | None  # at the points, where friction needs them
-    rolls: Rolling | None
-    traction: Tensor | None  # (B, P, 3) that a search expects of friction, see `integrate.search.primal_dual`
-    _passing: Tensor
+    rod_tangents: RodTangents | None  # at the points; None where friction needs none
+    rolls: Rolling | None  # None where rods do not roll
+    traction: Tensor | None  # (B, P, 3) set by `Rubbing.with_tractions` for the derivatives of primal-dual steps
+    _passing: Tensor  # (P,) bool, which points pass through the obstacle
 
     def __init__(
         self,
@@ -113,38 +114,41 @@ class Obstacle(Force):
 
     @property
     def name_in_messages(self) -> str:
-        """What `faults` calls it."""
+        """How error messages call the obstacle: by name, class and shape."""
         own = "" if type(self) is Obstacle else f"{type(self).__name__}, "
         return f"obstacle {self.name!r} ({own}{type(self.shape).__name__})"
 
     @property
     def derivatives_in_messages(self) -> str:
-        """Whose derivatives are wrong, where they are: its shape was looked at when it was bound."""
+        """How messages about wrong derivatives call their source: its own method, or its law's.
+
+        The derivatives of its shape were checked when it was bound.
+        """
         own = type(self).derivatives is not Obstacle.derivatives
         return "its derivatives()" if own else f"the derivatives() of its law, {type(self.law.response).__name__},"
 
     @property
     def constrained(self) -> bool:
-        """Whether it is a constraint, and no force: the integrator finds its loads."""
+        """Whether the contact is a constraint, whose loads the integrator solves for, and no force."""
         return isinstance(self.law, ConstraintLaw)
 
     @property
     def constant(self) -> bool:  # type: ignore[override]
-        """Whether it never pushes by itself, as a constraint does not."""
+        """Whether its force is always zero, as that of a constraint is."""
         return self.constrained
 
     @property
     def symmetric(self) -> bool:
-        """Whether the derivatives are symmetric matrices: without friction."""
+        """Whether the derivatives are symmetric matrices, as they are without friction."""
         return self.constrained or self.law.friction is None
 
     @property
     def conservative(self) -> bool:  # type: ignore[override]
-        """Whether there is a potential of the whole force: without friction."""
+        """Whether the whole force has a potential, as it has without friction."""
         return self.constrained or self.law.friction is None
 
     def bind(self, body: Body) -> None:
-        """Find which points of the robot touch."""
+        """Learn the robot: make the points that touch, and check the shape and what friction needs of rods."""
         super().bind(body)
         take_trained(f"obstacle {self.name!r}", self.shape, self.law.response, self.law.friction, self.path)
         touches = np.ones(body.n_nodes, dtype=bool)
@@ -167,7 +171,7 @@ class Obstacle(Force):
                 self.rolls = Rolling(body, self.points, self.rod_tangents)
 
     def _refuse_no_rods(self, tangents: RodTangents, directional: bool) -> None:
-        """Refuse friction along rods, or rods that are to roll, where no rod touches."""
+        """Refuse coefficients along rods, or rolling, if no rod touches the obstacle."""
         wanted = {"forward_coefficient and backward_coefficient": tangents.on_rods & (tangents.signs[:, 1] > 0)}
         wanted = wanted if directional else {}
         if self.rolling:
@@ -180,7 +184,7 @@ class Obstacle(Force):
                 )
 
     def _refuse_corners(self, tangents: RodTangents, body: Body) -> None:
-        """Refuse rods with corners that are to roll."""
+        """Refuse rolling if a rod that touches has a section that is not round."""
         edges = tangents.edges[tangents.on_rods & self.touches].cpu().numpy()
         if not body.sections.round[edges].all():
             raise InputError(
@@ -189,7 +193,7 @@ class Obstacle(Force):
             )
 
     def learn_free(self, free: np.ndarray) -> None:
-        """Refuse rods that are to roll and cannot turn about themselves."""
+        """Refuse rolling if no rod that touches can turn about its axis."""
         if self.rolls is None or self.rod_tangents is None:
             return
         angles = self.rolls.angles[self.rod_tangents.on_rods & self.touches]
@@ -200,7 +204,7 @@ class Obstacle(Force):
             )
 
     def surface(self, state: State) -> Surface:
-        """Return how the robot's surface stands to the obstacle at the points."""
+        """Return gaps, normals and relative velocities of the robot's surface at the points."""
         points, velocity = self.relative(state)
         distance, normal, curvature = self.shape.distance_and_derivatives(points)
         axis = lever = None
@@ -211,12 +215,12 @@ class Obstacle(Force):
         return Surface(self.clearance(distance), normal, curvature, velocity, axis, lever)
 
     def clearance(self, distance: Tensor) -> Tensor:
-        """Return the gaps (B, P) of points at distances (B, P) from its surface; large where they do not touch it."""
+        """Return the gaps (B, P) of points at distances (B, P) from its surface; `FAR_GAP` where they pass through."""
         return torch.where(self._passing, FAR_GAP, distance - self.points.radius)
 
     @property
     def touches(self) -> Tensor:
-        """Which points (P,) touch it; the others pass through it."""
+        """The points (P,) bool that touch it; the others pass through it."""
         return ~self._passing
 
     def relative(self, state: State) -> tuple[Tensor, Tensor]:
@@ -241,14 +245,15 @@ class Obstacle(Force):
         return self.clearance(self.shape.distance(self.relative_points(q, time)))
 
     def out_of_reach(self, q: Tensor, time: Tensor) -> Tensor:
-        """Return the robots (B,) that it does not push at q (B, n) and the times (B,): gaps are above the tolerance."""
+        """Return the robots (B,) bool whose gaps are all above the tolerance at q (B, n) and the times (B,)."""
         return (self.gap(q, time) > self.law.response.tolerance).all(1)
 
     def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
-        """Return q (B, n) with nodes of points that would overlap at the times (B,) carried along with the obstacle.
+        """Return q (B, n) without overlap at the times (B,), as a first iterate for barriers.
 
-        They are carried from where they were `before`, as they were outside then. That moves the edges and triangles of
-        others, too, whose nodes are then carried likewise; after some rounds all nodes of the robot are.
+        Nodes of points that would overlap get the positions that they had `before`, where they were outside, moved
+        along with the obstacle. Edges and triangles between these and other nodes may then overlap, so it is done again
+        for their nodes; after `CARRYING_ROUNDS` all nodes of a robot with an overlap are moved.
         """
         count = 3 * self.body.n_nodes
         nodes = q[:, :count].unflatten(1, (-1, 3))
@@ -269,24 +274,30 @@ class Obstacle(Force):
         return self._of_points(self.force_of(surface), surface.lever)
 
     def force_of(self, surface: Surface) -> Tensor:
-        """Return the forces (B, P, 3) on the points [N], of an obstacle that is a force."""
+        """Return the forces (B, P, 3) on the points [N]; not for constraints."""
         assert isinstance(self.law, ContactLaw)
         return self.law.forces(surface.gap, surface.normal, surface.velocity, self._tangent(surface))
 
     def _tangent(self, surface: Surface) -> Tensor | None:
-        """Return the tangents (B, P, 3) of rods that friction may have other coefficients along."""
+        """Return the tangents (B, P, 3) of rods, zero where there is none; None where friction needs none."""
         if self.rod_tangents is None or surface.axis is None:
             return None
         return self.rod_tangents.directions(surface.axis)
 
     def blocks(self) -> list[Block]:
-        """Return each node's three coordinates, then those of each edge and each triangle with points."""
+        """Return the dofs of the blocks of derivatives.
+
+        Each node's three coordinates, those of each edge and each triangle with points, then those that rolling adds.
+        """
         if self.constrained:
             return []
         return self.points.blocks() + ([] if self.rolls is None else self.rolls.blocks())
 
     def derivative_count(self) -> int:
-        """Return how many numbers its derivatives by position are, those of points that edges sum up included."""
+        """Return how many numbers its derivatives by position take, with the 3 x 3 blocks of points between nodes.
+
+        These are summed into the blocks of edges and triangles, but stand in memory before.
+        """
         between = 0 if self.constrained else self.points.count - self.body.n_nodes
         return super().derivative_count() + 9 * between
 
@@ -295,7 +306,7 @@ class Obstacle(Force):
         return [] if isinstance(self.law, ConstraintLaw) else self._both(state, self.law)[1]
 
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
-        """Return the contact force and its derivatives, of distances that are found once."""
+        """Return the contact force (B, n) and its derivatives, from one evaluation of the distances."""
         own = type(self).forward is Obstacle.forward and type(self).derivatives is Obstacle.derivatives
         if isinstance(self.law, ConstraintLaw) or torch.is_grad_enabled() or not own:
             return super().with_derivatives(state, control)
@@ -314,7 +325,7 @@ class Obstacle(Force):
         return self._of_points(force, lever), [*zip(positions, velocities, strict=True), *of_angles]
 
     def _of_points(self, force: Tensor, lever: Tensor | None) -> Tensor:
-        """Return the force (B, n) on the robot of forces (B, P, 3) on its points, with levers on rods that roll."""
+        """Return the force (B, n) on all dofs of forces (B, P, 3) on the points, with torques on rods that roll."""
         on_nodes = self.body.on_nodes(self.points.onto_nodes(force))
         if self.rolls is None or lever is None:
             return on_nodes
@@ -322,11 +333,11 @@ class Obstacle(Force):
 
     @property
     def rubs(self) -> bool:
-        """Whether it has friction that is smoothed."""
+        """Whether it has smoothed friction: it is no constraint, and has a `Friction`."""
         return isinstance(self.law, ContactLaw) and self.law.friction is not None
 
     def slides(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return normals and velocities (B, P, 3) of the points, also of those that do not touch."""
+        """Return normals and relative velocities (B, P, 3) at all points, also where they do not touch."""
         surface = self.surface(state)
         return surface.normal, surface.velocity
 

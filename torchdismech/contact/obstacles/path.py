@@ -1,4 +1,4 @@
-"""How an obstacle moves: a prescribed displacement over time."""
+"""Path: the prescribed displacement of an obstacle over time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Path"]
 
 
 class Path(nn.Module):
-    """A displacement that is piecewise linear in time and held at both ends.
+    """A displacement that is piecewise linear in time, and constant before the first time and after the last.
 
     Parameters
     ----------
-    times : (T,) rising [s].
-    displacements : (T, 3), or (T, B, 3) for one of each robot [m].
+    times : (T,) increasing [s].
+    displacements : (T, 3), or (T, B, 3) with one path for each robot [m].
     """
 
     per_robot = ("displacements",)
@@ -47,7 +47,7 @@ class Path(nn.Module):
 
     @classmethod
     def uniform(cls, velocity: Given, duration: float = 2.0**40) -> Path:
-        """Return the path at a velocity (3,) or (B, 3) [m/s] from time 0 on, by default for good."""
+        """Return the path with a constant velocity (3,) or (B, 3) [m/s] from time 0 on, by default without end."""
         v = vector(velocity, "Path.uniform: velocity")
         return cls([0.0, duration], torch.stack([torch.zeros_like(v), duration * v]))
 
@@ -59,10 +59,10 @@ class Path(nn.Module):
     def velocity(self, time: Tensor) -> Tensor:
         """Return the velocity (B, 3) at the times (B,) [m/s].
 
-        Where it jumps it is the one before: that is what an implicit step ending there sees, also if its time, which is
-        a sum of steps, is a rounding past the jump (`time_rounding`). It is zero up to the first time and after the
-        last, as loads are before their start and after their stop: what moves from the time 0 on has its velocity
-        there, too (`acting`).
+        Where the velocity jumps, it is that before the jump, which an implicit step that ends there needs; so it is,
+        too, if the time, a sum of steps, is past the jump by rounding alone (`time_rounding`). It is zero up to the
+        first time and after the last, as loads are (`acting`), except that a path that begins at time 0 has its
+        velocity at 0 already.
         """
         end = self._end_of_piece(time)
         if len(self.times) > 2:
@@ -74,11 +74,14 @@ class Path(nn.Module):
         return torch.where(moving[:, None], way / length[:, None], 0.0)
 
     def _end_of_piece(self, time: Tensor) -> Tensor:
-        """Return which of its `times` (B,) ends the piece that the times (B,) are in; the nearest one outside."""
+        """Return the indices (B,) of `times` that end the pieces in which the given times (B,) lie.
+
+        Times before the first piece or after the last one count as in these.
+        """
         return torch.searchsorted(self.times, time.detach().contiguous()).clamp(1, len(self.times) - 1)
 
     def _piece(self, end: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return begin and length (B,) [s] of pieces by their ends (B,), and their first place and way (B, 3) [m]."""
+        """Return begin and length (B,) [s], first displacement and its change (B, 3) [m] of pieces with these ends."""
         begin, places = self.times[end - 1], self.displacements
         row = () if places.dim() == 2 else (torch.arange(len(end), device=end.device) % places.shape[1],)
         x0 = places[end - 1, *row]

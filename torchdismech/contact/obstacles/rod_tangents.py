@@ -1,4 +1,4 @@
-"""The tangents of rods at the points that touch an obstacle, for friction that is another along them."""
+"""The tangents of rods at the points that touch an obstacle, for friction along rods and for rolling."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ __all__ = ["RodTangents"]
 
 
 class RodTangents(nn.Module):
-    """The tangents at the points of an obstacle, where these lie on rods.
+    """The axes and directions of rods at the points of an obstacle.
 
-    At a node between two edges that is the mean of both, at an end and on an edge that of the edge. Where two rods meet
-    head to head, or tail to tail, they have an axis in common, that of the first, and no direction. Elsewhere there is
-    none: where more edges meet, and on shells.
+    A point on an edge, or at a rod's end, has the edge's tangent as its *axis*, a node between two edges the mean
+    direction of both. Where both edges point the same way, the axis is a *direction*, too, in which forward and
+    backward differ. Where two rods meet head to head or tail to tail, there is an axis, oriented as the first edge, but
+    no direction. Nodes where more edges meet, and points on shells, have neither.
 
     Parameters
     ----------
     body : of the robot.
-    points : that touch.
+    points : the points that touch.
 
     Attributes
     ----------
-    edges : (P, 2) rod edges of each point, twice the same where there is one.
-    signs : (P, 2) 1, or -1 where the second edge goes against the first.
+    edges : (P, 2) rod edges of each point, the same one twice where there is only one.
+    signs : (P, 2) 1, or for the second edge -1 where it points against the first.
     on_rods : (P,) bool, which points have an axis.
     """
 
@@ -48,20 +49,20 @@ class RodTangents(nn.Module):
         self.register_buffer("signs", signs, persistent=False)
 
     def axes(self, tangent: Tensor) -> Tensor:
-        """Return the axes (B, P, 3) at the points, unit vectors, or zero, from the tangents of edges (B, A, 3)."""
+        """Return the axes (B, P, 3) at the points, unit vectors or zero, from the tangents (B, A, 3) of edges."""
         ends = (tangent[:, self.edges[:, k]].permute(2, 1, 0) for k in range(2))
         there = self.on_rods.to(tangent.dtype)[:, None]
         return _MEAN_DIRECTION(len(self.edges), *ends, self.signs[:, 1:], there).permute(2, 1, 0)
 
     def directions(self, axes: Tensor) -> Tensor:
-        """Return the axes (B, P, 3) where rods have a direction, else zero."""
+        """Return the axes (B, P, 3) with zero where a rod has no direction."""
         return torch.where((self.signs[:, 1] > 0)[:, None], axes, 0.0)
 
 
 def _mean_direction(first: Tensor, second: Tensor, sign: Tensor, there: Tensor) -> tuple[Tensor, ...]:
-    """Return the mean directions of unit vectors, by components, and zero where `there` is 0 or they cancel out.
+    """Return the mean directions of two unit vectors, by components; zero where `there` is 0 or they cancel out.
 
-    `sign` is -1 where the second one counts the other way round.
+    `sign` is -1 where the second vector is to be reversed.
     """
     both = Vec3(*first.unbind(0)) + Vec3(*second.unbind(0)).times(sign)
     square = both.dot(both)
@@ -73,9 +74,9 @@ _MEAN_DIRECTION = Fused(_mean_direction, "tangents of rods that touch")
 
 
 def _edges_of_points(body: Body, points: TouchPoints) -> list[tuple[int, int, float] | None]:
-    """Return the two rod edges of each point that give it an axis, or twice its only one, and a sign; None without.
+    """Return for each point its two rod edges, or its only one twice, and a sign; None for points without an axis.
 
-    The sign is -1 where the second edge goes against the first.
+    The sign is -1 where the second edge points against the first.
     """
     of_nodes = _edges_of_nodes(body.rod_edges, body.n_nodes)
     of_links = {frozenset(link): (edge, edge, 1.0) for edge, link in enumerate(body.rod_edges.tolist())}
@@ -87,7 +88,10 @@ def _edges_of_points(body: Body, points: TouchPoints) -> list[tuple[int, int, fl
 
 
 def _edges_of_nodes(rod_edges: np.ndarray, n_nodes: int) -> list[tuple[int, int, float] | None]:
-    """Return both edges of each node with their sign, or its only one; None where there are none, or more."""
+    """Return for each node its two rod edges, or its only one twice, and the sign as in `_edges_of_points`.
+
+    None for nodes with no rod edge, or more than two.
+    """
     meeting: list[list[tuple[int, float]]] = [[] for _ in range(n_nodes)]
     for edge, (start, end) in enumerate(rod_edges.tolist()):
         meeting[start].append((edge, -1.0))

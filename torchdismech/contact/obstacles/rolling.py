@@ -1,4 +1,4 @@
-"""Rods that roll on an obstacle: friction feels how fast they spin about themselves, and turns them."""
+"""Rods that roll on an obstacle: friction depends on their spin about their axes, and exerts torques on them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["Rolling"]
 
 
 class Rolling(nn.Module):
-    """How the surfaces of rods move where they touch an obstacle, and how forces there turn the rods.
+    """The velocity of rods' surfaces where they touch an obstacle, and the torques of contact forces on the rods.
 
-    A rod with the tangent t and the contact radius r touches an obstacle with the normal n (towards the rod) at -r n
-    from its centre line. Its surface moves there by w a more than the centre line, of the spin w (the rate of its
-    edges' angles, at a node the mean of both) and the lever a = -r t x n, and a force F on it is a torque a . F on the
-    rod. Left out is that a rod turns as its tangent does: where one end is lifted, the surface moves along the rod, by
-    r times the rate of the slope. Tangents are those of the start of a step. Beside rods they are zero, and so are
-    levers.
+    A rod with tangent t and contact radius r touches an obstacle with normal n (towards the rod) at -r n from its
+    centre line. There its surface moves by w a relative to the centre line, where w is the *spin* (the rate of its
+    edge's angle, at a node the mean of both edges') and a = -r t x n the *lever*. A force F on the surface exerts the
+    torque a . F on the rod. The rotation of the tangent is neglected: where one end is lifted, the surface also moves
+    along the rod, by r times the rate of the slope. Tangents are those at the start of the step; points that are not
+    on rods have zero tangents and levers.
 
     Parameters
     ----------
     body : of the robot.
-    points : that touch.
+    points : the points that touch.
     tangents : of rods at these points.
     """
 
@@ -41,8 +41,8 @@ class Rolling(nn.Module):
     def __init__(self, body: Body, points: TouchPoints, tangents: RodTangents):
         super().__init__()
         angles, shares = 3 * body.n_nodes + tangents.edges, 0.5 * tangents.signs
-        self.register_buffer("angles", angles, persistent=False)  # (P, 2) where the angles of both edges stand in q
-        self.register_buffer("shares", shares, persistent=False)  # (P, 2) of their rates in the spin
+        self.register_buffer("angles", angles, persistent=False)  # (P, 2) dofs of both edges' angles
+        self.register_buffer("shares", shares, persistent=False)  # (P, 2) weights of their rates in the spin
         corners = (points.weights > 0).sum(1)
         some = [torch.nonzero(tangents.on_rods & (corners == count)).squeeze(1) for count in (1, 2)]
         self._kinds = nn.ModuleList(
@@ -54,11 +54,13 @@ class Rolling(nn.Module):
     def surface_motion(
         self, state: State, radius: Tensor, tangent: Tensor, normal: Tensor, velocity: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return how fast surfaces move (B, P, 3) [m/s], and the levers (B, P, 3) [m].
+        """Return the velocities of the surfaces (B, P, 3) [m/s] and the levers (B, P, 3) [m].
 
         Parameters
         ----------
-        radius : (.., P) contact radii; tangent, normal : (B, P, 3); velocity : (B, P, 3) of the centre lines.
+        radius : (.., P) contact radii [m].
+        tangent, normal : (B, P, 3).
+        velocity : (B, P, 3) of the centre lines [m/s].
         """
         vectors = (x.permute(2, 1, 0) for x in (tangent, normal, velocity))
         found = _SURFACE_MOTION(len(self.angles), self._spin(state).t(), sizes_of(radius), *vectors)
@@ -66,29 +68,29 @@ class Rolling(nn.Module):
         return motion, lever
 
     def _spin(self, state: State) -> Tensor:
-        """Return the spins (B, P) [rad/s]."""
+        """Return the spins (B, P) of rods at the points [rad/s]."""
         return (state.velocity[:, self.angles] * self.shares).sum(-1)
 
     def torques(self, lever: Tensor, force: Tensor, n_dofs: int) -> Tensor:
-        """Return the torques, as forces (B, n) on all dofs, of forces (B, P, 3) on the points."""
+        """Return the torques that forces (B, P, 3) on the points exert on rods, as generalised forces (B, n) [N m]."""
         parts = (lever * force).sum(-1, keepdim=True) * self.shares
         return force.new_zeros(len(force), n_dofs).index_add(1, self.angles.flatten(), parts.flatten(1))
 
     def blocks(self) -> list[Block]:
-        """Return where derivatives stand that have to do with angles: of each kind of points three blocks."""
+        """Return the dofs of the derivatives that involve angles: three blocks for each kind of points (`_Alike`)."""
         return [block for kind in self._alike for block in kind.blocks()]
 
     def derivatives(
         self, state: State, radius: Tensor, surface: Surface, force: Tensor, by_x: Tensor, by_velocity: Tensor
     ) -> tuple[Tensor, Derivatives]:
-        """Return the derivatives (B, P, 3, 3) of forces by the points, and those for `blocks`.
+        """Return the derivatives (B, P, 3, 3) of forces by the points' positions, and the derivatives for `blocks`.
 
         Parameters
         ----------
-        radius : (.., P) contact radii.
-        force : (B, P, 3) on the points.
-        by_x, by_velocity : (B, P, 3, 3) its derivatives by the points and by the velocity of the surface; the first as
-            if levers did not turn as normals do.
+        radius : (.., P) contact radii [m].
+        force : (B, P, 3) on the points [N].
+        by_x, by_velocity : (B, P, 3, 3) derivatives of the force by the points' positions, with levers held fixed, and
+            by the velocity of the surface. The first result adds how levers turn with the normals.
         """
         assert surface.axis is not None and surface.lever is not None
         vectors = (x.permute(2, 1, 0) for x in (surface.axis, surface.lever, force))
@@ -105,13 +107,13 @@ class Rolling(nn.Module):
 
 
 class _Alike(nn.Module):
-    """Points on rods that lie at, or between, as many nodes each.
+    """The points on rods with the same number of nodes k: 1 for points at nodes, 2 for points on edges.
 
     Parameters
     ----------
-    points : (S,) which they are.
-    nodes, weights : (S, k) that they lie between.
-    angles, shares : (S, 2) where the angles of their edges stand in q, and the shares of their rates in the spin.
+    points : (S,) their numbers among all points.
+    nodes, weights : (S, k) their nodes, and the weights of these.
+    angles, shares : (S, 2) the dofs of their edges' angles, and the weights of these rates in the spin.
     """
 
     points: Tensor
@@ -127,14 +129,20 @@ class _Alike(nn.Module):
         self._angles = angles.cpu().numpy()
 
     def blocks(self) -> list[Block]:
-        """Return where forces change with spins, torques with places and velocities, and torques with spins."""
+        """Return the dofs of three blocks: force by angle, torque by position, torque by angle."""
         places, angles = self._places, self._angles
         return [Block(places, angles), Block(angles, places), Block(angles, angles)]
 
     def derivatives(
         self, torque_by_x: Tensor, torque_by_velocity: Tensor, by_spin: Tensor, torque_by_spin: Tensor
     ) -> Derivatives:
-        """Return the derivatives for `blocks`, of what `_derivatives` finds for all points (B, P, 3), (B, P, 1)."""
+        """Return the derivatives by position and by velocity for each of `blocks`.
+
+        Parameters
+        ----------
+        torque_by_x, torque_by_velocity, by_spin : (B, P, 3) of all points, as `_derivatives` finds them.
+        torque_by_spin : (B, P, 1) likewise.
+        """
         given = torque_by_x, torque_by_velocity, by_spin, torque_by_spin
         torque_by_x, torque_by_velocity, by_spin, torque_by_spin = (x[:, self.points] for x in given)
         of_both = self.shares[:, :, None] * self.shares[:, None, :]
@@ -145,13 +153,13 @@ class _Alike(nn.Module):
         ]
 
     def _on_angles(self, by_points: Tensor) -> Tensor:
-        """Return what vectors (B, S, 3) at the points are for both angles and the nodes' coordinates (B, S, 2, 3 k)."""
+        """Return blocks (B, S, 2, 3 k) between both angles and the nodes' coordinates, from vectors (B, S, 3)."""
         on_places = (self.weights.unsqueeze(-1) * by_points.unsqueeze(-2)).flatten(-2)
         return self.shares.unsqueeze(-1) * on_places.unsqueeze(-2)
 
 
 def _surface_motion(spin: Tensor, radius: Tensor, tangent: Tensor, normal: Tensor, velocity: Tensor) -> tuple:
-    """Return how fast surfaces move, and the levers, by components."""
+    """Return the velocities of the surfaces (3) and the levers (3), by components."""
     t, n, v = (Vec3(*x.unbind(0)) for x in (tangent, normal, velocity))
     lever = t.cross(n).times(-radius)
     return *(v + lever.times(spin)).components(), *lever.components()
@@ -169,12 +177,13 @@ def _derivatives(
 ) -> list:
     """Return derivatives by components.
 
-    Those of the force by the points (9), of the torque by the points (3) and by the velocity of the surface (3), of the
-    force by the spin (3), and of the torque by it.
+    These are the derivatives of the force by position (9), of the torque by position (3) and by the velocity of the
+    surface (3), of the force by the spin (3), and of the torque by the spin (1).
     """
     t, a, f = (Vec3(*x.unbind(0)) for x in (tangent, lever, force))
     by_v = [Vec3(*row.unbind(0)) for row in by_velocity.unbind(0)]
-    # columns: how levers turn as points move, and forces as they do; the curvature's rows are its columns
+    # derivatives of the lever by each coordinate of the point (the curvature is symmetric: its rows are its columns),
+    # then of the force, which changes with the surface's velocity as the lever does
     turns = [t.cross(Vec3(*row.unbind(0))).times(-radius) for row in curvature.unbind(0)]
     grown = [
         [x + row.dot(turn) * spin for x, turn in zip(old.unbind(0), turns, strict=True)]

@@ -1,6 +1,7 @@
-"""Whether a shape that a user has written is one: distances, their gradients and curvatures, near its surface.
+"""Checks of shapes that users write: distances, their gradients and curvatures near the surface, by differences.
 
-A law by forces would show some of that in its derivatives; a constraint shows nothing of it, and leads elsewhere.
+With a potential, wrong derivatives of the force would show some such mistakes; with a constraint nothing shows them,
+and steps end in wrong states.
 """
 
 from __future__ import annotations
@@ -18,29 +19,28 @@ from torchdismech.values import batch_sizes, every_module
 
 __all__ = ["refuse_wrong_shape"]
 
-TRIED = 64  # points
-PROJECTION_ROUNDS = 20  # of going to the surface
-STEP = 1e-6  # of differences, as a part of how large the robot is
-OFF = 1e-3  # relative, of derivatives: differences are good to 1e-8, for features that are not as small as a step
-LENGTH = 1e-2  # that normals may be off one: distances that are nearly some, as learned ones are, push nearly as hard
+TRIED = 64  # points at which a shape is tried
+PROJECTION_ROUNDS = 20  # Newton iterations that take these points to the surface
+STEP = 1e-6  # of differences, in sizes of the robot
+OFF = 1e-3  # relative error of derivatives that is refused: differences are good to 1e-8 where features are not tiny
+LENGTH = 1e-2  # by which a normal's length may differ from 1: approximate distances, as learned ones, push nearly right
 
 Found = tuple[Tensor, Tensor, Tensor]
 
 
 @torch.no_grad()
 def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float) -> None:
-    """Refuse a user's shape whose normal is no unit vector or no gradient, or whose curvature is not its derivative.
+    """Refuse a user's shape whose normal, curvature or sizes are wrong.
 
-    And one whose sizes are no tensors.
-
-    Looked at on its surface and a little off it, at the places that are reached from around the robot; kinks are left
-    out.
+    The normal has to be a unit vector and the gradient of the distance, the curvature the derivative of the normal, and
+    depth, width and sharpest radius tensors. The shape is tried at points of its surface, and at a distance from it,
+    that are found from starting points around the robot. Points at kinks are left out.
 
     Parameters
     ----------
-    obstacle : the name of what has the shape.
-    nodes : (N, 3) of the robot, which say where and how far apart points are; radius : how far off the surface some
-        are [m].
+    obstacle : the obstacle's name, for messages.
+    nodes : (N, 3) of the robot, around which points start.
+    radius : the distance from the surface at which the shape is tried, too [m].
     """
     if not any(map(is_of_user, every_module(shape))):
         return
@@ -77,7 +77,7 @@ def _refuse_other_sizes(shape: Shape, name: str) -> None:
 
 
 def _evaluated(shape: Shape, x: Tensor, name: str) -> Found:
-    """Return distances (B, N), normals (B, N, 3) and curvatures (B, N, 3, 3); refuse what is of other shapes."""
+    """Return distances (B, N), normals (B, N, 3) and curvatures (B, N, 3, 3) at x (B, N, 3); refuse other results."""
     try:
         found = shape.distance_and_derivatives(x)
         shapes = [tuple(part.shape) for part in found]
@@ -96,14 +96,17 @@ def _evaluated(shape: Shape, x: Tensor, name: str) -> Found:
 
 
 def _around(nodes: Tensor, size: float) -> Tensor:
-    """Return points (1, P, 3) around the nodes, always the same."""
+    """Return `TRIED` pseudo-random points (1, P, 3) around the nodes, the same at each call."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.rand(TRIED, 3, generator=generator, dtype=torch.float64, device="cpu") - 0.5
     return (nodes[torch.arange(TRIED, device="cpu") % len(nodes)] + size * noise)[None]
 
 
 def _on_surface(at: Callable[[Tensor], Found], x: Tensor, step: float) -> Tensor:
-    """Return points of the surface, where Newton's method along differences of the distance gets there from x."""
+    """Return the points (B, N, 3) to which Newton's method along the gradient of the distance leads from x.
+
+    They lie on the surface where it converges.
+    """
     for _ in range(PROJECTION_ROUNDS):
         gradient, _ = _gradient(at, x, step)
         way = at(x)[0][..., None] * gradient / gradient.square().sum(-1, keepdim=True)
@@ -112,21 +115,26 @@ def _on_surface(at: Callable[[Tensor], Found], x: Tensor, step: float) -> Tensor
 
 
 def _gradient(at: Callable[[Tensor], Found], x: Tensor, step: float) -> tuple[Tensor, Tensor]:
-    """Return differences (B, N, 3) of the distance, and where these (B, N) are at no kink."""
+    """Return the gradient (B, N, 3) of the distance by central differences, and which points (B, N) are at no kink."""
     ahead, behind = _beside(at, x, step, 0)
     bend = (ahead + behind - 2 * at(x)[0][..., None]).abs().amax(-1)
     return (ahead - behind) / (2 * step), bend < 0.1 * OFF * step
 
 
 def _beside(at: Callable[[Tensor], Found], x: Tensor, step: float, which: int) -> tuple[Tensor, Tensor]:
-    """Return distances (B, N, 3) or normals (B, N, 3, 3) a step ahead and behind along each axis, which are last."""
+    """Return distances (B, N, 3) or normals (B, N, 3, 3) a step ahead and a step behind along each axis.
+
+    Parameters
+    ----------
+    which : 0 for distances, 1 for normals; the last dimension of the result is the axis of the step.
+    """
     axes = step * torch.eye(3, dtype=x.dtype, device="cpu")
     sides = [torch.stack([at(x + sign * axis)[which] for axis in axes], dim=-1) for sign in (1, -1)]
     return sides[0], sides[1]
 
 
 def _refuse_gradient(at: Callable[[Tensor], Found], x: Tensor, step: float, name: str, shape: Shape) -> None:
-    """Refuse normals that are not the gradient of the distance, or not of length one."""
+    """Refuse normals that are not the gradient of the distance or not of length one, and a deviating `distance`."""
     distance, normal, _ = at(x)
     expected, smooth = _gradient(at, x, step)
     place = _first(~_close(shape.distance(x), distance, x.abs().amax(-1)) & smooth, smooth)
@@ -169,12 +177,12 @@ def _close(found: Tensor, expected: Tensor, size: Tensor) -> Tensor:
 
 
 def _first(wrong: Tensor, counts: Tensor) -> tuple[int, int] | None:
-    """Return the first place among those that count (B, N) that is wrong; None where none is."""
+    """Return the indices of the first point that is `wrong` among those that `counts` (B, N); None without any."""
     wrong = wrong & counts
     return tuple(wrong.nonzero()[0].tolist()) if bool(wrong.any()) else None
 
 
 def _said(numbers: Tensor) -> str:
-    """Return numbers as a message shows them."""
+    """Return numbers as text for messages."""
     flat = ", ".join(f"{x:.4g}" for x in numbers.flatten().tolist())
     return f"({flat})"

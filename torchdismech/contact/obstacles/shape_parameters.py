@@ -1,4 +1,4 @@
-"""The parameters of shapes: how they are kept, and which ones are refused."""
+"""Parameters of shapes: how they are made from what users give, and checks that refuse wrong ones."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ __all__ = ["parameter", "refuse_matrix", "refuse_mixed", "refuse_nonpositive", "
 
 
 def parameter(kind, value, what: str) -> nn.Parameter:
-    """Return a parameter, checked by `kind` (`scalar` or `vector`); a copy, so that no two shapes share one."""
+    """Return a value as a parameter named `what`; `kind` (`scalar` or `vector`) checks it.
+
+    It is a copy, so that no two shapes share a tensor.
+    """
     return nn.Parameter(kind(value, what).clone(), requires_grad=False)
 
 
 def refuse_nonpositive(parameter: Tensor, what: str, value) -> None:
-    """Refuse lengths of which some are not above zero."""
+    """Refuse lengths unless all are above zero."""
     if not (parameter > 0).all():
         raise InputError(f"{what}: expected lengths above 0, got {value}")
 
 
 def refuse_zero(vectors: Tensor, message: str, value) -> None:
     """Refuse vectors (..., 3) of which some are too short to have a direction."""
-    # Squares are summed: below this length they are no normal floating-point numbers.
+    # below this length the sum of squares is no normal floating-point number
     if not (vectors.norm(dim=-1) > math.sqrt(torch.finfo(vectors.dtype).tiny)).all():
         raise InputError(f"{message}, got {value}")
 
 
 def refuse_matrix(rotation: Tensor, where: str) -> None:
-    """Refuse a rotation matrix, which would read as the rotation vectors of three robots."""
+    """Refuse a rotation matrix (3, 3), which would be taken for the rotation vectors of three robots."""
     if rotation.shape == (3, 3) and torch.allclose(rotation @ rotation.mT, identity(rotation), atol=1e-6):
         raise InputError(
             f"{where}: expected a rotation vector (axis times angle), (3,) or (B, 3), got what looks like a "

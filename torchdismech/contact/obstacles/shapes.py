@@ -1,4 +1,4 @@
-"""The shapes of obstacles that come with the library; see `shape` for what one is."""
+"""The library's shapes of obstacles: half-space, sphere, capsule, cylinder and box; `shape.Shape` is their base."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Sphere"]
 
 
 class HalfSpace(Shape):
-    """All on the far side of a plane; a floor at height h is `HalfSpace((0, 0, h), (0, 0, 1))`.
+    """All points behind a plane; a floor at height h is `HalfSpace((0, 0, h), (0, 0, 1))`.
 
     Parameters
     ----------
     point : a point of the plane, (3,) or (B, 3) [m].
-    normal : out of the half-space, (3,) or (B, 3), of any length.
+    normal : of the plane, (3,) or (B, 3), of any length; it points away from the half-space.
 
     Raises
     ------
@@ -57,14 +57,14 @@ class HalfSpace(Shape):
         refuse_mixed(self)
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the distances from the plane, its normal and no curvature."""
+        """Return the distances from the plane, its normal, and zero curvature."""
         normal = per_point(unit(self.normal))
         distance = ((points - per_point(self.point)) * normal).sum(-1)
         return distance, normal.expand_as(points), points.new_zeros(()).expand(*points.shape, 3)
 
     @property
     def depth(self) -> Tensor:
-        """Infinite, as it is endless."""
+        """Infinite: a half-space has no far side."""
         return self.point.new_tensor(math.inf)
 
 
@@ -93,7 +93,7 @@ class Sphere(Shape):
         refuse_mixed(self)
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the distances from the sphere; at its centre the normal is z."""
+        """Return the distances from the sphere with normals and curvatures; at its centre the normal is z."""
         away = points - per_point(self.center)
         up = torch.eye(3, dtype=away.dtype, device=away.device)[2]
         length, normal, inverse = polar(away, rounding(self.radius), up)
@@ -112,11 +112,11 @@ class Sphere(Shape):
 
 
 class _AroundSegment(Shape):
-    """What lies around the segment from `start` to `end`, each (3,) or (B, 3), up to a `radius` () or (B, 1) [m]."""
+    """Base of capsules and cylinders: axis from `start` to `end`, (3,) or (B, 3), and `radius`, () or (B, 1) [m]."""
 
     per_robot = ("start", "end", "radius")
     not_negative = positive = ("radius",)
-    otherwise = ""  # what to take where both ends are one point
+    otherwise = ""  # advice for the error message where both ends are the same point
 
     def __init__(self, start: Given, end: Given, radius: Given):
         super().__init__()
@@ -131,7 +131,7 @@ class _AroundSegment(Shape):
 
 
 class Capsule(_AroundSegment):
-    """All within a radius of a segment: a cylinder with round ends.
+    """A capsule: all points within a radius of a segment, which is a cylinder with hemispherical ends.
 
     Parameters
     ----------
@@ -148,14 +148,17 @@ class Capsule(_AroundSegment):
     otherwise = " (or take a Sphere)"
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the distances from the capsule; on its axis the normal is a fixed direction across it."""
+        """Return the distances from the capsule with normals and curvatures.
+
+        On its axis the normal is a fixed direction perpendicular to it.
+        """
         start, end = per_point(self.start), per_point(self.end)
         axis = per_point(unit(self.end - self.start))
         from_start, from_end = points - start, points - end
         along = (from_start * axis).sum(-1, keepdim=True)
         before, past = along < 0, (from_end * axis).sum(-1, keepdim=True) > 0
         away = torch.where(before, from_start, torch.where(past, from_end, from_start - along * axis))
-        # Subtracting what is along the axis leaves rounding of its size, also on the axis itself.
+        # Subtracting the component along the axis leaves rounding errors of that component's size, even on the axis.
         smallest = rounding(self.radius + along.detach().squeeze(-1).abs())
         length, normal, inverse = polar(away, smallest, across(axis))
         barrel = (~(before | past)).to(axis.dtype)[..., None]
@@ -188,12 +191,16 @@ class Cylinder(_AroundSegment):
 
     Notes
     -----
-    Inside, the normal is that of the nearer of barrel and end; where both are equally near, that of the barrel. On the
-    axis it is a fixed direction across it; half-way along it the end at `end` counts as the nearer one.
+    Inside, the normal is that of the barrel or of an end, whichever is nearer, and of the barrel if both are equally
+    near. On the axis the barrel's normal is a fixed direction perpendicular to it. Half-way between the ends, that at
+    `end` counts as the nearer one.
     """
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the distances from the cylinder: those from a rectangle, in the plane of the point and the axis."""
+        """Return the distances from the cylinder with normals and curvatures.
+
+        In the plane through the point and the axis, they are those from a rectangle.
+        """
         start, end = per_point(self.start), per_point(self.end)
         length = (end - start).norm(dim=-1, keepdim=True)
         axis = (end - start) / length
@@ -232,13 +239,13 @@ class Cylinder(_AroundSegment):
 
 
 class Box(Shape):
-    """A box, turned about its centre.
+    """A box with any orientation.
 
     Parameters
     ----------
     center : (3,) or (B, 3) [m].
     size : lengths of the sides, (3,) or (B, 3) [m].
-    rotation : from the box's axes to the world's, as a rotation vector, (3,) or (B, 3) [rad]: axis times angle.
+    rotation : rotation vector (axis times angle) from the box's axes to the world's, (3,) or (B, 3) [rad].
 
     Raises
     ------
@@ -247,8 +254,8 @@ class Box(Shape):
 
     Notes
     -----
-    Inside, the normal is that of the nearest face, of the first of x, y, z where two are equally near; in a plane
-    through the centre the face on the positive side counts as the nearer one.
+    Inside, the normal is that of the nearest face. Where faces on two axes are equally near, that of the first of x, y,
+    z counts; where both faces of an axis are, that on the positive side.
     """
 
     per_robot = ("center", "size", "rotation")
@@ -264,11 +271,11 @@ class Box(Shape):
         refuse_mixed(self)
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the distances from the surface of the box."""
+        """Return the distances from the surface of the box with normals and curvatures."""
         turn = rotation_of_vector(self.rotation)  # (3, 3) or (B, 3, 3)
         local = (points - per_point(self.center)) @ turn
         side = torch.where(local < 0, -1.0, 1.0).to(local.dtype)
-        beyond = local * side - per_point(self.size) / 2  # past each pair of faces
+        beyond = local * side - per_point(self.size) / 2  # signed distances from the nearer face on each axis
         over = beyond > 0
         excess = torch.where(over, beyond, 0.0)
         # Within rounding of the surface the nearest face decides, as inside.

@@ -1,4 +1,4 @@
-"""Points of a robot that touch obstacles: its nodes and, where asked for, points on edges and in triangles."""
+"""Points of a robot that touch obstacles: its nodes and, with a spacing, points on edges and in triangles."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from torchdismech.robot.body import Body, side_by_side
 
 __all__ = ["TouchPoints", "longest_side"]
 
-MAX_POINTS = 1_000_000  # points of a robot
-ROUNDING = 1e-6  # of a length, in float32, too: an edge of exactly two spacings is divided into two
+MAX_POINTS = 1_000_000  # on all edges, or in all triangles, of a robot
+ROUNDING = 1e-6  # relative, enough for float32: an edge of exactly two spacings is divided into two parts
 
 
 class TouchPoints(nn.Module):
-    """The points of a robot that touch an obstacle, P of them: all nodes, then points on edges, then in triangles.
+    """The P points of a robot for contact with an obstacle: all nodes, then points on edges, then points in triangles.
 
-    A point between nodes is a weighted mean of those of its edge or triangle, with weights that do not change.
+    A point between nodes is a weighted mean of the nodes of its edge or triangle, with constant weights. Nodes that do
+    not touch the obstacle are among the points, too; `Obstacle` gives them a large gap.
 
     Parameters
     ----------
     body : of the robot.
-    touches : (N,) bool, which nodes touch; edges and triangles do if all of their nodes do.
-    spacing : the largest distance between points that follow each other on an edge, or on a line of a triangle, of the
-        rest shape [m]; None: nodes alone.
+    touches : (N,) bool, which nodes touch; edges and triangles get points if all of their nodes touch.
+    spacing : largest distance at rest between neighbouring points on an edge, or on a line of a triangle's grid [m];
+        None: nodes alone.
 
     Attributes
     ----------
-    radius : (..., P) of the ball about each point: the contact radius of its edge or triangle, of a node the largest of
-        what meets there [m].
-    nodes, weights : (P, 3) of each point; nodes without weight are 0.
-    largest_spacing : how far points on an edge are apart at most [m].
+    radius : (..., P) radius of the ball about each point [m]: the contact radius of its edge or triangle, or the
+        largest one of all that meet at a node.
+    nodes, weights : (P, 3) nodes of each point and their weights; unused places have node 0 and weight 0.
+    largest_spacing : largest distance at rest between neighbouring points on an edge [m].
     """
 
     per_robot = ("radius",)
@@ -68,7 +69,7 @@ class TouchPoints(nn.Module):
 
     @property
     def between(self) -> list[_Between]:
-        """The points between nodes: those on edges, those in triangles."""
+        """The points between nodes: one object for those on edges, one for those in triangles, where there are any."""
         return list(self._between)  # type: ignore[arg-type]
 
     @property
@@ -77,45 +78,48 @@ class TouchPoints(nn.Module):
         return len(self.nodes)
 
     def of(self, x: Tensor) -> Tensor:
-        """Return positions, or velocities, (B, P, 3) of the points, from those of the nodes (B, N, 3)."""
+        """Return positions or velocities (B, P, 3) of the points from those of the nodes (B, N, 3)."""
         return torch.cat([x, *(part.of(x) for part in self.between)], dim=1) if self.between else x
 
     def onto_nodes(self, force: Tensor) -> Tensor:
-        """Return what nodes (B, N, 3) feel of forces (B, P, 3) on the points."""
+        """Return the forces (B, N, 3) on the nodes that are equivalent to forces (B, P, 3) on the points."""
         total, *between = force.split([self.n_nodes, *(part.count for part in self.between)], dim=1)
         for part, own in zip(self.between, between, strict=True):
             total = total.index_add(1, part.elements.flatten(), part.onto_corners(own).flatten(1, 2))
         return total
 
     def nodes_of(self, chosen: Tensor) -> Tensor:
-        """Return the nodes (B, N) of the points that are `chosen` (B, P): which these lie at, or between."""
+        """Return the nodes (B, N) bool at or between which some `chosen` point (B, P) lies."""
         share = chosen[:, :, None].to(self.weights.dtype) * self.weights
         on = share.new_zeros(len(chosen), self.n_nodes).index_add(1, self.nodes.flatten(), share.flatten(1))
         return on > 0
 
     def said(self, point: int) -> str:
-        """Return what messages call a point."""
+        """Return how messages call a point, by the numbers of its nodes."""
         nodes = self.nodes[point][self.weights[point] > 0].tolist()
         return f"node {nodes[0]}" if len(nodes) == 1 else f"point between nodes {', '.join(map(str, nodes))}"
 
     def blocks(self) -> list[Block]:
-        """Return where derivatives by position stand: each node's coordinates, then those of edges and triangles."""
+        """Return the dofs of the blocks of derivatives: of each node, then of each edge and triangle with points."""
         own = 3 * np.arange(self.n_nodes)[:, None] + np.arange(3)
         return [Block(own, own), *(part.block() for part in self.between)]
 
     def derivatives(self, of_points: Tensor) -> list[Tensor]:
-        """Return derivatives (B, S, 3 k, 3 k) for each of `blocks`, from those of the points (B, P, 3, 3)."""
+        """Return the derivatives (B, S, 3 k, 3 k) for each of `blocks`, from those of each point (B, P, 3, 3).
+
+        k is the number of nodes of an element, 1 for nodes themselves.
+        """
         own, *between = of_points.split([self.n_nodes, *(part.count for part in self.between)], dim=1)
         return [own, *(part.derivatives(values) for part, values in zip(self.between, between, strict=True))]
 
 
 class _Between(nn.Module):
-    """m points in each of S edges or triangles with k corners, one element after the other.
+    """m points in each of S elements, edges or triangles with k corners; the points of an element are consecutive.
 
     Parameters
     ----------
     elements : (S, k) node indices of the corners.
-    weights : (m, k) of the corners, for each point.
+    weights : (m, k) of the corners for each point, the same in all elements.
     """
 
     elements: Tensor
@@ -132,29 +136,29 @@ class _Between(nn.Module):
         return len(self.elements) * len(self.weights)
 
     def nodes(self) -> Tensor:
-        """Return the nodes (S m, 3) of the points, those without weight being 0."""
+        """Return the nodes (S m, 3) of the points; edges have node 0 in the third place."""
         padded = torch.nn.functional.pad(self.elements, (0, 3 - self.elements.shape[1]))
         return padded.repeat_interleave(len(self.weights), 0)
 
     def shares(self) -> Tensor:
-        """Return the weights (S m, 3) of `nodes`."""
+        """Return the weights (S m, 3) of `nodes`; edges have 0 in the third place."""
         return torch.nn.functional.pad(self.weights, (0, 3 - self.weights.shape[1])).repeat(len(self.elements), 1)
 
     def of(self, x: Tensor) -> Tensor:
-        """Return the points (B, S m, 3) of nodal vectors (B, N, 3)."""
+        """Return vectors (B, S m, 3) at the points from vectors (B, N, 3) at the nodes."""
         return (self.weights @ x[:, self.elements]).flatten(1, 2)
 
     def onto_corners(self, force: Tensor) -> Tensor:
-        """Return what corners (B, S, k, 3) feel of forces (B, S m, 3) on the points."""
+        """Return the forces (B, S, k, 3) on the corners that are equivalent to forces (B, S m, 3) on the points."""
         return self.weights.mT @ force.unflatten(1, (-1, len(self.weights)))
 
     def block(self) -> Block:
-        """Return the dofs (S, 3 k) of each element."""
+        """Return the dofs (S, 3 k) of each element as the rows and columns of a block."""
         dofs = (3 * self.elements.cpu().numpy()[:, :, None] + np.arange(3)).reshape(len(self.elements), -1)
         return Block(dofs, dofs)
 
     def derivatives(self, of_points: Tensor) -> Tensor:
-        """Return the derivatives (B, S, 3 k, 3 k) of the forces on corners, from those of points (B, S m, 3, 3)."""
+        """Return the derivatives (B, S, 3 k, 3 k) of the corners' forces, from those of each point (B, S m, 3, 3)."""
         m, k = self.weights.shape
         products = (self.weights[:, :, None] * self.weights[:, None, :]).reshape(m, k * k)
         summed = products.mT @ of_points.flatten(2).unflatten(1, (-1, m))  # (B, S, k k, 9)
@@ -162,7 +166,7 @@ class _Between(nn.Module):
 
 
 def longest_side(body: Body, corners: np.ndarray) -> float:
-    """Return the length of the longest side of edges or triangles (S, k) at rest [m]; 0 without any."""
+    """Return the length of the longest edge, or side of triangles, (S, k) at rest [m]; 0 without any."""
     if not len(corners):
         return 0.0
     ends = body.nodes.detach().cpu().numpy()[corners]
@@ -170,7 +174,10 @@ def longest_side(body: Body, corners: np.ndarray) -> float:
 
 
 def _divisions(body: Body, corners: np.ndarray, spacing: float) -> int:
-    """Return into how many parts the sides of all these edges or triangles (S, k) are divided."""
+    """Return the number of equal parts into which the longest of these edges or sides of triangles (S, k) is divided.
+
+    All others are divided likewise.
+    """
     longest = longest_side(body, corners)
     divisions = max(1, math.ceil(longest / spacing * (1 - ROUNDING)))
     inside = divisions - 1 if corners.shape[1] == 2 else (divisions - 1) * (divisions - 2) // 2
@@ -183,20 +190,20 @@ def _divisions(body: Body, corners: np.ndarray, spacing: float) -> int:
 
 
 def _on_edges(divisions: int) -> np.ndarray:
-    """Return the weights (m, 2) of points that divide an edge into equal parts, without its ends."""
+    """Return the weights (m, 2) of the points that divide an edge into equal parts, without its ends."""
     share = np.arange(1, divisions) / divisions
     return np.stack([1 - share, share], axis=1)
 
 
 def _in_triangles(divisions: int) -> np.ndarray:
-    """Return the weights (m, 3) of the points of a regular grid that are inside of a triangle."""
+    """Return the weights (m, 3) of the points of a regular grid that lie inside of a triangle, not on its sides."""
     i, j = (x.flatten() for x in np.meshgrid(np.arange(1, divisions), np.arange(1, divisions), indexing="ij"))
     inside = i + j < divisions
     return np.stack([i, j, divisions - i - j], axis=1)[inside] / divisions
 
 
 def _alike(links: np.ndarray, radius: Tensor) -> tuple[np.ndarray, Tensor]:
-    """Return each pair of nodes once, with its largest radius: a rod's edge may be a shell's, too."""
+    """Return each link (L, 2) once with its largest radius (..., L): a rod's edge may be a side of a shell, too."""
     once, index = np.unique(np.sort(links, axis=1), axis=0, return_inverse=True)
     places = torch.as_tensor(index.reshape(-1), device=radius.device).expand(radius.shape)
     largest = radius.new_zeros(*radius.shape[:-1], len(once)).scatter_reduce(-1, places, radius, "amax")

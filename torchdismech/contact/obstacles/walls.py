@@ -1,4 +1,4 @@
-"""Ways of points through the walls of a mesh, which are thin in one place and thick in another."""
+"""Whether straight paths of points lead through a mesh, judged by its thickness where they cross it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ if TYPE_CHECKING:
 
 __all__ = ["crossings", "through_walls"]
 
-BESIDE = 1e-9  # of a triangle: what meets an edge meets one of its triangles at least
-LOOKS = (0.125, 0.3125, 0.5, 0.6875, 0.875)  # parts of the way between two crossings at which the depth is asked for
-DIP = 0.5  # of half the thickness there: ways that get so much deeper than both of their ends lead through
-MOST_PAIRS = 1 << 20  # of a way and a triangle that are looked at together, some 100 bytes each
+BESIDE = 1e-9  # tolerance of barycentric coordinates: a path through an edge meets at least one of its two triangles
+LOOKS = (0.125, 0.3125, 0.5, 0.6875, 0.875)  # fractions of a path between two crossings where the depth is evaluated
+DIP = 0.5  # of half the local thickness: paths that get so much deeper than both of their ends lead through
+MOST_PAIRS = 1 << 20  # pairs of a path and a triangle that are evaluated at a time, some 100 bytes each
 
 
 def through_walls(mesh: Mesh, start: Tensor, end: Tensor, distances: tuple[Tensor, Tensor]) -> Tensor:
-    """Return which points (K,) get through the wall of a mesh, going straight from `start` to `end` (K, 3).
+    """Return which points (K,) pass through the wall of a mesh as they move straight from `start` to `end` (K, 3).
 
-    Their way leads through where it gets deeper than at both ends by half of half the thickness there: the distance
-    across the body between the nearest surface and the one behind. So what cuts off an edge of a thick body does not.
+    A path leads through if somewhere it gets deeper than at both of its ends by a quarter of the local thickness, which
+    is the distance through the body from the nearest surface to the one behind it. So paths that cut across an edge of
+    a thick body do not count.
 
     Parameters
     ----------
-    distances : (K,) of the two ends.
+    distances : (K,) each, signed, of both ends [m].
     """
     way = end - start
     of, inside = _middles(*crossings(mesh, start, way), len(start))
@@ -44,9 +45,14 @@ def through_walls(mesh: Mesh, start: Tensor, end: Tensor, distances: tuple[Tenso
 
 
 def crossings(mesh: Mesh, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where straight ways from `start` (K, 3) meet the triangles: their numbers, and parts of the way (C,) each.
+    """Return where straight paths from `start` along `way` (K, 3) meet triangles of the mesh.
 
-    A way through an edge meets both of its triangles. Ways in the plane of a triangle do not meet it.
+    A path through an edge meets both of its triangles. A path in the plane of a triangle does not meet it.
+
+    Returns
+    -------
+    number : (C,) index of the path of each crossing.
+    share : (C,) fraction of the path at which it is, between 0 and 1.
     """
     corners = mesh.vertices[mesh.triangles]
     found = []
@@ -59,7 +65,10 @@ def crossings(mesh: Mesh, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _met(corners: Tensor, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what `crossings` does of all ways (K, 3) at once, by barycentric coordinates (Moeller and Trumbore)."""
+    """Return path numbers and fractions (C,) of crossings, as `crossings` does, for all paths (K, 3) at once.
+
+    By barycentric coordinates (Moeller and Trumbore).
+    """
     origin, first, second = corners[:, 0], corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     way = way.unsqueeze(1)  # (K, 1, 3)
     across = torch.linalg.cross(way, second.unsqueeze(0))
@@ -74,7 +83,19 @@ def _met(corners: Tensor, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _middles(of: Tensor, share: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return parts of `count` ways between the crossings, their ends included: numbers of ways, and parts (M,) each."""
+    """Return places at which to evaluate the depth: `LOOKS` between all neighbouring crossings of each path.
+
+    Both ends of a path count as crossings, too.
+
+    Parameters
+    ----------
+    of, share : (C,) path number and fraction of each crossing.
+    count : number of paths.
+
+    Returns
+    -------
+    of, share : (M,) path number and fraction of each place.
+    """
     every = torch.arange(count, device=of.device)
     of = torch.cat([every, of, every])
     share = torch.cat([torch.zeros_like(every, dtype=share.dtype), share, torch.ones_like(every, dtype=share.dtype)])
