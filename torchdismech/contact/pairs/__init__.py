@@ -1,1 +1,1 @@
-"""Contact of a robot's parts with each other: who may touch whom, closest points, sums of forces and blocks."""
+"""Contact of a robot's parts with each other: pairs that may touch, closest points, sums of forces and blocks."""

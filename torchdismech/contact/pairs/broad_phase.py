@@ -22,7 +22,7 @@ from torchdismech.native.taping import NumbersRead
 
 __all__ = ["adjacent", "overlapping"]
 
-ROOM = 8  # pairs a box for which there is room at first
+ROOM = 8  # pairs per box for which memory is reserved at first
 
 Overlaps = tuple[Tensor, Tensor, Tensor]  # numbers (K,) of robots, and of the two boxes of each pair
 
@@ -69,7 +69,7 @@ def overlapping(
 
 
 def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Overlaps | None:
-    """Return the pairs by compiled code; None where torch has to find them, or to say what is wrong with the boxes."""
+    """Return the pairs by compiled code; None where torch has to find them, or to say which box or key is wrong."""
     given = boxes if excluded is None else [*boxes, excluded]
     function = function_of("overlapping_boxes") if compiled_code_takes(*given) and not watched() else None
     if function is None or (excluded is not None and (excluded.dim(), excluded.dtype) != (1, torch.int64)):
@@ -98,7 +98,7 @@ def _by_torch(boxes: list[Tensor], own: int, others: int, excluded: Tensor | Non
     if excluded is not None:
         _check_excluded(excluded, own * others)
     within = len(boxes) == 2
-    # both sets as one, in float64 (an exact copy), component by component: faster
+    # both sets as one tensor, in float64 (an exact copy) and with components first, which is faster
     low, high = (torch.cat(boxes[k::2], 1).double().movedim(2, 0).contiguous() for k in (0, 1))
     rows = _finite_rows(low, high)
     if len(rows) < low.shape[1]:
@@ -169,8 +169,8 @@ def _incidence(primitives: np.ndarray, nodes: int) -> scipy.sparse.csr_array:
 
 
 def _finite_rows(low: Tensor, high: Tensor) -> Tensor:
-    """Return the robots (R,) whose boxes (3, B, M) are all finite, and no further apart than numbers can tell."""
-    spread, gap = high.amax(2) - low.amin(2), low.amax(2) - high.amin(2)  # one of them has each NaN and infinity
+    """Return the robots (R,) whose boxes (3, B, M) are all finite, with distances that do not overflow."""
+    spread, gap = high.amax(2) - low.amin(2), low.amax(2) - high.amin(2)  # any NaN or infinity shows in one of them
     return (spread.isfinite() & gap.isfinite()).all(0).nonzero().flatten()
 
 
@@ -190,7 +190,7 @@ def _check_shapes(low: Tensor, high: Tensor, other_low: Tensor | None, other_hig
 
 
 def _check_boxes(low: Tensor, high: Tensor, rows: Tensor) -> None:
-    """Refuse a box that is inside out; `rows` are the numbers of the robots."""
+    """Refuse a box with low > high; `rows` are the numbers of the robots."""
     if bool((low > high).any()):
         axis, at, box = (low > high).nonzero()[0].tolist()
         raise InputError(
@@ -200,7 +200,7 @@ def _check_boxes(low: Tensor, high: Tensor, rows: Tensor) -> None:
 
 
 def _check_excluded(excluded: Tensor, pairs: int) -> None:
-    """Refuse keys that a binary search would miss."""
+    """Refuse keys that are not increasing int64 numbers of pairs, as a binary search among them would miss some."""
     if excluded.ndim != 1 or excluded.dtype != torch.int64:
         raise InputError(f"excluded must be (X,) int64, got {tuple(excluded.shape)} {excluded.dtype}")
     if len(excluded) and not (

@@ -1,7 +1,7 @@
-"""Which rod edges are smooth centre lines, and which pairs of edges touch as such: those that cross.
+"""Smooth centre lines of rods, and which pairs of edges touch as such lines: those that cross.
 
-Where two lines cross, one pair of points is closest, and where it is changes smoothly as they move. Where they lie
-along each other, or bend around each other, there may be several or none that is unique; there the straight edges
+Where two lines cross, they have a unique pair of closest points, which moves smoothly as they do. Where they lie along
+each other, or bend around each other, there may be several such pairs, or no unique one; there the straight edges
 touch, pair by pair. Which pairs cross is decided before a step, so that the forces within a step are smooth.
 """
 
@@ -25,17 +25,22 @@ from torchdismech.robot.body import Body
 
 __all__ = ["CentreLines"]
 
-CROSSING = 0.25  # sin^2 of the angle between two edges above which they may cross: 30 degrees
-ROOM = 2.0  # how many times as far as in the limit edges have to be from having several closest pairs
+CROSSING = 0.25  # sin^2 of the least angle between two edges that count as crossing: 30 degrees
+ROOM = 2.0  # safety factor of the bound on sin^2 of that angle below which lines may have several closest pairs
 
 
 class CentreLines(nn.Module):
-    """The smooth lines of rods, edge by edge; see `geometry.crossing`.
+    """The smooth centre lines of links, one cubic for each; see `geometry.crossing`.
 
     Parameters
     ----------
     body : of the robot.
-    chosen : (M,) numbers of the links that are meant.
+    chosen : (M,) numbers of the links to which the contact applies.
+
+    Attributes
+    ----------
+    nodes : (M, 4) start and end of each link, then the nodes before and after it along the rod; where the line ends
+        there, start or end itself.
     """
 
     nodes: Tensor
@@ -43,14 +48,12 @@ class CentreLines(nn.Module):
     def __init__(self, body: Body, chosen: np.ndarray):
         super().__init__()
         around, links = _nodes_around(body)[chosen], body.links[chosen]
-        # before and after where a line ends stands the end itself
         nodes = np.concatenate([links, np.where(around >= 0, around, links)], axis=1)
-        # (M, 4) start, end, before, after
         self.register_buffer("nodes", torch.as_tensor(nodes, device="cpu"), persistent=False)
         self._edges: tuple[Listed, Sequence[Tensor]] | None = None
 
     def bulges(self, low: Tensor, high: Tensor) -> Tensor:
-        """Return how far (B, M) lines may be from their edges while nodes stay in boxes (B, N, 3) [m]."""
+        """Return upper bounds (B, M) [m] of lines' distances from their edges while nodes stay in boxes (B, N, 3)."""
         batch, count = len(low), len(self.nodes)
         if self._edges is None or not self._is_of(self._edges, low):
             robot = torch.arange(batch, device=low.device).repeat_interleave(count)
@@ -60,7 +63,7 @@ class CentreLines(nn.Module):
         return pair_values(_BULGES, listed, low.flatten(1), high.flatten(1), numbers)[0].view(batch, count)
 
     def _is_of(self, edges: tuple[Listed, Sequence[Tensor]], low: Tensor) -> bool:
-        """Return whether edges are listed for as many robots, with numbers of the same kind."""
+        """Return whether the kept list of edges is for as many robots as `low` has, and of its dtype and device."""
         listed, (number, *_) = edges
         return len(listed.robot) == len(low) * len(self.nodes) and (number.dtype, number.device) == (
             low.dtype,
@@ -68,9 +71,15 @@ class CentreLines(nn.Module):
         )
 
     def near_pairs(self, found: BoxPairs, low: Tensor, high: Tensor, tolerance: Tensor) -> tuple[NearPairs, NearPairs]:
-        """Return which pairs of edges can get as close as a tolerance, () or (K,), while nodes stay in boxes (B, N, 3).
+        """Return the pairs of edges whose gap can get down to a tolerance, () or (K,), while nodes stay in boxes.
 
-        Those that touch as straight edges, then those that cross as lines of which one at least is curved.
+        First the pairs that touch as straight edges, then those that cross as smooth lines. Crossing lines without
+        neighbouring edges, which are straight, are among the first.
+
+        Parameters
+        ----------
+        found : the pairs whose boxes overlap.
+        low, high : (B, N, 3) corners of the nodes' boxes [m].
         """
         a, b = self.nodes.index_select(0, found.first), self.nodes.index_select(0, found.second)
         nodes = torch.cat([a[:, :2], b[:, :2], a[:, 2:], b[:, 2:]], dim=1)
@@ -83,20 +92,20 @@ class CentreLines(nn.Module):
 
 
 def _as_numbers(nodes: Tensor, like: Tensor) -> Sequence[Tensor]:
-    """Return the numbers of nodes (C, n) as n columns of real numbers, which they are exactly."""
+    """Return the node numbers (C, n) as n tensors (C,) of the dtype of `like`, which represents them exactly."""
     return nodes.t().contiguous().to(like.dtype).unbind()
 
 
 @dataclass(frozen=True)
 class _Line:
-    """Lines in the middle of the boxes of their nodes, by components.
+    """Smooth lines whose nodes are at the centres of their boxes, by components.
 
     Attributes
     ----------
     edge : from start to end [m].
-    bends : second differences at both ends [m]; zero where a line ends.
-    goes_on : 1 where it goes on beyond start and end, else 0.
-    room : how far any of the nodes may get from there [m].
+    bends : second differences of the nodes' positions at both ends [m]; zero where a line ends.
+    goes_on : 1 where the line continues beyond start and beyond end, else 0.
+    room : how far any of its nodes may be from the centre of its box [m].
     """
 
     edge: Vec3
@@ -106,7 +115,7 @@ class _Line:
 
     @classmethod
     def of(cls, x: Sequence[Vec3], rooms: Sequence[Tensor], numbers: Sequence[Tensor]) -> _Line:
-        """Return lines of their nodes' places, rooms and numbers: start, end, before, after."""
+        """Return lines from centres, radii and numbers of their four nodes: start, end, before, after."""
         start, end, before, after = x
         ends = zip(numbers[:2], numbers[2:], strict=True)
         enters, leaves = (torch.where(a == b, torch.zeros_like(a), torch.ones_like(a)) for a, b in ends)
@@ -115,9 +124,9 @@ class _Line:
 
     @property
     def bulge(self) -> Tensor:
-        """How far they may be from their edges [m].
+        """An upper bound of the distance between a line and its edge [m].
 
-        That is a twelfth of a second difference, which changes by four times what nodes move.
+        It is a twelfth of the larger second difference, which changes by up to four times what the nodes move.
         """
         longest = reduce(torch.maximum, [torch.sqrt(bend.dot(bend)) for bend in self.bends])
         return (longest + 4 * self.room) / 12
@@ -135,15 +144,17 @@ def _bulge(low: Tensor, high: Tensor, *numbers: Tensor) -> list:
 
 
 def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers: Tensor) -> list:
-    """Return by how much pairs of lines stay beyond a limit, 1 where they cross, else 0, and where both go on.
+    """Return for pairs of lines: distance less limit (a lower bound), whether they cross (1 or 0), and four `goes_on`.
 
-    Two lines at the angle theta have one closest pair where sin^2 theta is larger than their distance, about the
-    `reach`, times the sum of their curvatures.
+    They cross if the angle theta between them is large enough for a unique closest pair, and one at least is curved.
+    The closest pair is unique where sin^2 theta is larger than their distance, here the `reach`, times the sum of their
+    curvatures. Lines that share a node do not cross.
 
     Parameters
     ----------
     low, high : (24, C) boxes of the nodes in the order of `closest_crossing`.
-    numbers : 8 (C,), which nodes they are.
+    limit : (C,) the sum of reach and tolerance [m].
+    numbers : 8 (C,) numbers of the nodes.
     """
     middles, rooms = moving(low, high)
     first, second = (0, 1, 4, 5), (2, 3, 6, 7)
@@ -168,7 +179,7 @@ _CROSSING = Fused(_crossing, "lines that cross")
 
 
 def _nodes_around(body: Body) -> np.ndarray:
-    """Return the nodes (E + M, 2) before and after each link along its rod; -1 where it ends, and of triangles."""
+    """Return the nodes (L, 2) before and after each link along its rod; -1 where it ends, and for triangles' sides."""
     around = np.full((len(body.links), 2), -1)
     for rod in body.rods:
         count = len(rod.edges)

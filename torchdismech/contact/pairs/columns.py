@@ -1,10 +1,10 @@
-"""Which boxes overlap, by operations of torch: for devices other than a CPU, and where nothing can be compiled.
+"""Pairs of boxes that overlap, by torch operations: for devices other than a CPU, and where nothing can be compiled.
 
-Columns and a sweep. Call z the longest axis of a robot. Space is cut into square columns along z, and the boxes of a
-column are swept in the order of their lower z. A box stands in every column that it overlaps; two boxes are compared
-where they share a column and one begins within the z of the other, and count in one column only: the one that holds
-the higher of their low corners, on each axis. So columns and sweep only save work: which pairs come out is decided by
-comparing the given numbers.
+The method is columns and a sweep. Call z the longest axis of a robot. Space is cut into square columns along z, and the
+boxes of a column are swept in the order of their lower z. A box stands in every column that it overlaps; two boxes are
+compared where they share a column and one begins within the z of the other, and count in one column only: the one that
+holds the higher of their low corners, on each axis. So columns and sweep only save work: which pairs come out is
+decided by comparing the given numbers.
 
 Boxes of very different size get columns of different width: *level* k has columns four times as wide as level k+1, and
 a box is a *resident* of the finest level whose columns are wider than it, so it stands in four of them at most. Pairs
@@ -25,8 +25,8 @@ from torch import Tensor
 
 __all__ = ["keys_of_pairs"]
 
-TYPICAL = 1.9  # the widest box of the typical level, in median boxes
-ROOM = 1.05  # the width of a column in the widest boxes of its level; > 1, or a box could stand in more than four
+TYPICAL = 1.9  # size of the largest box of the typical level, over the median size of boxes
+ROOM = 1.05  # width of a column over the size of the largest box of its level; > 1: a box stands in four at most
 WIDEN = 2  # columns of a level are 2^WIDEN times as wide as those of the next finer one
 LEVELS = 16  # boxes 4^15 times smaller than the largest are few enough to share a level
 WRAP = 1024  # columns along an axis before the numbers repeat; a power of two
@@ -39,8 +39,8 @@ def keys_of_pairs(low: Tensor, high: Tensor, own: int, within: bool) -> Tensor:
     Parameters
     ----------
     low, high : (3, B, M) float64, finite corners of boxes, low <= high [m].
-    own : how many of the M boxes are the first set's; the others come behind them, and are numbered from 0.
-    within : pairs are two boxes of the first set, first < second; else one box of each set.
+    own : number of boxes in the first set, which come first among the M; those of the second set are numbered from 0.
+    within : whether pairs are two boxes of the first set, first < second; else they are one box of each set.
     """
     behind = 0 if within else own
     others = low.shape[2] - behind
@@ -60,10 +60,10 @@ class _Table:
     Attributes
     ----------
     key : (E,) number of the column times the boxes of a robot, plus the rank of the box by its lower z.
-    stop : (E,) the key behind the last box in the column that begins within the z of this one.
-    box : (E,) the box.
+    stop : (E,) upper bound, exclusive, of the keys of boxes in the column that begin within the z of this one.
+    box : (E,) number of the box.
     corner : (E,) uint8, 1 where this is the second column that the box overlaps along x, plus 2 for y.
-    low, high : x and y of the box [m], (E,) each.
+    low, high : x and y of the box's corners [m], (E,) each.
     """
 
     key: Tensor
@@ -79,17 +79,20 @@ class _Table:
         yield from self._tested(self, begin, torch.searchsorted(self.key, self.stop))
 
     def overlaps_with(self, other: _Table) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the boxes of this and of another table that overlap: where the other begins later, then where this."""
+        """Yield pairs of overlapping boxes, one of this and one of another table.
+
+        First those in which the other's box begins later along z, then those in which this table's does.
+        """
         if len(self.key) and len(other.key):
             for left, right in ((self, other), (other, self)):
                 begin, end = (torch.searchsorted(right.key, bound) for bound in (left.key, left.stop))
                 yield from left._tested(right, begin, end)
 
     def _tested(self, other: _Table, begin: Tensor, end: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the boxes of entries and of the entries `begin` to `end` of `other` that overlap.
+        """Yield pairs of overlapping boxes, for each entry of this table with the entries `begin` to `end` of `other`.
 
-        They share a column and overlap along z. What remains is to compare x and y, and to take each pair in one of its
-        columns: where not both are in their second along an axis.
+        These share a column and overlap along z. What remains is to compare x and y, and to count each pair in only one
+        of its columns: where not both boxes are in their second column along an axis.
         """
         for source, target in _expanded(begin, end - begin):
             touch = (_at(self.corner, source) & _at(other.corner, target)) == 0
@@ -106,9 +109,9 @@ class _Columns:
 
     Attributes
     ----------
-    low, high : x and y of the boxes [m], (B * M,) each.
-    corner : the robots' least x and y [m], (B,) each: where columns are counted from.
-    robot, original : (B * M,) row in the batch; place in the set as it was given.
+    low, high : x and y of the boxes' corners [m], (B * M,) each.
+    corner : the robots' least x and y [m], (B,) each, from which columns are counted.
+    robot, original : (B * M,) number of the robot, and of the box in the given order.
     stop : (B * M,) how many boxes of the robot begin at or below the upper z of this one.
     level : (B * M,) the level that the box is a resident of; 0 is the coarsest.
     cell : (B, LEVELS) width of the columns of each level [m].
@@ -129,7 +132,7 @@ class _Columns:
     def of(cls, low: Tensor, high: Tensor) -> _Columns:
         """Sort finite boxes (3, B, M) by their lower z and choose the widths of the columns.
 
-        z is from here on the longest axis of each robot, x and y the next two in turn: what is flat is cut both ways.
+        From here on z is the longest axis of each robot, and x and y are the two axes that follow it cyclically.
         """
         batch, width = low.shape[1:]
         spread = high.amax(2) - low.amin(2)
@@ -167,7 +170,7 @@ class _Columns:
             yield from self._visitors(boxes, boxes).overlaps_with(residents)
 
     def between(self, own: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield pairs of boxes that overlap, one of the first `own` of a robot and one of its others."""
+        """Yield pairs of boxes that overlap, one of the first `own` boxes of a robot and one of its other boxes."""
         mine, theirs = (self.original < own).nonzero().flatten(), (self.original >= own).nonzero().flatten()
         my_residents, their_residents = (self._table(boxes, _at(self.level, boxes)) for boxes in (mine, theirs))
         yield from my_residents.overlaps_with(their_residents)
@@ -176,7 +179,7 @@ class _Columns:
             yield from self._visitors(theirs, mine).overlaps_with(my_residents)
 
     def _visitors(self, boxes: Tensor, hosts: Tensor) -> _Table:
-        """Return the table of `boxes` in all levels coarser than their own where their robot has `hosts`."""
+        """Return the table of `boxes` in all levels coarser than their own in which their robot has some of `hosts`."""
         own = _at(self.level, boxes)
         coarser = torch.arange(int(own.amax()), device=boxes.device)
         inhabited = torch.zeros_like(self.cell, dtype=torch.bool)
@@ -221,28 +224,33 @@ class _Columns:
 
 
 def _at(values: Tensor, index: Tensor) -> Tensor:
-    """Return values[index] of (n,) values: several times faster than indexing on a CPU."""
+    """Return values[index] for values (n,), several times as fast as indexing does it on a CPU."""
     return values.index_select(0, index)
 
 
 def _levels(size: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the level (B, M) of boxes of `size` and the width (B, LEVELS) of the columns of each level.
+    """Return the level (B, M) of each box, and the width (B, LEVELS) of the columns of each level [m].
 
-    `spread` (B, 1) is the extent of each robot. Sizes relative to the median: robust against a few large boxes.
+    Levels go by sizes relative to the median one, so that a few large boxes do not shift them.
+
+    Parameters
+    ----------
+    size : (B, M) largest side of each box [m].
+    spread : (B, 1) largest extent of each robot [m].
     """
     middle = size.sort(1).values[:, (size.shape[1] - 1) // 2, None]  # Tensor.median is refused in deterministic mode
-    typical = torch.maximum(TYPICAL * middle, spread * 2.0**-30)  # boxes without extent: not columns without width
+    typical = torch.maximum(TYPICAL * middle, spread * 2.0**-30)  # above zero, also for boxes without extent
     typical = torch.where(typical > 0, typical, 1.0)
     rung = torch.ceil(torch.log2(size / typical) / WIDEN).clamp_(min=-LEVELS)  # size <= typical * 4^rung
     top = rung.amax(1, keepdim=True)
     level = (top - rung).clamp_(max=LEVELS - 1).long()
     deep = torch.arange(LEVELS, device=size.device)
     cell = ROOM * typical * torch.exp2(WIDEN * (top - deep))
-    return level, torch.maximum(cell, spread * 2.0**-40)  # numbers of columns stay exact
+    return level, torch.maximum(cell, spread * 2.0**-40)  # so wide that the numbers of columns stay exact
 
 
 def _expanded(begin: Tensor, count: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (i, j) for all i and begin[i] <= j < begin[i] + count[i], about CHUNK pairs at a time."""
+    """Yield all (i, j) with begin[i] <= j < begin[i] + count[i], as two index tensors, about CHUNK pairs at a time."""
     total = count.cumsum(0)
     ahead = begin - total + count  # j = place among all pairs + ahead[i]
     limits = torch.arange(CHUNK, int(total[-1]) + CHUNK, CHUNK, device=begin.device)

@@ -1,4 +1,7 @@
-"""The matrix of a step in which parts that no element joins may touch: its pattern, and the contacts' place in it."""
+"""The matrix of a step in which parts of a robot may touch: its sparsity pattern, and where contact blocks go in it.
+
+Contact couples nodes that no element joins, so the pattern depends on the pairs that may touch in a step.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +28,32 @@ from torchdismech.sparse import Pattern
 
 __all__ = ["CouplingCache", "StepPairs"]
 
-CHUNK = 4096  # pairs whose blocks torch multiplies out at a time: they stay in a processor's cache
-MAX_EXCESS = 4  # the pattern is made anew, with what it needs only, when it joins so many times more nodes than needed
-# A pattern that serves fewer steps of so few robots is followed by one for what may touch soon, too. A new one takes
-# 8 ms for a bundle of six rods, whatever the number of robots; a wider one .1 to .4 ms a robot and step, in the factor.
+CHUNK = 4096  # pairs whose blocks torch multiplies out at a time, so that they stay in a processor's cache
+MAX_EXCESS = 4  # times the needed pairs of nodes: a pattern that joins more is replaced by one for the needed alone
+# If a pattern has served fewer than FEW_STEPS steps of at most FEW_ROBOTS robots, the next one also joins nodes that
+# may touch soon. To make a pattern takes 8 ms for a bundle of six rods, whatever the number of robots; the larger
+# pattern costs .1 to .4 ms a robot and step, in the factorization.
 FEW_STEPS, FEW_ROBOTS = 20, 16
-LARGE = 1_000_000  # numbers that are kept for the next matrix: to get so many anew takes as long as to fill them
-LISTED = 4_000_000  # pairs of nodes of which a table is kept: 32 MB
+LARGE = 1_000_000  # numbers: the memory of larger matrices is kept, as to allocate it takes as long as to fill it
+LISTED = 4_000_000  # pairs of nodes up to which a table of all of them is kept: 32 MB
 
 
 @dataclass(frozen=True)
 class NodeBlocks:
-    """Where the 3 x 3 blocks of all pairs of nodes that a pattern joins stand in its values.
+    """Where the 3 x 3 blocks of all pairs of nodes that a pattern joins stand among its nnz values.
 
-    There are 2 U blocks: of each pair that with the rows of i and the columns of j, then those the other way round.
+    There are 2 U blocks for U pairs of nodes (i, j): first those with the rows of i and the columns of j, then the
+    *transposed* ones with the rows of j and the columns of i.
 
     Attributes
     ----------
     keys : (U,) increasing keys i * N + j of the pairs of nodes, i >= j.
-    entries : (9, 2 U) which of the values the blocks' entries are; one past the values for what is not in the matrix:
-        clamped dofs, and one of two equal entries of a symmetric block.
-    nodes : N.
-    summed : how many of the blocks compiled code sums: of a symmetric pattern not those the other way round.
-    from_sums : (nnz,) int32, which number of these sums, of twelve numbers each, is added to a value; -1 for none.
+    entries : (9, 2 U) indices of the blocks' entries among the values; nnz for entries that are not in the matrix:
+        those of clamped dofs, and of a symmetric pattern one of each two equal entries of a diagonal block.
+    nodes : number of nodes N.
+    summed : how many of the blocks compiled code sums: all, or without the transposed ones if the pattern is symmetric.
+    from_sums : (nnz,) int32, for each value the index among these sums, of `BLOCK` numbers each, of the one that is
+        added to it; -1 for none.
     """
 
     keys: np.ndarray
@@ -58,7 +64,7 @@ class NodeBlocks:
 
     @classmethod
     def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> NodeBlocks:
-        """Find the blocks; `unknown` (N, 3) numbers the unknowns of the nodes, -1 where clamped."""
+        """Return the blocks for keys of pairs; `unknown` (N, 3) numbers the nodes' unknowns, -1 where clamped."""
         i, j = keys // len(unknown), keys % len(unknown)
         rows, cols = _block_entries(unknown, np.concatenate([i, j]), np.concatenate([j, i]))
         kept = (rows >= 0) & (cols >= 0)
@@ -69,14 +75,17 @@ class NodeBlocks:
         entries[kept] = pattern.position(rows[kept], cols[kept])
         from_sums, blocks = np.full(pattern.nnz + 1, -1), np.arange(2 * len(keys))
         within = 4 * (np.arange(9)[:, None] // 3) + np.arange(9)[:, None] % 3
-        # those the other way round first: a node with itself is one of the others
+        # transposed blocks first: of a node with itself, the untransposed block is to stay
         for half in (blocks[:0] if pattern.symmetric else blocks[len(keys) :], blocks[: len(keys)]):
             from_sums[entries[:, half]] = BLOCK * half + within
         summed = len(keys) if pattern.symmetric else 2 * len(keys)
         return cls(keys, IndexMap(entries), len(unknown), summed, from_sums[:-1].astype(np.int32))
 
     def numbers_of(self, keys: Tensor) -> Tensor:
-        """Return which of the blocks have the rows of a node i and the columns of j, by keys i * N + j; -1 for none."""
+        """Return the numbers of the blocks with the rows of node i and the columns of j, for any keys i * N + j.
+
+        -1 for pairs of nodes that the pattern does not join.
+        """
         if self._listed is not None:
             return self._listed.on(keys.device)[keys]
         i, j = keys // self.nodes, keys % self.nodes
@@ -91,17 +100,20 @@ class NodeBlocks:
 
     @cached_property
     def _listed(self) -> IndexMap | None:
-        """What `numbers_of` gives for each possible key; None where these are too many to be listed."""
+        """The results (N^2,) of `numbers_of` for all keys; None where these are too many to be listed."""
         if self.nodes**2 > LISTED:
             return None
         listed, count = np.full(self.nodes**2, -1), len(self.keys)
         i, j = self.keys // self.nodes, self.keys % self.nodes
         listed[j * self.nodes + i] = count + np.arange(count)
-        listed[self.keys] = np.arange(count)  # also of nodes with themselves
+        listed[self.keys] = np.arange(count)  # after the transposed ones, so that it holds for nodes with themselves
         return IndexMap(listed)
 
     def numbers_of_pairs(self, nodes: Tensor) -> Tensor | None:
-        """Return which of the blocks (C, n^2) the nodes i and j of pairs (C, n) have, row by row; None if one lacks."""
+        """Return the numbers of the blocks (C, n^2) of each two nodes of pairs (C, n), row by row.
+
+        None if the pattern lacks one of them.
+        """
         find, (count, each) = function_of("blocks_of_pairs"), nodes.shape
         if find is None or not nodes.is_cpu:
             blocks = self.numbers_of((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
@@ -113,17 +125,20 @@ class NodeBlocks:
 
 
 class Coupling:
-    """The pattern of a step with contact, and where everything goes in it.
+    """The sparsity pattern of a step with contact, and where the values of pairs and elements go in it.
+
+    The *base* is the matrix without contact between parts.
 
     Parameters
     ----------
-    pattern, solvers : of the matrix with contact; solvers by device and number of robots.
-    before : solvers of the pattern before this one.
-    base_entries : which of the values are those of the matrix without contact.
-    from_base : (nnz,) int32, the other way round: as which of these a value begins, -1 for none.
+    pattern : of the matrix with contact.
+    solvers : its linear solvers, by device and number of robots.
+    before : the solvers of the pattern before this one.
+    base_entries : indices, among the nnz values, of the values of the base.
+    from_base : (nnz,) int32, for each value the index of the value of the base as which it begins; -1 for zero.
     blocks : where the blocks of pairs of nodes stand.
-    pair_blocks : for each table of pairs, which of the blocks (C, n^2) the nodes i and j of each pair have, row by row.
-    sliding : what nodes that slide make of the values; None without any.
+    pair_blocks : for each table, the numbers of the blocks (C, n^2) of each two nodes of a pair, row by row.
+    sliding : projects values for nodes that slide (`robot.slides`); None without such nodes.
     memory : for values.
     """
 
@@ -151,26 +166,29 @@ class Coupling:
         self._block_places: dict[PairTable, BlockPlaces] = {}
 
     def widened(self, values: Tensor) -> Tensor:
-        """Return values of the pattern without contact on the one with it (nnz + 1, B); the last row is spare."""
+        """Return values of the base as values (nnz + 1, B) of this pattern, zero where contact adds entries.
+
+        The last row takes what is not in the matrix.
+        """
         wide = values.new_zeros(self.pattern.nnz + 1, values.shape[1])
         return wide.index_copy_(0, self.base_entries.on(values.device), values)
 
     def unfilled(self, values: Tensor) -> Tensor:
-        """Return memory for what `widened` returns; the last row holds anything."""
+        """Return an uninitialized tensor (nnz + 1, B), of the size that `widened` returns."""
         rows, batch = self.pattern.nnz + 1, values.shape[1]
         if rows * batch < LARGE:
             return values.new_empty(rows, batch)
         return self._memory.numbers(rows * batch, values.dtype).view(rows, batch)
 
     def block_places(self, table: PairTable) -> BlockPlaces:
-        """Return where the blocks of a table's pairs go, for compiled code."""
+        """Return where compiled code has to add the blocks of a table's pairs."""
         if table not in self._block_places:
             where = (self.pair_blocks[table], self.node_blocks.from_sums, self.from_base)
             self._block_places[table] = BlockPlaces(self.node_blocks.summed, *where)
         return self._block_places[table]
 
     def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
-        """Add the blocks of pairs that touch to the widened values, in place."""
+        """Add the blocks of pairs that touch to values (nnz + 1, B), as from `widened`, in place."""
         rows = self._entries(len(blocks.weights)).on(values.device)
         target = self._target(found, values.shape[1])
         for k in range(0, len(found.chosen), CHUNK):
@@ -179,7 +197,10 @@ class Coupling:
             values.view(-1).index_put_((target[:, k : k + CHUNK],), entries, accumulate=True)
 
     def _entries(self, count: int) -> IndexMap:
-        """Return which entries (a, b, i, j) of a block of so many nodes are summed, flat: half of symmetric ones."""
+        """Return the flat indices of the entries (a, b, i, j) that are added for a pair of `count` nodes.
+
+        All of them, or if the pattern is symmetric those of the lower triangle of the pair's own matrix.
+        """
         if count not in self._summed:
             a, b, i, j = np.indices((3, 3, count, count))
             kept = ~((i < j) | ((i == j) & (a < b))) if self.pattern.symmetric else np.ones(a.shape, dtype=bool)
@@ -187,9 +208,9 @@ class Coupling:
         return self._summed[count]
 
     def _target(self, found: Touching, batch: int) -> Tensor:
-        """Return where the summed entries of pairs that touch go, (entries, A) as numbers in (nnz + 1, B).
+        """Return the flat indices (entries, A), in values (nnz + 1, B), of the entries of pairs that touch.
 
-        The same pairs touch in most iterations of a step: so it is kept.
+        They are kept, as the same pairs touch in most iterations of a step.
         """
         chosen, table = found.chosen, found.table
         if table in self._targets and torch.equal(self._targets[table][0], chosen):
@@ -203,12 +224,12 @@ class Coupling:
 
 
 class StepPairs:
-    """What may touch in a step, with the matrix that it needs.
+    """The pairs that may touch in a step, and the layout of the matrix for them.
 
     Parameters
     ----------
-    listed : the pairs that may touch.
-    cache : finds the matrix's layout.
+    listed : the pairs.
+    cache : finds the layout.
     """
 
     def __init__(self, listed: Pairs, cache: CouplingCache):
@@ -222,11 +243,13 @@ class StepPairs:
 
     @contextmanager
     def with_tractions(self, known: dict[PairTable, Tensor]) -> Iterator[None]:
-        """Meanwhile, let `force_and_values` find the derivatives of primal-dual steps; see `Rubbing.with_tractions`.
+        """Within this context, let `force_and_values` return the derivatives of primal-dual steps.
+
+        See `Rubbing.with_tractions`.
 
         Parameters
         ----------
-        known : by table, what a search knows (B, P, KNOWN) of the friction of its pairs.
+        known : by table, the friction (B, P, KNOWN) of its pairs.
         """
         before, self._known = self._known, known
         try:
@@ -236,7 +259,7 @@ class StepPairs:
 
     @cached_property
     def coupling(self) -> Coupling:
-        """The matrix's layout; found when it is first needed."""
+        """The layout of the matrix; found at first use."""
         return self._cache.coupling(self.listed)
 
     def force_and_values(
@@ -248,7 +271,15 @@ class StepPairs:
         position_gain: float,
         velocity_gain: float | Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the contact force (B, n), and values on the pattern without contact widened by its derivatives."""
+        """Return the contact force (B, n) [N], and the values (nnz, B) of the matrix with contact.
+
+        Parameters
+        ----------
+        contacts : of the robot.
+        q, velocity : (B, n).
+        values : of the matrix without contact, to which -position_gain dF/dx - velocity_gain dF/dvelocity is added.
+        position_gain, velocity_gain : the latter may be a tensor ().
+        """
         total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.pushing(self.listed)
         all_sums = {table: contacts[table.contact].sums(table, q, velocity) for table in tables}
         sums = {table: found for table, found in all_sums.items() if found is not None and compiled_code_takes(values)}
@@ -273,14 +304,17 @@ class StepPairs:
         known: dict[PairTable, Tensor],
         at: dict[PairTable, Structure] | None = None,
     ) -> Tensor:
-        """Return what `Coupling.widened` does with derivatives of the pairs of some tables, summed by compiled code.
+        """Return values (nnz + 1, B) of the matrix with contact, with derivatives of pairs summed by compiled code.
 
-        It adds their forces to `total` (B, n).
+        The forces of the pairs are added to `total` (B, n).
 
         Parameters
         ----------
-        known : what a search knows of the pairs of tables; see `PairSums.add`, also for the other parameters.
-        at : where the blocks of tables go, in structures that are kept; None: in those of this step.
+        sums : by table, the sums over its pairs.
+        total, gains : see `PairSums.add`.
+        values : of the matrix without contact.
+        known : by table, the friction (B, P, KNOWN) of its pairs; see `PairSums.add`.
+        at : by table, a structure that says where its blocks go and whose address lasts; None: those of this step.
         """
         if not sums:
             return self.coupling.widened(values)
@@ -292,18 +326,19 @@ class StepPairs:
 
 
 class CouplingCache:
-    """Finds the coupling of a step; keeps the pattern from step to step while it holds all that may touch.
+    """Finds the coupling of a step; keeps the pattern from step to step while it joins all nodes that may touch.
 
-    When a pattern lasts only a few steps, the next one also joins neighbouring nodes along the rods, which may touch
-    soon. Otherwise rods that slide along each other would need a new pattern in most steps, which takes a robot alone
-    two thirds of its time. This is done for few robots alone, and not for shells, whose nodes have many neighbours.
+    If a pattern has served only a few steps, the next one also joins the nodes that follow along the rods, which may
+    touch soon. Otherwise rods that slide along each other would need a new pattern in most steps, which takes two
+    thirds of the time of a single robot. This is only done in small batches, and not along shells, whose nodes have
+    many neighbours.
 
     Parameters
     ----------
     pattern : of the matrix without contact.
     unknown : (3 N,) the numbers of the nodes' unknowns, -1 where clamped.
-    sliding : what nodes that slide make of values on the pattern; None without any.
-    edges : (E, 2) nodes that are next to each other along rods.
+    sliding : projects values on that pattern for nodes that slide (`robot.slides`); None without such nodes.
+    edges : (E, 2) the nodes that each rod edge joins.
     """
 
     def __init__(self, pattern: Pattern, unknown: np.ndarray, sliding: SlidingEntries | None, edges: np.ndarray):
@@ -311,18 +346,18 @@ class CouplingCache:
         self.unknown = unknown.reshape(-1, 3)
         self._next, self._served = neighbours(len(self.unknown), edges), FEW_STEPS
         node, (start, end) = np.arange(len(self.unknown)), edges.T
-        # of nodes with themselves and next to each other, which the pattern without contact joins already
+        # keys of nodes with themselves and with their neighbours, which the pattern without contact joins already
         self._joined = np.concatenate([node, np.maximum(start, end)]) * len(node)
         self._joined += np.concatenate([node, np.minimum(start, end)])
         self.pattern = pattern
-        self.solvers: dict = {}  # of the pattern
-        self._before: dict = {}  # of the pattern before
+        self.solvers: dict = {}  # of the present pattern
+        self._before: dict = {}  # of the pattern before it
         self._memory = Pool()
         self._base_entries, self._from_base = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
         self._blocks = NodeBlocks.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
 
     def coupling(self, pairs: Pairs) -> Coupling:
-        """Return the coupling for these pairs."""
+        """Return the coupling for the pairs of a step, with a new pattern if the present one lacks a block."""
         pair_blocks = self._pair_blocks(pairs)
         self._served += 1
         if pair_blocks is None:
@@ -335,7 +370,7 @@ class CouplingCache:
         return Coupling(self.pattern, self.solvers, self._before, *layout, self.sliding, self._memory)
 
     def _pair_blocks(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
-        """Return what `NodeBlocks.numbers_of_pairs` does of each table; None where the pattern lacks a block."""
+        """Return for each table the numbers of its pairs' blocks (C, n^2); None if the pattern lacks one of them."""
         found = {}
         for table in pairs.tables:
             blocks = self._blocks.numbers_of_pairs(table.listed_nodes)
@@ -345,23 +380,26 @@ class CouplingCache:
         return found
 
     def _keys(self, table: PairTable) -> Iterator[Tensor]:
-        """Yield the keys i * N + j, i >= j, of two nodes of each pair of a table (C,): two at a time, any with any."""
+        """Yield the keys (C,) i * N + j, i >= j, of the pairs of a table, for each choice of two of their n nodes.
+
+        A node with itself is such a choice, too.
+        """
         columns = table.listed_nodes.t().contiguous()
         for first, second in combinations_with_replacement(columns, 2):
             yield torch.maximum(first, second) * len(self.unknown) + torch.minimum(first, second)
 
     def _distinct(self, tables: tuple[PairTable, ...]) -> np.ndarray:
-        """Return the distinct keys of all pairs of nodes that tables join, increasing."""
+        """Return the increasing keys (K,) of all pairs of nodes that occur in a pair of some table."""
         count, keys = len(self.unknown), chain.from_iterable(self._keys(table) for table in tables)
         if count**2 > LISTED:
             return torch.cat(list(keys)).unique().cpu().numpy()
         met = torch.zeros(count**2, dtype=torch.bool, device=tables[0].listed_nodes.device)
-        for key in keys:  # to sort them would take ten times as long
+        for key in keys:  # marking them takes a tenth of the time of sorting them
             met[key] = True
         return met.nonzero().squeeze(1).cpu().numpy()
 
     def _extend(self, needed: np.ndarray) -> None:
-        """Make a pattern that joins these pairs of nodes, and those that it joined before if they are not too many."""
+        """Replace the pattern by one for the keys needed, and for those that it has, unless they are too many."""
         count, joined = len(self.unknown), self._blocks.keys
         self._served = 0
         joined = needed if len(joined) > MAX_EXCESS * len(needed) else np.union1d(joined, needed)
@@ -382,7 +420,10 @@ class CouplingCache:
         self.sliding = None if self.sliding is None else self.sliding.on(self.pattern)
 
     def _with_next(self, keys: np.ndarray) -> np.ndarray:
-        """Return increasing keys of these pairs of nodes, and of those of which one node is next to one of them."""
+        """Return the increasing keys of these pairs of nodes, and of pairs with a neighbour in the place of one node.
+
+        Neighbours are the nodes that are joined to a node by a rod edge.
+        """
         count, ends = len(self.unknown), (keys // len(self.unknown), keys % len(self.unknown))
         found = [keys]
         for node, other in (ends, ends[::-1]):
@@ -394,6 +435,9 @@ class CouplingCache:
 
 
 def _block_entries(unknown: np.ndarray, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unknowns (9, U) at the rows and columns of blocks of the nodes i and j (U,), row by row."""
+    """Return the unknowns (9, U) that are the rows, and the columns, of the 3 x 3 blocks of nodes i and j (U,).
+
+    Entries of a block are row by row; -1 where a dof is clamped.
+    """
     rows, cols = unknown[i].T, unknown[j].T
     return np.repeat(rows, 3, axis=0), np.tile(cols, (3, 1))

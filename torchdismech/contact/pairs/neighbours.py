@@ -1,4 +1,4 @@
-"""Which parts of a robot are neighbours, and never touch: near each other along the body, so that surfaces overlap."""
+"""Neighbours: pairs of primitives that never touch, as they are near along the body and overlap as built."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torchdismech.contact.pairs.broad_phase import adjacent
 
 __all__ = ["NearNodes", "Neighbours"]
 
-DETOUR = 2.0  # how much longer than straight a way along the edges of triangles may be
+DETOUR = 2.0  # paths along edges may be so many times the reach, as they are not straight on triangles
 EXACTLY = 1e-9  # relative: surfaces that just touch do not overlap
-ROWS = 512  # nodes whose ways are looked at together
+ROWS = 512  # nodes from which shortest paths are found at a time
 
 
 class Neighbours(nn.Module):
-    """Pairs of primitives that never touch: those of all robots, and those of some.
+    """Pairs of primitives that never touch, in all robots of a batch or in some.
 
     Parameters
     ----------
-    keys : (X,) increasing int64, of pairs that are neighbours in all robots, see `broad_phase.adjacent`.
-    others : (Y,) likewise, of pairs that are neighbours in some.
-    where : (B, Y) in which; (1, 0) without others.
+    keys : (X,) increasing int64 keys of pairs that are neighbours in all robots, see `broad_phase.adjacent`.
+    others : (Y,) increasing int64 keys of pairs that are neighbours in some robots only.
+    where : (B, Y) bool, in which robots these are; (1, 0) without others.
     """
 
     per_robot = ("where",)
@@ -40,13 +40,13 @@ class Neighbours(nn.Module):
 
     @classmethod
     def of_all(cls, keys: Tensor) -> Neighbours:
-        """Return those that are the same in all robots."""
+        """Return the neighbours for keys of pairs that are neighbours in all robots."""
         return cls(keys, keys[:0], torch.zeros(1, 0, dtype=torch.bool, device="cpu"))
 
     def touching(self, robot: Tensor, key: Tensor) -> Tensor | None:
-        """Return which pairs, of robots (K,) and with keys (K,), may touch; None: all of them.
+        """Return which pairs (K,) of robots (K,) and with keys (K,) may touch; None if all may.
 
-        It looks for those that are neighbours in some robots alone: searches leave the others out.
+        It only sorts out pairs that are neighbours in some robots: those of all robots are excluded by the broad phase.
         """
         if not len(self.others):
             return None
@@ -55,21 +55,21 @@ class Neighbours(nn.Module):
 
 
 class NearNodes:
-    """Pairs of nodes whose surfaces overlap as built, and that hang together, not far along the edges.
+    """Pairs of nodes whose surfaces overlap as built and that are near each other along the body.
 
-    They are less than a reach apart. Ways along the edges of triangles are no straight lines, so they count up to twice
-    the reach.
+    Two nodes are near if their distance is below the reach (two radii and the tolerance), and their shortest path along
+    edges below twice the reach: on triangles such paths are not straight.
 
     Parameters
     ----------
     positions : (N, 3) as built [m].
-    links : (L, 2) nodes that an edge joins.
+    links : (L, 2) nodes that are joined by an edge.
     lengths : (L,) of these edges [m].
     reach : (1,) or (B,) of the robots [m].
 
     Attributes
     ----------
-    pairs : (P, 2) that are near for the largest reach, the smaller number first.
+    pairs : (P, 2) nodes that are near for the largest reach, the smaller number first.
     """
 
     def __init__(self, positions: np.ndarray, links: np.ndarray, lengths: np.ndarray, reach: np.ndarray):
@@ -80,9 +80,12 @@ class NearNodes:
             self.pairs, self._least = _near(positions, links, lengths, most)
 
     def neighbours(self, first: np.ndarray, second: np.ndarray | None = None) -> Neighbours:
-        """Return the pairs of primitives, by their nodes (M, k), that share a node or have one near one of the other.
+        """Return the pairs of primitives that share a node, or have two nodes that are near each other.
 
-        Pairs are within the first set, or, if there is a second one (M2, k2), of one of each.
+        Parameters
+        ----------
+        first : (M, k) nodes of the primitives of a set.
+        second : (M2, k2) nodes of those of a second set, for pairs of one of each; None: pairs within the first set.
         """
         others = first if second is None else second
         keys = adjacent(first, second, self.pairs, 1)
@@ -92,7 +95,10 @@ class NearNodes:
         return Neighbours(keys[~some], keys[some], near[:, some]) if bool(some.any()) else Neighbours.of_all(keys)
 
     def _least_of(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the reach (X,) from which on primitives with nodes (X, k) and (X, k2) are near; 0 for a shared one."""
+        """Return the least reach (X,) for which primitives with nodes (X, k) and (X, k2) are near.
+
+        It is 0 if they share a node, and infinite if they have no nodes that are near for the largest reach.
+        """
         known = self.pairs[:, 0] * self._count + self.pairs[:, 1]
         order = np.argsort(known)
         known, least = np.append(known[order], -1), np.append(self._least[order], np.inf)
@@ -106,7 +112,7 @@ class NearNodes:
 
 
 def _near(positions: np.ndarray, links: np.ndarray, lengths: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of nodes (P, 2) that are near for a reach of `most`, and the reach (P,) from which on they are.
+    """Return the pairs of nodes (P, 2) that are near for a reach `most`, and the least reach (P,) for which each is.
 
     Other arguments are as for `NearNodes`.
     """
@@ -121,7 +127,7 @@ def _near(positions: np.ndarray, links: np.ndarray, lengths: np.ndarray, most: f
 
 
 def _ways(pairs: np.ndarray, links: np.ndarray, lengths: np.ndarray, count: int, limit: float) -> np.ndarray:
-    """Return the lengths of the ways (P,) along edges between pairs of nodes (P, 2); infinite beyond a limit."""
+    """Return the lengths (P,) of the shortest paths along edges between nodes (P, 2); infinite beyond a limit [m]."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

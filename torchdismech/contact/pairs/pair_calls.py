@@ -1,7 +1,7 @@
-"""Calls of compiled code for pairs, some pairs at a time (`native/pairs.cpp`).
+"""Calls of compiled code for pairs (`native/pairs.cpp`), which works on some pairs at a time.
 
-It gathers the coordinates of `PAIRS_AT_ONCE` pairs and calls a compiled loop for them: nothing is kept of a single
-pair, so all of it stays in a processor's nearest cache.
+It gathers the coordinates of `PAIRS_AT_ONCE` pairs in a small buffer and calls a compiled loop for them. As the buffer
+is used again for the next pairs, it stays in a processor's nearest cache.
 """
 
 from __future__ import annotations
@@ -23,39 +23,42 @@ from torchdismech.native.taping import NumbersRead
 
 __all__ = ["BoundLoop", "PairCalls", "pair_values"]
 
-PAIRS_AT_ONCE = 32  # pairs that a loop is called for: a multiple of all vectors' lengths
+PAIRS_AT_ONCE = 32  # pairs for which a loop is called at a time: a multiple of the lengths of all processors' vectors
 
 
 class BoundLoop(NamedTuple):
-    """A loop bound to memory: the address by which compiled code knows it, and how many rows of values it finds."""
+    """A compiled loop with its inputs fixed in memory: the address of its structure, and its number of result rows."""
 
     address: int
     rows: int
 
 
 class PairCalls:
-    """Calls of compiled code for pairs. The vectors in which their coordinates stand come with each call.
+    """A list of pairs for which functions of compiled code can be called, with two vectors such as q and velocity.
 
-    Compiled code gathers what it needs of some pairs in memory that stays; loops are bound to views of that.
+    Compiled code gathers the inputs of some pairs at a time in a buffer that stays where it is; loops are *bound* to
+    views of that buffer.
 
     Parameters
     ----------
     listed : the pairs.
-    given : what else loops read of each pair, (C,), or () for all.
-    dtype : of all numbers.
-    slots : (C,) where what searches know of a pair stands, `KNOWN` numbers for each; None where they know nothing.
+    given : further inputs of loops, (C,) for each pair or () for all.
+    dtype : of all inputs.
+    slots : (C,) index of each pair's slot, robot * P + slot, in tensors (B, P, KNOWN) of friction; None if loops read
+        no friction.
 
     Attributes
     ----------
-    x, moving : (3 n, PAIRS_AT_ONCE) the coordinates of some pairs in the two vectors of a call.
-    given : of these pairs; what is the same for all is a copy.
-    known : (KNOWN, PAIRS_AT_ONCE) what searches know of them.
-    on_tapes : whether tapes may have calls for them, as they are bound to the pairs of a step before it is replayed.
+    x, moving : (3 n, PAIRS_AT_ONCE) views of the buffer, for the components of the two vectors at the pairs' nodes.
+    given : views of the buffer for the further inputs, (PAIRS_AT_ONCE,), or a copy () of one that is the same for all.
+    known : (KNOWN, PAIRS_AT_ONCE) view of the buffer for what searches know of the friction of the pairs.
+    on_tapes : whether tapes may record calls: True only if these calls are bound to the pairs of a step before a tape
+        is replayed in it.
     """
 
     def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, slots: Tensor | None = None):
         columns, coordinates = sum(tensor.dim() > 0 for tensor in given), 3 * listed.nodes.shape[1]
-        with torch.inference_mode(False):  # it is written to in any mode
+        with torch.inference_mode(False):  # so that the buffer may be written to in any mode
             self._read = torch.empty(2 * coordinates + columns + KNOWN, PAIRS_AT_ONCE, dtype=dtype, device="cpu")
             self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
             row = iter(rows)
@@ -65,12 +68,12 @@ class PairCalls:
         self._dtype, self._functions = dtype, dict[str, Callable]()
         self._columns, self._pairs = Structure.unfilled(columns), Structure.unfilled(8)  # by `bind`
         self._loops: dict[Fused, BoundLoop | None] = {}
-        self._held: list[Any] = []  # what compiled code knows by its address
+        self._held: list[Any] = []  # keeps alive what compiled code knows by its address
         self.on_tapes = False
         self.bind(listed, given, slots)
 
     def bind(self, listed: Listed, given: Sequence[Tensor], slots: Tensor | None) -> None:
-        """Take other pairs, with as many nodes, of which loops read numbers of the same kinds."""
+        """Take other pairs, with as many nodes each and with inputs of the same kinds; bound loops stay valid."""
         columns = [tensor.contiguous() for tensor in given if tensor.dim()]
         for own, tensor in zip(self.given, given, strict=True):
             if not tensor.dim():
@@ -82,7 +85,7 @@ class PairCalls:
         self._pairs.fill(*sizes, robot, nodes, slots, self._columns.address, self._read)
 
     def _function(self, name: str) -> Callable:
-        """Return a function of compiled code, which is there where loops are."""
+        """Return a function of compiled code by name; it exists wherever loops could be compiled."""
         if name not in self._functions:
             function = function_of(name, self._dtype)
             assert function is not None
@@ -90,7 +93,7 @@ class PairCalls:
         return self._functions[name]
 
     def loop(self, loop: Fused, given: Sequence[Tensor]) -> BoundLoop | None:
-        """Return a loop bound to the views that it is given; None where it is not compiled."""
+        """Return a loop bound to the views `given` of the buffer; None if it cannot be compiled."""
         if loop not in self._loops:
             self._loops[loop] = self._bound(loop, given)
         return self._loops[loop]
@@ -109,9 +112,17 @@ class PairCalls:
         return BoundLoop(bound.address, rows)
 
     def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
-        """Return what a function of compiled code does for the pairs at two vectors (B, n); `rest` are its own.
+        """Call a function of compiled code for the pairs, and return its result.
 
-        Where a tape is recorded the function has to return nothing: replays call it for the pairs that are bound then.
+        While a tape is recorded the call is recorded, and its result is None. Replays call the function for the pairs
+        that are bound then.
+
+        Parameters
+        ----------
+        name : of the function.
+        first, second : (B, n) the two vectors.
+        known : (B, P, KNOWN) friction of the pairs, if loops read it.
+        rest : further arguments of the function.
         """
         function = self._function(name)
         first, second = first.contiguous(), second.contiguous()
@@ -125,11 +136,11 @@ class PairCalls:
 
 
 class _Kept(threading.local):
-    """The loops of `pair_values`, bound once in each thread and used again for other pairs.
+    """The calls of `pair_values`, which each thread makes once and binds to other pairs again and again.
 
     Attributes
     ----------
-    calls : by loop, nodes of a pair, how much else loops read of it, and dtype.
+    calls : by loop, number of nodes of a pair, number of further inputs, and dtype.
     """
 
     def __init__(self) -> None:
@@ -140,12 +151,14 @@ _kept = _Kept()
 
 
 def pair_values(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
-    """Return the values (k, C) that a loop finds for each pair.
+    """Return the values (k, C) of a loop for each pair, by compiled code where it can be used and by torch elsewhere.
 
     Parameters
     ----------
-    loop : of a pair's nodes' coordinates (3 n, C) in two vectors, and of what is `given` (C,). It is kept for good.
-    first, second : (B, n).
+    loop : the function of the components (3 n, C) of two vectors at the pairs' nodes, and of further inputs (C,). It is
+        kept for the life of the thread.
+    first, second : (B, n) the two vectors.
+    given : (C,) the further inputs.
     """
     if compiled_code_takes(first, second, *given) and function_of("pair_values", first.dtype) is not None:
         key = (loop, listed.nodes.shape[1], len(given), first.dtype)

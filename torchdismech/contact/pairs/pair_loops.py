@@ -1,6 +1,6 @@
-"""What is found for each pair in contact, by components: closest points, forces and their derivatives.
+"""Closest points, contact forces and their derivatives for pairs, as functions by components.
 
-These are functions of arrays over pairs, which are compiled as loops where that can be (see `fused`).
+All are elementwise over pairs, so that they can be compiled as loops (see `fused`).
 """
 
 from __future__ import annotations
@@ -33,25 +33,28 @@ __all__ = [
     "vectors",
 ]
 
-FIXED = 17  # rows of a `Geometry` before the weights of the nodes
-ROW_OF_GAP, ROW_OF_SHARE = 0, 8  # of a `Geometry`
-KNOWN = 9  # numbers that searches know of a pair that rubs: traction, normal and velocity; see `contact.rubbing`
-# Of the sum of two radii: how far the ends of a pair may move against each other in a step of a search. With a half a
-# third more steps of a rope that coils fail, with an eighth searches take longer.
+FIXED = 17  # number of rows of a `Geometry` before the weights of the nodes
+ROW_OF_GAP, ROW_OF_SHARE = 0, 8  # rows of the gap and of the share in a `Geometry`
+KNOWN = 9  # numbers that searches know of the friction of a pair: traction, normal and velocity; see `contact.rubbing`
+# In reaches: how far the two sides of a pair may move against each other in one step of a search. With 0.5, a third
+# more steps of a coiling rope fail; with 0.125, searches take longer.
 LARGEST_STEP = 0.25
-SMALLEST = 1e-37  # m^2, of squared distances, so that normals are finite
-Kernel = Callable[..., Closest]  # of the nodes, then what else a pair has: see `PairTable.more`
-# which of a pair's nodes are those of the first primitive
+SMALLEST = 1e-37  # m^2, least squared distance by which normals are divided, so that they are finite
+Kernel = Callable[..., Closest]  # finds closest points from the nodes, and from the tensors of `PairTable.more`
+# for each kernel, the places of the first primitive's nodes among those of a pair
 FIRST: dict[Kernel, list[int]] = {closest_segments: [0, 1], closest_on_triangle: [0], closest_crossing: [0, 1, 4, 5]}
 
 
 class PairLoops:
-    """What is found for each pair of a kind, as loops over pairs where they can be compiled.
+    """The functions of pairs for one kernel and one contact law, as loops over pairs where these can be compiled.
+
+    Those named `.._of_nodes` begin with the nodes' coordinates, for compiled code that calls them for some pairs at a
+    time (`pair_sums`); others begin with the rows of a `Geometry` (`pairs.Touching`).
 
     Parameters
     ----------
-    kernel : of the kind.
-    law : between two surfaces.
+    kernel : finds the closest points of a pair.
+    law : the law between two surfaces.
     """
 
     def __init__(self, kernel: Kernel, law: LawFormulas):
@@ -67,7 +70,6 @@ class PairLoops:
         self.summary = law.fused(partial(_summary, kernel), reports)
         self.derivatives = law.fused(_derivatives, forces)
         self.primal_dual_derivatives = law.fused(_primal_dual_derivatives, forces)
-        # the same from where the nodes are, for compiled code that calls them for some pairs at a time
         self.force_of_nodes = law.fused(partial(_force_of_nodes, kernel), forces)
         self.summary_of_nodes = law.fused(partial(_summary_of_nodes, kernel), reports)
         self.blocks_of_nodes = law.fused(partial(_blocks_of_nodes, kernel), forces)
@@ -75,7 +77,7 @@ class PairLoops:
 
     @classmethod
     def of(cls, kernel: Kernel, law: LawFormulas) -> PairLoops:
-        """Return those of a kernel and a law, made at the first call."""
+        """Return the loops of a kernel and a law; they are made once and kept with the law."""
         if kernel not in law.of_pairs:
             law.of_pairs[kernel] = cls(kernel, law)
         return law.of_pairs[kernel]
@@ -86,18 +88,22 @@ class PairLoops:
 
 @dataclass(frozen=True)
 class Geometry:
-    """How pairs of n nodes lie, in components (A,).
+    """The geometry of A pairs of n nodes at their closest points, in components (A,).
+
+    Symbols are those of `geometry.distances`: r = sum_i w_i x_i leads from the closest point of the second primitive to
+    that of the first, and s are the two parameters of these points.
 
     Attributes
     ----------
-    gap : [m].
-    normal, velocity : r over the distance; velocity of the first closest point against the second [m/s].
+    gap : distance less reach [m].
+    normal : r over the distance; for rounded edges shorter than 1.
+    velocity : of the first closest point relative to the second [m/s].
     distance : |r|, or D of rounded edges [m].
-    share : how far the closest points are this pair's, 0 to 1.
-    along : dr/ds of both slides [m].
-    stiffening : what rounding and bending add to their scalar products [m^2].
-    weights : n of the nodes; r = sum_i w_i x_i leads from the second primitive to the first.
-    slides : how the weights change as the closest points move, two ways; see `geometry.distances`.
+    share : of this pair in the contact, 0 to 1; see `geometry.crossing`.
+    along : dr/ds for both parameters [m].
+    stiffening : what rounding and bending add to the squares of these [m^2].
+    weights : w_i of the n nodes.
+    slides : dw_i/ds for both parameters.
     """
 
     gap: Tensor
@@ -112,7 +118,7 @@ class Geometry:
 
     @classmethod
     def of(cls, rows: Sequence) -> Geometry:
-        """Return it of its 17 + 3 n components, one after the other."""
+        """Return the geometry from its 17 + 3 n rows, in the order of `rows`."""
         c = tuple(rows)
         normal, velocity, first, second = (Vec3(*c[k : k + 3]) for k in (1, 4, 9, 12))
         n = (len(c) - FIXED) // 3
@@ -122,14 +128,14 @@ class Geometry:
         return cls(gap, normal, velocity, distance, share, along, stiffening, weights, both_slides)
 
     def rows(self) -> list:
-        """Return its components, one after the other."""
+        """Return the 17 + 3 n components as a flat list."""
         normal, velocity, first, second = (v.components() for v in (self.normal, self.velocity, *self.along))
         moving = [self.gap, *normal, *velocity, self.distance, self.share, *first, *second]
         return [*moving, *self.stiffening, *self.weights, *self.slides[0], *self.slides[1]]
 
 
 def distances(kernel: Kernel, coordinates: Tensor) -> Tensor:
-    """Return the distances (C,) of pairs of four nodes with these coordinates (12, C), edges not rounded [m]."""
+    """Return the distances (C,) [m] of pairs from the coordinates (12, C) of their four nodes, without rounding."""
     return _DISTANCES[kernel].of_columns(coordinates)[0]
 
 
@@ -139,7 +145,10 @@ def _distance(kernel: Kernel, x: Tensor) -> list:
 
 
 def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *more: Tensor) -> list:
-    """Return gap less tolerance: below 0 where pairs touch, infinite where closest points are another pair's."""
+    """Return gap less tolerance [m], which is negative for pairs that touch.
+
+    Infinite for smooth lines whose closest points belong to neighbouring lines.
+    """
     nodes = vectors(x)
     closest = kernel(*nodes, *more)
     gap = torch.sqrt(closest.squared_distance(nodes)) - reach
@@ -149,12 +158,11 @@ def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *more: T
 
 
 def _step_fraction(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
-    """Return the fraction, up to 1, of motions (3 n, C) of the nodes after which no pair has moved too far.
+    """Return the fraction, up to 1, of motions (3 n, C) of the nodes that a search may take for each pair.
 
-    That is where its two sides, two edges or a point and a triangle, have moved by `LARGEST_STEP` of its reach against
-    each other.
+    Within it no node of one side moves by more than `LARGEST_STEP` of the reach relative to a node of the other side.
     """
-    moved = vectors(motion)[:4]  # nodes beyond the four bend smooth lines alone
+    moved = vectors(motion)[:4]  # the four others of smooth lines only bend these
     split = sum(node < 4 for node in FIRST[kernel])
     ways = [a - b for a in moved[:split] for b in moved[split:]]
     farthest = torch.sqrt(reduce(torch.maximum, [way.dot(way) for way in ways]))
@@ -163,9 +171,9 @@ def _step_fraction(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
 
 
 def _first_friction(kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
-    """Return the traction, the normal, and the velocity of the first closest point against the second, by components.
+    """Return the nine components of the friction of pairs: traction, normal, and relative velocity.
 
-    Given is what `_of_nodes` is.
+    Arguments are those of `_of_nodes`.
     """
     at, constants = _of_nodes(kernel, law, x, moving, reach, given)
     return _components(law.traction(at.normal, at.velocity, LawConstants.of(*constants)), at.normal, at.velocity)
@@ -174,7 +182,10 @@ def _first_friction(kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor,
 def _expected_friction(
     kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, known: Tensor, *given: Tensor
 ) -> list:
-    """Return what `_first_friction` does with the traction to expect, if this (KNOWN, A) was `known` before."""
+    """Return the friction of pairs at the next iterate, as `_first_friction` does, but with linearised tractions.
+
+    `known` (KNOWN, A) is the friction at the iterate before.
+    """
     at, constants = _of_nodes(kernel, law, x, moving, reach, given)
     traction, turned, slid = vectors(known)
     expected = law.expected_traction(turned, slid, at.velocity - slid, traction, LawConstants.of(*constants))
@@ -188,16 +199,23 @@ def _components(*vectors: Vec3) -> list:
 def _of_nodes(
     kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, given: Sequence[Tensor]
 ) -> tuple[Geometry, Sequence[Tensor]]:
-    """Return how pairs lie whose nodes have these coordinates and velocities (3 n, A), and the law's constants.
+    """Return the geometry of pairs, and the law's constants.
 
-    Given are these constants, then `PairTable.more`.
+    Parameters
+    ----------
+    x, moving : (3 n, A) coordinates and velocities of the nodes.
+    reach : (A,) sums of two radii.
+    given : the law's constants, then the tensors of `PairTable.more`.
     """
     count = law.constants
     return Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:])), given[:count]
 
 
 def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
-    """Return the rows of `Geometry` for coordinates and velocities (3 n, A); autograd can `follow` closest points."""
+    """Return the rows of `Geometry` for coordinates and velocities (3 n, A) of the nodes.
+
+    With `follow` autograd can differentiate how the closest points move.
+    """
     nodes = vectors(x)
     closest = kernel(*nodes, *more)
     if follow:
@@ -213,7 +231,7 @@ def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Te
 
 
 def _force(law: LawFormulas, geometry: Tensor, *given: Tensor) -> list:
-    """Return the forces on the nodes, by components."""
+    """Return the forces on the nodes (3 n), by components."""
     return _force_at(law, Geometry.of(geometry.unbind(0)), given)
 
 
@@ -223,12 +241,12 @@ def _force_at(law: LawFormulas, at: Geometry, given: Sequence[Tensor]) -> list:
 
 
 def _force_of_nodes(kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
-    """Return `_force` from coordinates and velocities (3 n, A); given is what `_of_nodes` is."""
+    """Return the forces on the nodes, as `_force`, from the arguments of `_of_nodes`."""
     return _force_at(law, *_of_nodes(kernel, law, x, moving, reach, given))
 
 
 def _summary(kernel: Kernel, law: LawFormulas, geometry: Tensor, *given: Tensor) -> list:
-    """Return the gap, the size of the force on the first surface, and how fast the surfaces slide."""
+    """Return gap [m], size of the force on the first primitive [N], and sliding speed [m/s]."""
     return _summary_at(kernel, law, Geometry.of(geometry.unbind(0)), given)
 
 
@@ -242,7 +260,7 @@ def _summary_at(kernel: Kernel, law: LawFormulas, at: Geometry, given: Sequence[
 def _summary_of_nodes(
     kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor
 ) -> list:
-    """Return `_summary` from coordinates and velocities (3 n, A), given what `_of_nodes` is, then the forces."""
+    """Return the three numbers of `_summary`, then the forces on the nodes, from the arguments of `_of_nodes`."""
     at, constants = _of_nodes(kernel, law, x, moving, reach, given)
     return [*_summary_at(kernel, law, at, constants), *_force_at(law, at, constants)]
 
@@ -250,7 +268,7 @@ def _summary_of_nodes(
 def _derivatives(
     law: LawFormulas, geometry: Tensor, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, *given: Tensor
 ) -> list:
-    """Return the forces on the nodes, and matrix, left and right of `PairBlocks`, by components."""
+    """Return the forces on the nodes, then matrix, left and right of `PairBlocks`, by components."""
     at = Geometry.of(geometry.unbind(0))
     return _derivatives_at(law, at, moving, position_gain, velocity_gain, given)
 
@@ -265,7 +283,7 @@ def _blocks_of_nodes(
     reach: Tensor,
     *given: Tensor,
 ) -> list:
-    """Return what `_derivatives` does, then the weights; `x` and what follows as for `_of_nodes`."""
+    """Return the rows of `_derivatives`, then the weights; other arguments are those of `_of_nodes`."""
     at, constants = _of_nodes(kernel, law, x, moving, reach, given)
     return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, constants), *at.weights]
 
@@ -279,7 +297,7 @@ def _primal_dual_derivatives(
     traction: Tensor,
     *given: Tensor,
 ) -> list:
-    """Return what `_derivatives` does for a traction (3, A) that is expected."""
+    """Return the rows of `_derivatives` with the derivatives of primal-dual steps, for an estimated traction (3, A)."""
     at, expected = Geometry.of(geometry.unbind(0)), Vec3(*traction.unbind(0))
     return _derivatives_at(law, at, moving, position_gain, velocity_gain, given, expected)
 
@@ -295,7 +313,7 @@ def _primal_dual_blocks_of_nodes(
     traction: Tensor,
     *given: Tensor,
 ) -> list:
-    """Return what `_blocks_of_nodes` does for a traction (3, A) that is expected."""
+    """Return the rows of `_blocks_of_nodes` with the derivatives of primal-dual steps, for a traction (3, A)."""
     at, constants = _of_nodes(kernel, law, x, moving, reach, given)
     found = _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, Vec3(*traction.unbind(0)))
     return [*found, *at.weights]
@@ -315,7 +333,7 @@ def _derivatives_at(
     # the normal turns by (1 - n n^T) / D dr, the gap changes by n dr
     across = by_normal - Mat3.outer(by_normal.applied(at.normal), at.normal)
     matrix = (across.times(1 / at.distance) + Mat3.outer(by_gap, at.normal)).times(-position_gain)
-    # the force by each slide, which turns the normal and leaves the distance, which is least
+    # derivative of the force by each parameter s: it turns the normal, and leaves the distance, which is stationary
     by_slide = [by_normal.applied(way).times(1 / at.distance) for way in at.along]
     if by_velocity is not None:
         carried = [combined(slide, vectors(moving)) for slide in at.slides]
@@ -336,7 +354,7 @@ def _derivatives_at(
 
 
 def _on_nodes(weights: tuple, vector: Vec3) -> list:
-    """Return a vector on nodes by their weights, three components for each."""
+    """Return a vector times each node's weight, as three components for each node."""
     return [component * weight for weight in weights for component in vector.components()]
 
 
@@ -345,10 +363,10 @@ def _sums(first: list, second: list) -> list:
 
 
 def vectors(coordinates: Tensor) -> tuple[Vec3, ...]:
-    """Return the nodes of their coordinates (3 n, C)."""
+    """Return n vectors from their components (3 n, C)."""
     x = coordinates.unbind(0)
     return tuple(Vec3(*x[k : k + 3]) for k in range(0, len(x), 3))
 
 
-STRAIGHT = (closest_segments, closest_on_triangle)  # the kernels of four nodes
+STRAIGHT = (closest_segments, closest_on_triangle)  # the kernels of pairs with four nodes
 _DISTANCES = {kernel: Fused(partial(_distance, kernel), "distances of pairs") for kernel in STRAIGHT}

@@ -1,7 +1,7 @@
-"""Sums over pairs in contact, by compiled code that takes some pairs at a time (`pair_calls`).
+"""Forces and derivatives of pairs in contact, summed over pairs by compiled code (`pair_calls`).
 
-It calls the compiled loops of `pair_loops` and adds what they find to the sums. Where compiled code cannot be had, and
-for derivatives by autograd, `pairs.Touching` has the same pair by pair.
+It calls the compiled loops of `pair_loops` for some pairs at a time and adds their results. Where nothing can be
+compiled, and for derivatives by autograd, `pairs.Touching` finds the same forces and derivatives pair by pair.
 """
 
 from __future__ import annotations
@@ -26,25 +26,29 @@ __all__ = ["PairSums"]
 
 
 def _given_of(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
-    """Return what loops read of the pairs of a table (reaches, the law's constants, what kernels take), and slots."""
+    """Return the further inputs of loops for the pairs of a table, and the flat indices (C,) of the pairs' slots.
+
+    Inputs are the reaches, the law's constants and the further arguments of the kernel.
+    """
     given = [table.reaches, *constants.at(table.robot).tensors(), *table.more]
     return given, table.robot * table.shape[1] + table.slot
 
 
 class PairSums:
-    """Sums over the pairs of a table, by a law with its constants as they are now.
+    """Sums of forces, derivatives and friction over the pairs of a table, for the present constants of a law.
 
-    The table keeps them; recordings keep them, too, and bind them to other tables of the same kind (`bound_to`).
+    The table keeps the object for a step. Recordings keep it, too, and bind it to the tables of later steps
+    (`bound_to`).
 
     Parameters
     ----------
-    loops : of the table's kernel.
-    table : of the pairs.
+    loops : of the table's kernel and the law.
+    table : the table of the pairs.
     constants : of the law, each () or (B, 1).
 
     Attributes
     ----------
-    block_places : where tapes find out where the blocks of the pairs go (`BlockPlaces.members`); they know its address.
+    block_places : structure for `BlockPlaces.members`, whose address tapes know. Recordings fill it in each step.
     """
 
     def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
@@ -56,7 +60,7 @@ class PairSums:
         self._reach, *rest = self._calls.given
         count = len(constants.tensors())
         self._law, self._more = rest[:count], rest[count:]
-        with torch.inference_mode(False):  # it is written to in any mode
+        with torch.inference_mode(False):  # so that the gains may be written to in any mode
             self._gains = torch.zeros(2, dtype=table.reaches.dtype, device="cpu").unbind()
 
     def _bind(self, table: PairTable, constants: LawConstants) -> None:
@@ -64,22 +68,22 @@ class PairSums:
         self._shape = (*table.shape, KNOWN)
 
     def allow_on_tapes(self) -> None:
-        """Let tapes have these sums: whoever replays one binds them to the pairs of the step before."""
+        """Let tapes record these sums; the caller has to bind them to a step's pairs before it replays a tape."""
         self._calls.on_tapes = True
 
     @classmethod
     def of(
         cls, loops: PairLoops, table: PairTable, q: Tensor, velocity: Tensor, constants: LawConstants
     ) -> PairSums | None:
-        """Return the sums for q and a velocity (B, n) where compiled code can find them; None where torch has to.
+        """Return the sums for a table, if compiled code can find them at q and velocity (B, n); None if torch has to.
 
-        The table keeps them, which lives for a step: they serve as long as the law has the same tensors. Those of
-        single robots are looked at anew each time.
+        They are kept with the table, which lives for a step, and serve again while the law has the same tensors as
+        constants. Constants that are given per robot are gathered anew at each call.
         """
         if not compiled_code_takes(q, velocity, *constants.tensors()):
             return None
         kept: PairSums | None = table.sums.get(loops)
-        if kept is not None and kept._table() is not table:  # it was bound to another one since
+        if kept is not None and kept._table() is not table:  # a recording has bound it to another table since
             kept = None
         if kept is not None and kept._serves(constants.tensors()):
             return kept if kept._is_compiled else None
@@ -89,9 +93,9 @@ class PairSums:
     def bound_to(
         cls, loops: PairLoops, table: PairTable, constants: LawConstants, kept: PairSums | None
     ) -> PairSums | None:
-        """Return the sums for the pairs of a table: `kept` ones, now bound to this table, where they can be.
+        """Return the sums for the pairs of a table: `kept` ones, newly bound, if they fit, else new ones.
 
-        None where compiled code cannot find them.
+        None if compiled code cannot find them.
         """
         numbers = constants.tensors()
         if not compiled_code_takes(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
@@ -106,13 +110,13 @@ class PairSums:
         return kept if kept._is_compiled else None
 
     def _can_take(self, loops: PairLoops, table: PairTable, constants: LawConstants) -> bool:
-        """Return whether these sums may be bound to another table's pairs."""
+        """Return whether these sums may be bound to another table: loops, dtype and shapes of constants agree."""
         shapes = [number.numel() > 1 for number in self._constants.tensors()]
         same_kinds = shapes == [number.numel() > 1 for number in constants.tensors()]
         return self._loops is loops and same_kinds and table.reaches.dtype == self._reach.dtype
 
     def _serves(self, numbers: Sequence[Tensor]) -> bool:
-        """Return whether these are the tensors of the constants, for all robots."""
+        """Return whether the constants are these very tensors, each one number for all robots."""
         own = self._constants.tensors()
         same = len(own) == len(numbers) and all(map(is_, own, numbers))
         return same and all(number.numel() == 1 for number in numbers)
@@ -124,7 +128,7 @@ class PairSums:
         return None not in (slack, calls.loop(self._loops.force_of_nodes, self._given), self._blocks(None))
 
     def touching(self, q: Tensor) -> Tensor:
-        """Return the numbers (A,) of the pairs that touch at q (B, n), in the table's list."""
+        """Return the numbers (A,), within the table, of the pairs that touch at q (B, n)."""
         numbers = q.new_empty(self._calls.count, dtype=torch.long)
         return numbers[: self._calls.call("pair_touching", q, q, None, self._slack, numbers)]
 
@@ -144,13 +148,15 @@ class PairSums:
         gains: Sequence[float | Tensor],
         at: Structure,
     ) -> None:
-        """Add the forces to `total` (B, n), and -gains[0] dF/dx - gains[1] dF/dvelocity to values.
+        """Add the forces to `total` (B, n), and -gains[0] dF/dx - gains[1] dF/dvelocity to matrix values.
 
         Parameters
         ----------
-        known : (B, P, KNOWN) of the pairs, whose tractions a search expects; see `LawFormulas.partials`.
-        values : (nnz, B), or more rows.
-        before : the values without contact, which `values` are to begin as; None if they are there already.
+        known : (B, P, KNOWN) friction of the pairs, whose tractions are estimates for the derivatives of primal-dual
+            steps (`LawFormulas.partials`); None: the exact derivatives.
+        values : (nnz, B), or with more rows, of the matrix with contact.
+        before : values of the matrix without contact, with which `values` are first overwritten; None: they are added
+            to as they are.
         at : where the blocks go; see `BlockPlaces.bound`.
         """
         for own, gain in zip(self._gains, gains, strict=True):
@@ -161,7 +167,11 @@ class PairSums:
         self._calls.call("pair_blocks", q, velocity, known, *bound)
 
     def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what `Touching.summary` does of the pairs that touch, (3, A), and the forces (B, n) [N]."""
+        """Return the rows (3, A) of `Touching.summary` for the pairs that touch, and the sum (B, n) of the forces [N].
+
+        The rows are gap [m], size of the force between the surfaces [N], and sliding speed [m/s]. `touching` (A,) are
+        the numbers of the pairs that touch.
+        """
         summary, found, total = self._summary, q.new_empty(3, len(touching)), torch.zeros_like(q)
         self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), found, total)
         return found, total
@@ -171,13 +181,13 @@ class PairSums:
         return self._loop(self._loops.summary_of_nodes, self._given)
 
     def first_friction(self, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return what a search knows of the pairs (B, P, KNOWN) where it begins; zeros in empty slots."""
+        """Return the friction (B, P, KNOWN) of the pairs with which a search begins; zeros in empty slots."""
         first, found = self._loop(self._loops.first_friction, self._given), q.new_zeros(self._shape)
         self._calls.call("pair_known", q, velocity, None, first, found)
         return found
 
     def expected_friction(self, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
-        """Return what a search knows (B, P, KNOWN) of the pairs at its next iterate, if this was `known` before."""
+        """Return the friction (B, P, KNOWN) of the pairs at the next iterate, from that `known` at the one before."""
         assert known.shape == self._shape
         calls, found = self._calls, q.new_zeros(self._shape)
         given = (calls.x, calls.moving, self._reach, calls.known, *self._law, *self._more)
@@ -186,7 +196,10 @@ class PairSums:
         return found
 
     def limit_step(self, motion: Tensor, fraction: Tensor) -> None:
-        """Lower `fraction` (B,) to that of a motion (B, n) in which no pair moves by more than `LARGEST_STEP`."""
+        """Lower `fraction` (B,), in place, until no pair moves by more than `LARGEST_STEP` within it.
+
+        `motion` (B, n) is the whole motion.
+        """
         bound = self._loop(self._loops.step_fraction, (self._calls.x, self._reach))
         self._calls.call("pair_least", motion, motion, None, bound, fraction)
 
@@ -211,7 +224,7 @@ class PairSums:
         )
 
     def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:
-        """Return where compiled code finds a loop that is compiled, as the others are."""
+        """Return the address of a bound loop, which is compiled if the others are."""
         bound = self._calls.loop(loop, given)
         assert bound is not None
         return bound.address

@@ -1,4 +1,4 @@
-"""Pairs of primitives that may touch in a step, and the forces between those that do."""
+"""Tables of pairs of primitives that may touch in a step, and forces and derivatives of those that do."""
 
 from __future__ import annotations
 
@@ -17,47 +17,51 @@ from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["Listed", "PairBlocks", "PairTable", "Pairs", "Touching", "numbers_at", "touching"]
 
-# What is known of pairs has at least so many slots for each robot, or its part of `OF_MANY` where robots are many: as
-# pairs come and go its shape stays, and with it what is recorded.
+# Tensors of the friction of pairs (B, P, KNOWN) have at least `FEWEST_SLOTS` slots P for each robot, in larger batches
+# at least `OF_MANY` for all together. So their shape, and recordings that rely on it, last while pairs come and go.
 FEWEST_SLOTS, OF_MANY = 32, 256
 
 
 class Listed(NamedTuple):
-    """Pairs one after the other: the robot (C,) and the nodes (C, n) of each."""
+    """A list of C pairs: the robot (C,) and the nodes (C, n) of each."""
 
     robot: Tensor
     nodes: Tensor
 
     @property
     def dofs(self) -> Tensor:
-        """Coordinates (3 n, C) of the nodes of each pair, as numbers in q of one robot."""
+        """Indices (3 n, C), in the q of one robot, of the coordinates of each pair's nodes."""
         nodes = self.nodes.t()
         return (3 * nodes.unsqueeze(1) + torch.arange(3, device=nodes.device)[:, None]).flatten(0, 1)
 
     def flat_dofs(self, size: int) -> Tensor:
-        """Return where the coordinates (3 n, C) stand in vectors (B, size) of all robots, one after the other."""
+        """Return the indices (3 n, C) of the nodes' coordinates in flattened vectors (B, size) of all robots."""
         return self.robot * size + self.dofs
 
     def gathered(self, vector: Tensor) -> Tensor:
-        """Return the nodes' coordinates (3 n, C) in a vector (B, size) of all robots."""
+        """Return the components (3 n, C) of a vector (B, size) at the nodes of each pair."""
         return numbers_at(self.flat_dofs(vector.shape[1]), vector)
 
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """Pairs of one kind that may touch within a step, robot by robot. What is known of them has P slots a robot.
+    """C pairs of one kernel and one contact that may touch within a step, sorted by robot.
+
+    What searches know of the friction of these pairs is stored in tensors (B, P, KNOWN) with P *slots* a robot, of
+    which some may be empty.
 
     Attributes
     ----------
-    kernel : finds closest points of the kind.
-    listed : robots, and nodes in the order of the kernel, 4 or 8.
-    reaches : (C,) the sum of the two radii of each pair [m].
-    slot : (C,) number of each pair among those of its robot.
-    shape : number of robots, B, and of slots, P.
+    kernel : the function that finds closest points of such pairs.
+    listed : robots, and nodes in the order of the kernel: 4 of each pair, or 8 of smooth lines.
+    reaches : (C,) the *reach* of each pair, which is the sum of its two radii [m].
+    slot : (C,) the slot of each pair among those of its robot.
+    shape : numbers of robots B and of slots P.
     rounding : of edges, in parts of the reach; see `geometry.distances`.
-    contact : number of the contact that rules them, among those of the robot's parts.
-    goes_on : (4, C) where smooth lines go on, see `geometry.crossing`; None of other kinds.
-    sums : the pairs bound to compiled code, by the loops that it calls; see `pair_sums.PairSums`.
+    contact : number of the `SelfContact` that rules the pairs, among those of the robot.
+    goes_on : (4, C) whether smooth lines continue beyond their edges' ends, 1 or 0, as `geometry.crossing` takes it;
+        None for other kernels.
+    sums : by loops, the `pair_sums.PairSums` that compiled code uses for these pairs.
     """
 
     kernel: Kernel
@@ -82,14 +86,14 @@ class PairTable:
         contact: int = 0,
         goes_on: Tensor | None = None,
     ) -> PairTable:
-        """Return the table of pairs of a batch of robots, which come robot by robot."""
+        """Return the table of pairs that are listed robot by robot, for a batch of so many robots."""
         numbers = torch.arange(len(listed.robot), device=reaches.device)
         slot = numbers
         if batch > 1:
             starts = torch.searchsorted(listed.robot, torch.arange(batch, device=reaches.device))
             slot = numbers - starts.index_select(0, listed.robot)
         most = int(slot.amax()) + 1 if len(slot) else 0
-        # by doublings: what is recorded for so many slots serves the next steps, too
+        # a power of two, so that the number, and recordings for it, often stay the same in the next steps
         slots = max(min(FEWEST_SLOTS, OF_MANY // batch), 1 << max(most - 1, 0).bit_length())
         return cls(kernel, listed, reaches, slot, (batch, slots), rounding, contact, goes_on)
 
@@ -116,7 +120,7 @@ class PairTable:
 
     @property
     def slots(self) -> tuple[Tensor, Tensor]:
-        """Robot and slot (C,) of each pair."""
+        """Robot and slot (C,) of each pair, as an index into tensors (B, P, ..)."""
         return self.listed.robot, self.slot
 
     @property
@@ -126,21 +130,21 @@ class PairTable:
 
     @cached_property
     def more(self) -> list[Tensor]:
-        """What the kernel takes after the nodes (C,): c^2 [m^2] if edges are rounded, where smooth lines go on."""
+        """The arguments (C,) that the kernel takes after the nodes: c^2 [m^2] of rounded edges, or `goes_on`."""
         if self.goes_on is not None:
             return list(self.goes_on.unbind())
         return [(self.rounding * self.reaches) ** 2] if self.rounding else []
 
     def closest(self, nodes: tuple[Vec3, ...]) -> Closest:
-        """Return the closest points of all pairs whose nodes are where given."""
+        """Return the closest points of all pairs for these positions of their nodes."""
         return self.kernel(*nodes, *self.more)
 
     def gathered(self, vector: Tensor) -> Tensor:
-        """Return the nodes' coordinates (3 n, C) in q, or velocities, of all robots."""
+        """Return the components (3 n, C) of a vector (B, n_dofs), such as q or velocity, at the nodes of each pair."""
         return numbers_at(self.flat_dofs(vector.shape[1]), vector)
 
     def flat_dofs(self, size: int) -> Tensor:
-        """Return where the coordinates (3 n, C) stand in vectors (B, size) of all robots, one after the other."""
+        """Return the indices (3 n, C) of the nodes' coordinates in flattened vectors (B, size) of all robots."""
         if size not in self._flat:
             self._flat[size] = self.listed.flat_dofs(size)
         return self._flat[size]
@@ -148,12 +152,12 @@ class PairTable:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What may touch in a step: edges with edges, points with triangles.
+    """All pairs that may touch in a step: edges with edges, points with triangles.
 
     Attributes
     ----------
-    tables : one of each kind of pairs that the robot has, contact by contact.
-    low, high : (B, N, 3) the boxes that the nodes may move in without another pair coming close [m].
+    tables : for each contact, one table for each kind of its pairs, also if it is empty.
+    low, high : (B, N, 3) boxes of the nodes: while these stay inside, no other pairs can touch [m].
     """
 
     tables: tuple[PairTable, ...]
@@ -165,37 +169,37 @@ class Pairs:
         return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
 
     def of_contacts(self, numbers: Collection[int]) -> Pairs:
-        """Return the pairs of the contacts with these numbers alone."""
+        """Return the pairs of only those contacts that have these numbers."""
         return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
 
     def cover(self, q: Tensor) -> Tensor:
-        """Return the robots (B,) whose nodes are, at q (B, n), where the pairs are complete."""
+        """Return the robots (B,) bool whose nodes are inside of the boxes at q (B, n), so that no pair is missing."""
         low, high = self.low.flatten(1), self.high.flatten(1)
         positions = q[:, : low.shape[1]]
         return ((positions >= low) & (positions <= high)).all(1)
 
 
 def numbers_at(flat_dofs: Tensor, vector: Tensor) -> Tensor:
-    """Return the numbers of a vector (B, n) at some dofs, which are numbered through all robots.
-
-    It is three times as fast as `vector.reshape(-1)[flat_dofs]`.
-    """
+    """Return `vector.reshape(-1)[flat_dofs]` for a vector (B, n) and any shape of indices, but three times as fast."""
     return vector.reshape(-1).index_select(0, flat_dofs.view(-1)).view(flat_dofs.shape)
 
 
 @dataclass(frozen=True)
 class Touching:
-    """The A pairs of a table whose gap is below the tolerance at some q, and how they lie.
+    """The A pairs of a table that touch (their gap is below the tolerance) at some q and velocity.
+
+    Their forces and derivatives come pair by pair. Where compiled code can be used, `pair_sums.PairSums` sums them over
+    pairs instead.
 
     Attributes
     ----------
-    table : of the pairs.
-    chosen : (A,) their numbers in the list of the table's pairs.
-    flat_dofs : (3 n, A) of their nodes' coordinates in vectors of all robots.
-    geometry : (17 + 3 n, A) the rows of `Geometry`.
+    table : the table of the pairs.
+    chosen : (A,) numbers of these pairs in the table.
+    flat_dofs : (3 n, A) indices of their nodes' coordinates in flattened vectors of all robots.
+    geometry : (17 + 3 n, A) the rows of `pair_loops.Geometry`.
     nodal_velocity : (3 n, A) [m/s].
     constants : of the law, each () or (A,).
-    loops : find forces.
+    loops : the functions that find forces and derivatives.
     """
 
     table: PairTable
@@ -213,7 +217,7 @@ class Touching:
 
     @property
     def share(self) -> Tensor:
-        """How far (A,) the closest points are the pair's own, 0 to 1."""
+        """The share (A,) of each pair in its contact, 0 to 1: below 1 where neighbouring smooth lines have the rest."""
         return self.geometry[ROW_OF_SHARE]
 
     @property
@@ -222,13 +226,13 @@ class Touching:
         return self.table.robot[self.chosen]
 
     def summed(self, force: Tensor, q: Tensor) -> Tensor:
-        """Return forces (3 n, A) on the nodes of the pairs, summed at the dofs (B, n) of q."""
+        """Return forces (3 n, A) on the nodes of the pairs, summed into a vector (B, n) as q is."""
         # index_put sums in a fixed order on every device; index_add does not
         total = q.new_zeros(q.numel()).index_put((self.flat_dofs.flatten(),), force.flatten(), accumulate=True)
         return total.view(q.shape)
 
     def summary(self) -> Tensor:
-        """Return gaps [m], sizes of the forces between two surfaces [N], and how fast they slide [m/s]: (3, A)."""
+        """Return three rows (3, A): gap [m], size of the force between the two surfaces [N], sliding speed [m/s]."""
         return self.loops.summary.of_columns(self.geometry, *self.constants.tensors())
 
     def force(self) -> Tensor:
@@ -238,11 +242,12 @@ class Touching:
     def force_and_blocks(
         self, position_gain: float, velocity_gain: float | Tensor, tractions: Tensor | None = None
     ) -> tuple[Tensor, PairBlocks]:
-        """Return `force` and -position_gain dF/dx - velocity_gain dF/du of it.
+        """Return the forces F (3 n, A) on the nodes, and -position_gain dF/dx - velocity_gain dF/dvelocity.
 
         Parameters
         ----------
-        tractions : (C, 3) that a search expects of the table's pairs; see `LawFormulas.partials`.
+        tractions : (C, 3) estimates for all pairs of the table, for the derivatives of primal-dual steps; see
+            `LawFormulas.partials`. None: the exact derivatives.
         """
         like = self.geometry
         gains = (torch.as_tensor(gain, dtype=like.dtype, device=like.device) for gain in (position_gain, velocity_gain))
@@ -260,7 +265,10 @@ class Touching:
 
 @dataclass(frozen=True)
 class PairBlocks:
-    """Derivatives of the nodal forces of A pairs by the nodes' coordinates: w_i w_j M_ab + sum_k l_k,ia r_k,jb.
+    """Derivatives of the nodal forces of A pairs by the nodes' coordinates, in factors.
+
+    The derivative of component a of the force on node i by coordinate b of node j is
+    w_i w_j M_ab + sum_k l_k,ia r_k,jb.
 
     Attributes
     ----------
@@ -275,7 +283,7 @@ class PairBlocks:
     right: Tensor
 
     def entries(self, part: slice) -> Tensor:
-        """Return the entries (9 n^2, ..) of some of the pairs, in the order (a, b, i, j)."""
+        """Return the derivatives (9 n^2, ..) of the pairs in a slice, in the order (a, b, i, j)."""
         weights = self.weights[:, part]
         left, right = (x[..., part].transpose(1, 2) for x in (self.left, self.right))  # (2, 3, n, ..)
         total = self.matrix[:, :, None, None, part] * (weights.unsqueeze(1) * weights)
@@ -299,7 +307,7 @@ def touching(
     loops : of the table's kernel.
     velocity : (B, n) [m/s].
     constants : of the law, each () or (B, 1).
-    chosen : (A,) where they stand in the list of the table's pairs, if that is known.
+    chosen : (A,) the numbers of the touching pairs in the table, if they are known; None: find them.
     """
     robot = table.robot
     if chosen is None:
@@ -310,7 +318,7 @@ def touching(
     moving = numbers_at(flat_dofs, velocity)
     of_pairs = (of_all.index_select(0, chosen) for of_all in (table.reaches, *table.more))
     known = (numbers_at(flat_dofs, q), moving, *of_pairs)
-    # autograd has to follow the closest points, too
+    # with gradients, autograd has to follow how the closest points move, which the kernels do without gradients
     geometry = (
         torch.stack(loops.differentiable_geometry(*known))
         if torch.is_grad_enabled()

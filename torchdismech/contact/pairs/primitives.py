@@ -1,4 +1,4 @@
-"""Points, edges and triangles of a robot, and which of them may touch in a step: by their boxes, then by distances."""
+"""Points, edges and triangles of a robot, and the pairs of them that may touch: by boxes, then by distances."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["BoxPairs", "NearPairs", "Primitives", "box_pairs", "moving", "near_p
 
 
 class Primitives(nn.Module):
-    """Points, edges or triangles of a robot that a contact is for, with the radii of their surfaces.
+    """The points, edges or triangles of a robot to which a contact applies, with the radii of their surfaces.
 
     Parameters
     ----------
-    nodes : (L, k) of all that the robot has.
-    radius : (L,), (1, L) or (B, L) [m].
-    kind : (L,) their kinds among the pairs that the contact rules (see `scopes`).
-    chosen : (M,) those that the contact is for.
+    nodes : (L, k) of all points, edges or triangles of the robot.
+    radius : (L,), (1, L) or (B, L) of these [m].
+    kind : (L,) their kinds (see `scopes.RuledPairs`).
+    chosen : (M,) numbers of those to which the contact applies.
     """
 
     per_robot = ("radius",)
@@ -41,35 +41,42 @@ class Primitives(nn.Module):
     def __init__(self, nodes: np.ndarray, radius: Tensor, kind: np.ndarray, chosen: np.ndarray):
         super().__init__()
         self.register_buffer("nodes", torch.as_tensor(nodes[chosen], device="cpu"), persistent=False)  # (M, k)
-        self.register_buffer("corners", self.nodes.t().flatten(), persistent=False)  # (k M,), the first of each first
+        # (k M,) the first node of each primitive, then the second of each
+        self.register_buffer("corners", self.nodes.t().flatten(), persistent=False)
         self.register_buffer("radius", radius[..., chosen], persistent=False)  # (M,), (1, M) or (B, M)
         self.register_buffer("kind", torch.as_tensor(kind[chosen], device="cpu"), persistent=False)  # (M,)
 
     def boxes(self, low: Tensor, high: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
-        """Return boxes (B, M, 3) about the surfaces, grown by `more`, while the nodes stay in boxes (B, N, 3)."""
+        """Return low and high corners (B, M, 3) of boxes around the surfaces while nodes stay in boxes (B, N, 3) [m].
+
+        Parameters
+        ----------
+        low, high : (B, N, 3) corners of the nodes' boxes.
+        more : () or (.., M) by how much the boxes are grown beyond the radii on each side.
+        """
         grown = (self.radius + more).unsqueeze(-1)
         return self._of_corners(torch.minimum, low) - grown, self._of_corners(torch.maximum, high) + grown
 
     def _of_corners(self, function: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
-        """Return the least or largest numbers (B, M, 3) of each primitive's nodes, which are at x (B, N, 3)."""
+        """Return the minimum or maximum (B, M, 3) over each primitive's nodes of x (B, N, 3), by `function`."""
         count, corners = self.nodes.shape
         return reduce(function, x.index_select(1, self.corners).unflatten(1, (corners, count)).unbind(1))
 
     def radii(self, robot: Tensor, index: Tensor) -> Tensor:
-        """Return the radii (K,) of primitives of robots."""
+        """Return the radii (K,) of the primitives with numbers `index` (K,) of the robots (K,)."""
         if self.radius.dim() == 1:
             return self.radius.index_select(0, index)
         return self.radius[robot % len(self.radius), index]
 
 
 class BoxPairs(NamedTuple):
-    """Pairs of primitives whose boxes overlap, by robot: (K,) each.
+    """K pairs of primitives whose boxes overlap, sorted by robot.
 
     Attributes
     ----------
-    robot : number of the robot.
-    first, second : numbers of the primitives.
-    reach : the sum of the two radii [m].
+    robot : (K,) number of the robot.
+    first, second : (K,) numbers of the primitives in their sets.
+    reach : (K,) the sum of the two radii [m].
     """
 
     robot: Tensor
@@ -79,13 +86,13 @@ class BoxPairs(NamedTuple):
 
 
 class NearPairs(NamedTuple):
-    """Pairs that may touch in a step.
+    """K pairs that may touch in a step.
 
     Attributes
     ----------
     listed : robots and nodes.
     reach : (K,) the sum of the two radii [m].
-    goes_on : (4, K) where smooth lines go on, see `geometry.crossing`; None of other pairs.
+    goes_on : (4, K) whether smooth lines continue beyond their edges' ends, see `PairTable`; None for other pairs.
     """
 
     listed: Listed
@@ -93,8 +100,8 @@ class NearPairs(NamedTuple):
     goes_on: Tensor | None = None
 
     def chosen(self, which: Tensor) -> NearPairs:
-        """Return those that `which` (K,) is true of."""
-        numbers = which.nonzero().squeeze(1)  # once: several times as fast as indexing each by `which`
+        """Return the pairs for which `which` (K,) is True."""
+        numbers = which.nonzero().squeeze(1)  # once, as indexing each tensor by `which` takes several times as long
         robot, nodes, reach = (of.index_select(0, numbers) for of in (*self.listed, self.reach))
         goes_on = None if self.goes_on is None else self.goes_on.index_select(1, numbers)
         return NearPairs(Listed(robot, nodes), reach, goes_on)
@@ -109,13 +116,15 @@ def box_pairs(
     excluded: Neighbours,
     kind_pairs: Tensor,
 ) -> BoxPairs:
-    """Return the pairs whose boxes overlap while the nodes stay in boxes (B, N, 3).
+    """Return the pairs of primitives whose boxes overlap while the nodes stay in boxes (B, N, 3).
 
     Parameters
     ----------
-    more : by how much boxes of the first and of the second set are larger than what is in them [m].
+    first, second : the two sets; pairs are within the set if both are the same object.
+    low, high : (B, N, 3) corners of the nodes' boxes [m].
+    more : by how much the boxes of the first and of the second set are grown beyond the radii [m].
     excluded : pairs that never touch.
-    kind_pairs : (K, K) whether pairs of two kinds of primitives count.
+    kind_pairs : (U, U) bool, which pairs of kinds the contact rules.
     """
     boxes = first.boxes(low, high, more[0])
     others: tuple = (None, None) if second is first else second.boxes(low, high, more[1])
@@ -129,12 +138,15 @@ def box_pairs(
 
 
 def near_pairs(kernel: Kernel, nodes: Tensor, found: BoxPairs, low: Tensor, high: Tensor, limit: Tensor) -> NearPairs:
-    """Return which pairs can get as close as a `limit` (K,): boxes say little of long edges that lie askew.
+    """Return the pairs whose distance can get down to a `limit` (K,) while the nodes stay in boxes.
+
+    Most pairs of overlapping boxes cannot, as boxes around long oblique edges are mostly empty.
 
     Parameters
     ----------
     nodes : (K, 4) of the pairs, two edges or a point and a triangle.
-    low, high : (B, N, 3) the boxes that nodes stay in.
+    found : the pairs whose boxes overlap.
+    low, high : (B, N, 3) corners of the nodes' boxes [m].
     """
     listed = Listed(found.robot, nodes)
     gap = pair_values(_SPARE_DISTANCE[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
@@ -142,16 +154,21 @@ def near_pairs(kernel: Kernel, nodes: Tensor, found: BoxPairs, low: Tensor, high
 
 
 def moving(low: Tensor, high: Tensor) -> tuple[tuple[Vec3, ...], list[Tensor]]:
-    """Return the middles of nodes' boxes (3 n, C), and how far each node may get from there."""
+    """Return the centres of the boxes of n nodes and half their diagonals (C,) [m], from their corners (3 n, C)."""
     ends = tuple(zip(vectors(low), vectors(high), strict=True))
     ways = [b - a for a, b in ends]
     return tuple((a + b).times(0.5) for a, b in ends), [0.5 * torch.sqrt(way.dot(way)) for way in ways]
 
 
 def spare_distance(kernel: Kernel, middles: tuple[Vec3, ...], rooms: list[Tensor], limit: Tensor) -> Tensor:
-    """Return by how much pairs of four nodes stay beyond a limit while each node is as near to a middle as its room.
+    """Return a lower bound (C,) of distance less limit for pairs whose four nodes stay in balls.
 
-    A distance changes by no more than the nodes move, so it is enough to know it in the middle.
+    A distance changes by no more than the nodes move, so it is the distance at the balls' centres, less the largest
+    radius on either side and the limit.
+
+    Parameters
+    ----------
+    middles, rooms : centres and radii of the balls.
     """
     first = len(FIRST[kernel])
     distance = torch.sqrt(kernel(*middles).squared_distance(middles))

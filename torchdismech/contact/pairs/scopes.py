@@ -1,4 +1,4 @@
-"""Which contact rules how which parts of a robot touch: by the names of what was added, and by what hangs together."""
+"""Which `SelfContact` rules which pairs of a robot's parts, by the names of rods and shells and by connectivity."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ __all__ = ["Scope", "RuledPairs", "ruled_pairs"]
 
 @dataclass(frozen=True)
 class Scope:
-    """Which pairs of pieces a contact is meant for, as users say it; a piece is what hangs together and has one name.
+    """The pairs of pieces that a contact is meant for, as the user asked for them.
+
+    A *piece* is a connected set of rod edges or triangles with the same name, or without one.
 
     Attributes
     ----------
-    label : what messages call the contact.
+    label : how messages call the contact.
     between : the names of the pieces that touch each other; None for all.
     themselves : whether a piece touches itself, too.
     """
@@ -32,12 +34,14 @@ class Scope:
 
 @dataclass(frozen=True)
 class RuledPairs:
-    """The pairs of edges, nodes and triangles that a contact rules. The kind of each says to which pieces it belongs.
+    """The pairs of edges, nodes and triangles that a contact rules, by their kinds.
+
+    The *kind* of a primitive is the set of pieces to which it belongs, as a number; a node may belong to several.
 
     Attributes
     ----------
     edges, nodes, triangles : the kind of each of the body's links (L,), nodes (N,) and triangles (F,).
-    kind_pairs : (U, U) bool, symmetric: the pairs of kinds.
+    kind_pairs : (U, U) bool, symmetric: the pairs of kinds that the contact rules.
     """
 
     edges: np.ndarray
@@ -55,15 +59,16 @@ class RuledPairs:
 
 
 def ruled_pairs(body: Body, scopes: Sequence[Scope]) -> list[RuledPairs]:
-    """Return the pairs that each contact rules, by what it is meant for.
+    """Return the pairs that each contact rules, so that no pair is ruled by two of them.
 
-    Those that name parts come first; what they leave goes to the one that names none. A node or a side of a triangle
-    may belong to several pieces, where they are joined; its pairs go to the first contact that rules one of these.
+    Contacts that name parts come first; the contact that names none gets all pairs that are left. A node or a side of a
+    triangle may belong to several pieces, where these are joined; its pairs go to the first contact that rules a pair
+    of one of these pieces.
 
     Raises
     ------
     InputError
-        A name that no part has; two contacts rule the same parts; a contact that nothing is left for.
+        A name that no part has; two contacts for the same parts; a contact for which no pairs are left.
     """
     if len(scopes) < 2 and all(scope.between is None and scope.themselves for scope in scopes):
         return [RuledPairs.whole(body) for _ in scopes]
@@ -86,7 +91,7 @@ def ruled_pairs(body: Body, scopes: Sequence[Scope]) -> list[RuledPairs]:
 
 
 def _refuse_twice(scopes: Sequence[Scope], meant: dict[int, np.ndarray]) -> None:
-    """Refuse two contacts for the same pieces, of those that name parts and of those that do not."""
+    """Refuse two contacts for the same pair of pieces, if both name parts or neither does."""
     for k, scope in enumerate(scopes):
         for j, other in enumerate(scopes[:k]):
             if (scope.between is None) == (other.between is None) and (meant[k] & meant[j]).any():
@@ -94,12 +99,13 @@ def _refuse_twice(scopes: Sequence[Scope], meant: dict[int, np.ndarray]) -> None
 
 
 class _Pieces:
-    """The pieces of a robot, and which of them its edges, nodes and triangles belong to.
+    """The pieces of a robot, and to which of them its edges, nodes and triangles belong.
 
     Attributes
     ----------
-    name : (P,) number of the name of each piece, -1 without.
-    kinds : (U, P) bool: the sets of pieces that something belongs to.
+    names : the names of the robot's parts.
+    name : (P,) number of each piece's name among these, -1 without a name.
+    kinds : (U, P) bool: the set of pieces that each kind stands for.
     edges, nodes, triangles : the kind of each link (L,), node (N,) and triangle (F,).
     """
 
@@ -107,7 +113,7 @@ class _Pieces:
         self.names = body.part_names.names
         rods, faces = body.rod_edges, body.triangles
         numbers = np.concatenate([body.part_names.edges, body.part_names.triangles])
-        nodes = np.concatenate([rods, faces[:, :2], faces[:, 1:]])  # two sides of a triangle hold its nodes together
+        nodes = np.concatenate([rods, faces[:, :2], faces[:, 1:]])  # two sides are enough to connect a triangle's nodes
         elements = np.concatenate([np.arange(len(rods)), *2 * [len(rods) + np.arange(len(faces))]])
         piece = _connected(body.n_nodes, nodes, numbers[elements])[: len(numbers)]
         self.name = np.zeros(piece.max() + 1, dtype=np.int64)
@@ -124,7 +130,13 @@ class _Pieces:
         self.edges, self.nodes, self.triangles = np.concatenate(of_each[:2]), of_each[2], of_each[3]
 
     def _table(self, count: int, *members: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Return (count, P) bool: to which pieces something belongs, of the elements (M, k) there and their pieces."""
+        """Return the membership (count, P) bool of primitives in pieces.
+
+        Parameters
+        ----------
+        count : number of primitives.
+        members : for kinds of elements, the primitives (M, k) that each has, and its piece (M,).
+        """
         table = np.zeros((count, len(self.name)), dtype=bool)
         for elements, piece in members:
             table[elements, piece[:, None]] = True
@@ -147,12 +159,19 @@ class _Pieces:
         return self.names.index(name)
 
     def of_kinds(self, pieces: np.ndarray) -> np.ndarray:
-        """Return the pairs of kinds (U, U) bool of which some pieces are among these pairs (P, P)."""
-        return self.kinds @ pieces @ self.kinds.T  # of bool: whether any
+        """Return the pairs of kinds (U, U) bool that have pieces among the pairs `pieces` (P, P) bool."""
+        return self.kinds @ pieces @ self.kinds.T  # products of bool arrays say whether there is any
 
 
 def _connected(count: int, nodes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return the piece (K,) of links (K, 2) whose names have the numbers (K,): one where they share nodes and name."""
+    """Return the number (K,) of the piece of each link: links that are connected by links of their name are one piece.
+
+    Parameters
+    ----------
+    count : number of nodes.
+    nodes : (K, 2) of the links.
+    numbers : (K,) number of each link's name, -1 without one.
+    """
     place = (numbers[:, None] + 1) * count + nodes
     size = (int(numbers.max()) + 2) * count
     label = connected_parts(size, place)[place[:, 0]]

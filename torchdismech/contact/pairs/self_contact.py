@@ -1,6 +1,6 @@
 """Contact of a robot's parts with each other: rods with rods, rods with shells, shells with shells.
 
-`SelfContact` is one law with the pairs that it is for; `SelfContacts` are all those of a robot.
+A `SelfContact` is one law and the pairs that it rules; `SelfContacts` are all those of a robot.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ from torchdismech.solve.linear.base import IndexMap
 
 __all__ = ["SelfContact", "SelfContacts"]
 
-ROUNDING = 0.02  # closest points of parallel edges are told apart well, and distances are 1e-4 of the reach too large
-# edges with edges, points with triangles, smooth lines with each other
+# enough for closest points of parallel edges to be well defined; distances get up to 1e-4 of the reach too large
+ROUNDING = 0.02
+# for edges with edges, points with triangles, and smooth lines with each other
 KERNELS: tuple[Kernel, ...] = (closest_segments, closest_on_triangle, closest_crossing)
 CENTRE_LINES = ("straight", "smooth")
 
 
 class Summary(NamedTuple):
-    """What A pairs that touch do.
+    """Gaps, loads and sliding speeds of the A pairs that touch, for reports.
 
     Attributes
     ----------
-    robot, gap : (A,) number of the robot; gap [m].
-    load : (A,) how large the force between the two surfaces is [N].
-    speed : (A,) how fast the surfaces slide along each other [m/s].
-    on_dofs : (B, n) the sum of the forces on the nodes [N].
+    robot : (A,) number of the robot.
+    gap : (A,) [m].
+    load : (A,) size of the force between the two surfaces [N].
+    speed : (A,) sliding speed of the surfaces [m/s].
+    on_dofs : (B, n) the sum of the forces of all pairs [N].
     """
 
     robot: Tensor
@@ -60,32 +62,34 @@ class Summary(NamedTuple):
 class SelfContact(nn.Module):
     """Contact between the parts of a robot.
 
-    Every rod edge and every side of a triangle may touch every other, and every node every triangle, but for those
-    that are neighbours. Surfaces are those of capsules about the edges and of triangles with half the shell's
-    thickness to each side. Each pair has a potential of its own: where two surfaces lie on each other, the stiffness
-    adds up over the pairs that are close.
+    Every rod edge and every side of a triangle may touch every other, and every node every triangle, except those that
+    are neighbours. The surfaces are capsules about edges, and triangles with half the shell's thickness on either side.
+    Each pair has its own potential: where two surfaces lie on each other, the stiffness adds up over the pairs that are
+    close.
 
-    A robot may have several, each with a law and friction of its own: those that name parts rule how these touch, and
-    the one that names none rules what is left.
+    A robot may have several self-contacts, each with its own law and friction: those that name parts rule how these
+    touch, and the one that names none rules all other pairs.
 
     Parameters
     ----------
-    response, friction : the law between two surfaces; copied, as an `Obstacle` does.
-    ring : pairs that are so many edges apart, or less, are neighbours and never touch. By default neighbours are those
-        whose surfaces overlap as built, near each other along the body: parts of a rod whose edges are shorter than its
-        diameter always overlap. It goes by length, so short edges somewhere change nothing elsewhere.
+    response, friction : the law between two surfaces; copied, as by an `Obstacle`.
+    ring : pairs at most so many edges apart are neighbours, which never touch. By default neighbours are pairs whose
+        surfaces overlap as built and that are near each other along the body: if a rod's edges are shorter than its
+        diameter, nearby edges always overlap. Nearness goes by length, so short edges in one place change nothing
+        elsewhere.
     rounding : how far edges are rounded, in parts of the sum of two radii. Edges that lie side by side have no unique
         closest points, so that the force jumps from end to end, and Newton's method finds no root; rounded ones meet
         in the middle. Distances come out larger by up to rounding^2 / 4 of that sum. 0 for none.
-    between : names of the two parts that touch each other, twice the same for a part that touches itself; names are
-        those of `add_rod`, `add_rods` and `add_shell`. None: all parts.
+    between : names of the two parts that touch each other, twice the same name for a part that touches itself. Names
+        are those of `add_rod`, `add_rods` and `add_shell`. None: all parts.
+    themselves : whether a piece touches itself, too. A piece is a connected set of elements with the same name, or
+        without one: ropes that are not tied to each other are separate pieces, and with False each of them only
+        touches the others.
+    name : its name in reports; by default "self_contact", or the two part names with "-" between.
     centre_line : "straight": rods touch as chains of straight edges, as in the papers. "smooth": where they cross, they
-        touch as smooth lines (`geometry.crossing`). Then a crossing is one contact, and its force does not jump from
-        edge to edge and accounts for the rods' curvature. Where they lie along each other or bend sharply, they still
-        touch as straight edges (`centre_lines.py`). For potentials.
-    themselves : whether a piece touches itself, too. A piece is what hangs together and has one name (or none): ropes
-        that are not tied to each other are a piece each, and with False each touches the others alone.
-    name : what reports call it; by default "self_contact", or the two names with "-" between.
+        touch as smooth lines (`geometry.crossing`). Then a crossing is one contact, whose force does not jump from edge
+        to edge and accounts for the rods' curvature. Where rods lie along each other or bend sharply, they still touch
+        as straight edges (`centre_lines.py`). For potentials.
     """
 
     body: Body
@@ -138,17 +142,23 @@ class SelfContact(nn.Module):
 
     @property
     def constrained(self) -> bool:
-        """Whether it is a constraint, and no force: the integrator finds its loads."""
+        """Whether the contact is a constraint, whose loads the integrator solves for, and no force."""
         return isinstance(self.law, ConstraintLaw)
 
     @property
     def _force_law(self) -> ContactLaw:
-        """The law of a contact that is a force."""
+        """The law, of a contact that is a force and no constraint."""
         assert isinstance(self.law, ContactLaw)
         return self.law
 
     def bind(self, body: Body, ruled: RuledPairs) -> None:
-        """Take the robot, and which of its pairs this contact rules; find which of its parts are neighbours."""
+        """Learn the robot and the pairs that this contact rules, and find which of these are neighbours.
+
+        Raises
+        ------
+        InputError
+            The contact belongs to another model already.
+        """
         if hasattr(self, "body"):
             raise InputError(f"{self.scope.label}: belongs to another model already; make a new one for each model")
         take_trained(self.scope.label, self.law.response, self.law.friction)
@@ -169,7 +179,10 @@ class SelfContact(nn.Module):
         self._near_edges, self._near_triangles = self._neighbours((body.links[of_edges],), sides)
 
     def _neighbours(self, *sets: tuple[np.ndarray, ...]) -> list[Neighbours]:
-        """Return the neighbours within each set of primitives, or between two, by their nodes (M, k)."""
+        """Return the neighbours for each entry of `sets`: within one set of primitives, or between two.
+
+        A set is given by the nodes (M, k) of its primitives.
+        """
         if self.ring is not None:
             links = self.body.links
             keys = [adjacent(each[0], each[1] if len(each) > 1 else None, links, self.ring) for each in sets]
@@ -178,7 +191,7 @@ class SelfContact(nn.Module):
         return [near.neighbours(*each) for each in sets]
 
     def _near_nodes(self) -> NearNodes:
-        """Return the nodes on one body whose surfaces overlap as built, robot by robot."""
+        """Return the pairs of nodes that are near along the body and whose surfaces overlap as built."""
         lengths = side_by_side(self.body.edge_length, self.body.shell_edge_length)
         shortest = lengths.reshape(-1, lengths.shape[-1]).amin(0).detach().cpu().numpy()
         radius = self.points.radius
@@ -189,7 +202,13 @@ class SelfContact(nn.Module):
     # ---- broad phase -------------------------------------------------------------------------------------------
 
     def tables(self, low: Tensor, high: Tensor, number: int) -> list[PairTable]:
-        """Return the pairs that may touch while the nodes stay in boxes (B, N, 3); `number` is that of this contact."""
+        """Return tables of the pairs that may touch while the nodes stay in boxes, one for each kernel that is used.
+
+        Parameters
+        ----------
+        low, high : (B, N, 3) corners of the boxes [m].
+        number : of this contact among those of the robot.
+        """
         found: list[tuple[Kernel, NearPairs]]
         if self.lines is None:
             found = [(closest_segments, self._near_pairs(closest_segments, low, high))]
@@ -205,7 +224,7 @@ class SelfContact(nn.Module):
         return tables
 
     def _near_pairs(self, kernel: Kernel, low: Tensor, high: Tensor) -> NearPairs:
-        """Return the pairs of a kind that may touch while the nodes stay in boxes (B, N, 3)."""
+        """Return the pairs for a kernel of four nodes that may touch while the nodes stay in boxes (B, N, 3)."""
         of_edges = kernel is closest_segments
         first, second = (self.edges, self.edges) if of_edges else (self.points, self.triangles)
         tolerance = self.law.response.tolerance
@@ -216,7 +235,7 @@ class SelfContact(nn.Module):
         return near_pairs(kernel, nodes, pairs, low, high, pairs.reach + of_robots(tolerance, pairs.robot))
 
     def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor) -> tuple[NearPairs, NearPairs]:
-        """Return the pairs of edges that may touch, as straight ones and as lines that cross."""
+        """Return the pairs of edges that may touch: as straight edges, and as smooth lines that cross."""
         tolerance = self.law.response.tolerance
         more = 0.5 * tolerance + lines.bulges(low, high)
         pairs = box_pairs(self.edges, self.edges, low, high, (more, more), self._near_edges, self.kind_pairs)
@@ -225,52 +244,65 @@ class SelfContact(nn.Module):
     # ---- forces ------------------------------------------------------------------------------------------------
 
     def touching(self, table: PairTable, q: Tensor, velocity: Tensor) -> Touching:
-        """Return the pairs of a table that touch at q (B, n) and a velocity (B, n); not of a constraint."""
+        """Return the pairs of a table that touch at q and velocity (B, n); not for a constraint."""
         sums = self.sums(table, q, velocity)
         chosen = None if sums is None else sums.touching(q)
         return touching(self._loops[table.kernel], table, q, velocity, self._force_law.constants, chosen)
 
     def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
-        """Return what finds sums over the pairs of a table; None where `touching` has to be asked.
+        """Return the sums over a table's pairs by compiled code; None if torch has to find them, by `touching`.
 
-        Not of a constraint.
+        Not for a constraint.
         """
         return PairSums.of(self._loops[table.kernel], table, q, velocity, self._force_law.constants)
 
     def bound_sums(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
-        """Return what `sums` does, by the constants of the law as they are now; `kept` ones serve again if they can."""
+        """Return the sums over a table's pairs, as `sums` does, for the present constants of the law.
+
+        `kept` sums of a table before are bound to this table, if they fit.
+        """
         return PairSums.bound_to(self._loops[table.kernel], table, self._force_law.constants, kept)
 
     @property
     def constants_of_robots(self) -> tuple[bool, ...]:
-        """Which of the law's constants are given robot by robot as they are now; not of a constraint."""
+        """For each tensor of the law's constants, whether it now has one number per robot; not for a constraint."""
         return tuple(number.numel() > 1 for number in self._force_law.constants.tensors())
 
     @property
     def rubs(self) -> bool:
-        """Whether it has friction that is smoothed."""
+        """Whether it has smoothed friction: it is no constraint, and has a `Friction`."""
         return not self.constrained and self.law.friction is not None
 
     def first_friction(self, table: PairTable, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return what a search knows of a table's pairs (B, P, KNOWN) where it begins, at q and a velocity (B, n).
+        """Return the friction (B, P, KNOWN) of a table's pairs with which a search begins, at q and velocity (B, n).
 
-        That is, see `rubbing`: traction, normal, and velocity of the first closest point against the second; zeros in
-        empty slots. For friction that is smoothed.
+        The `KNOWN` numbers are traction, normal, and velocity of the first closest point relative to the second, see
+        `contact.rubbing`; zeros in empty slots. For smoothed friction.
         """
         if len(table) and (sums := self.sums(table, q, velocity)) is not None:
             return sums.first_friction(q, velocity)
         return self._known(table, self._loops[table.kernel].first_friction, q, velocity)
 
     def expected_friction(self, table: PairTable, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
-        """Return the same at the next iterate of a search, with the traction to expect; `known` is that before."""
+        """Return the friction (B, P, KNOWN) of a table's pairs at the next iterate, with linearised tractions.
+
+        Parameters
+        ----------
+        q, velocity : (B, n) of the next iterate.
+        known : (B, P, KNOWN) the friction at the iterate before.
+        """
         if len(table) and (sums := self.sums(table, q, velocity)) is not None:
             return sums.expected_friction(q, velocity, known)
         return self._known(table, self._loops[table.kernel].expected_friction, q, velocity, known[table.slots].t())
 
     def limit_step(self, table: PairTable, motion: Tensor, fraction: Tensor) -> None:
-        """Lower `fraction` (B,) to that of a motion (B, n) in which no pair of a table moves by `LARGEST_STEP` or more.
+        """Lower `fraction` (B,), in place, to the part of a motion that a search may take for the pairs of a table.
 
-        In place; the two sides of a pair are meant, against each other. See `pair_loops`.
+        Within it the two sides of no pair move by more than `pair_loops.LARGEST_STEP` of its reach against each other.
+
+        Parameters
+        ----------
+        motion : (B, n) the whole motion.
         """
         if (sums := self.sums(table, motion, motion)) is not None:
             sums.limit_step(motion, fraction)
@@ -279,7 +311,10 @@ class SelfContact(nn.Module):
             fraction.scatter_reduce_(0, table.robot, found, "amin")
 
     def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
-        """Return what a loop finds of the pairs of a table (B, P, KNOWN), from what was `known` (KNOWN, C) before."""
+        """Return the friction (B, P, KNOWN) that a loop finds by torch for the pairs of a table; zeros in empty slots.
+
+        `known` (KNOWN, C) is the friction at the iterate before, for loops that need it.
+        """
         found = q.new_zeros(*table.shape, KNOWN)
         if len(table):
             law = self._force_law.constants.at(table.robot).tensors()
@@ -288,7 +323,10 @@ class SelfContact(nn.Module):
         return found
 
     def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
-        """Return what the pairs of a table that touch at q and a velocity (B, n) do; not of a constraint."""
+        """Return gaps, loads and sliding speeds of a table's pairs that touch at q and velocity (B, n).
+
+        Not for a constraint.
+        """
         sums = self.sums(table, q, velocity)
         if sums is not None:
             chosen = sums.touching(q)
@@ -305,7 +343,7 @@ class SelfContact(nn.Module):
 
 
 def _refuse_other_parts(between: Sequence[str], themselves: bool) -> None:
-    """Refuse what are no two names, and pieces that are not to touch themselves where there are two kinds."""
+    """Refuse a `between` that is not two names, and `themselves=False` with two different names."""
     if not isinstance(between, Sequence) or isinstance(between, str) or len(between) != 2:
         raise InputError(f"SelfContact.between: expected the names of two parts, got {between!r}")
     if not themselves and between[0] != between[1]:
@@ -314,11 +352,16 @@ def _refuse_other_parts(between: Sequence[str], themselves: bool) -> None:
 
 
 class SelfContacts(nn.ModuleList):
-    """All contact of a robot's parts with each other; of most robots one `SelfContact`, or none.
+    """All contacts of a robot's parts with each other: for most robots one `SelfContact`, or none.
+
+    Parameters
+    ----------
+    contacts : which are bound to the robot, each with the pairs that it rules.
+    body : of the robot.
 
     Attributes
     ----------
-    constrained_numbers : of those that are constraints, and no forces.
+    constrained_numbers : numbers of the contacts that are constraints, and no forces.
     """
 
     def __init__(self, contacts: Sequence[SelfContact], body: Body):
@@ -340,25 +383,30 @@ class SelfContacts(nn.ModuleList):
 
     @torch.no_grad()
     def pairs(self, start: Tensor, end: Tensor, search_distance: Tensor) -> Pairs:
-        """Return what may touch while nodes move from `start` to `end` (B, N, 3), and so far (B,) [m] beside."""
+        """Return the pairs that may touch while the nodes move from `start` to `end` (B, N, 3).
+
+        Parameters
+        ----------
+        search_distance : (B,) how far nodes may leave the box around both positions, along each axis [m].
+        """
         margin = search_distance.view(-1, 1, 1)
         low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
         tables = [table for k, contact in enumerate(self) for table in contact.tables(low, high, k)]
         return Pairs(tuple(tables), low, high)
 
     def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
-        """Return the pairs that touch at q (B, n) and a velocity (B, n), table by table of which some may.
+        """Return the pairs that touch at q and velocity (B, n), one object for each table that has any pairs.
 
-        None of constraints.
+        Contacts that are constraints are left out.
         """
         return [self[table.contact].touching(table, q, velocity) for table in self.pushing(pairs)]
 
     def pushing(self, pairs: Pairs) -> list[PairTable]:
-        """Return the tables with any pairs, but those of constraints."""
+        """Return the tables that have any pairs, without those of constraints."""
         return [table for table in pairs.tables if len(table) and table.contact not in self.constrained_numbers]
 
     def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the force (B, n) [N]; zero of constraints."""
+        """Return the sum (B, n) of all contact forces [N]; constraints add nothing."""
         total = torch.zeros_like(q)
         for table in self.pushing(pairs):
             contact = self[table.contact]
@@ -370,7 +418,7 @@ class SelfContacts(nn.ModuleList):
         return total
 
     def overlapping(self, pairs: Pairs, q: Tensor) -> Tensor:
-        """Return the robots (B,) of which parts overlap at q (B, n) that must be apart all the time."""
+        """Return the robots (B,) bool of which parts with a barrier between them overlap at q (B, n)."""
         overlap = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         apart = {k for k, contact in enumerate(self) if contact.law.response.feasible_only}
         for found in self.touching(pairs.of_contacts(apart), q, torch.zeros_like(q)):
@@ -378,7 +426,7 @@ class SelfContacts(nn.ModuleList):
         return overlap
 
     def energies(self, pairs: Pairs, q: Tensor) -> dict[str, Tensor]:
-        """Return the potentials (B,) of the normal forces of each contact, by its name [J]; zero of constraints."""
+        """Return the potential (B,) of the normal forces of each contact by its name [J]; zero for constraints."""
         total: dict[str, Tensor] = {contact.name: q.new_zeros(q.shape[0]) for contact in self}
         for found in self.touching(pairs, q, torch.zeros_like(q)):
             contact = self[found.table.contact]
@@ -387,7 +435,7 @@ class SelfContacts(nn.ModuleList):
 
     @cached_property
     def parts(self) -> tuple[int, IndexMap]:
-        """How many parts the robot has that no edge joins, and number (N,) of the one that each node belongs to."""
+        """The number of connected parts of the robot, and for each node the number (N,) of its part."""
         body = self[0].body
         return body.parts(), IndexMap(body.part_of_node)
 
