@@ -1,12 +1,13 @@
-r"""Contact as constraints: surfaces do not overlap, and friction stays in Coulomb's cone, both exactly.
+r"""Contact as constraints: surfaces do not overlap, and friction stays in Coulomb's cone, both without smoothing.
 
-In a step from q_0 to q each contact has a gap g(q), the displacement s of its surfaces along each other, and a load
+In a step from q_0 to q each contact has a gap g(q), a displacement s of its surfaces along each other, and a load
 (N, T) with
 
     0 <= N,  0 <= g,  N g = 0;      |T| <= mu N,  T = -mu N s / |s| where s is not zero.
 
-The normal n and the weights w_i of the closest points follow q; the plane in which surfaces slide, and the points that
-do, are those at the start of the step, so that s is linear in q. The nodes of a contact feel w_i N n + w0_i T.
+The normal n and the weights w_i of the closest points follow q. The plane in which surfaces slide, and the closest
+points whose displacement s is, are those at the start of the step (weights w0_i), so that s is linear in q. The force
+on node i of a contact is w_i N n + w0_i T.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from torchdismech.sparse import Pattern
 
 __all__ = ["REDUNDANT", "TOUCHING", "ConstraintSet", "Contacts", "ConstraintCandidates", "slots_of"]
 
-TOUCHING = 2.0  # tolerances: contacts with a smaller gap may have borne a load in a step that is over
-REDUNDANT = 1e-11  # singular values below this part of the largest count as zero
+TOUCHING = 2.0  # in tolerances: after a step, contacts with a smaller gap may have borne a load in it
+REDUNDANT = 1e-11  # times the largest singular value: smaller ones count as zero
 
 
 @dataclass(frozen=True)
 class ConstraintCandidates:
-    """Which contacts a step takes for constraints that may bear loads.
+    """The contacts that may bear a load in a step, among those that are constraints.
 
     Attributes
     ----------
-    near : for each obstacle (B, P) bool: the points that may get to it.
-    pairs : what may touch of a robot's own parts; None if that is not constrained.
+    near : for each obstacle (B, P) bool: the points that may reach it.
+    pairs : the pairs of a robot's own parts that may touch; None if no such contact is a constraint.
     """
 
     near: tuple[Tensor, ...]
@@ -56,21 +57,21 @@ class ConstraintCandidates:
 
     @property
     def tables(self) -> tuple[PairTable, ...]:
-        """The tables of the pairs."""
+        """The tables of the pairs; empty where there are none."""
         return () if self.pairs is None else self.pairs.tables
 
 
 @dataclass(frozen=True)
 class Contacts:
-    """The contacts of all robots at some q, one after the other: S of them.
+    """The geometry of the S contacts of all robots at some q, one after the other.
 
     Attributes
     ----------
     gap : (S,) [m].
-    normal : (S, 3) from what is touched to the first body.
-    weights : (S, 4) of the nodes at the normal force.
-    geometric_stiffness : (S, 12, 12) derivative of w_i n by the nodes: what a normal load of 1 N adds to the force's
-        derivative.
+    normal : (S, 3) unit vectors, from the obstacle or second primitive to the robot's point or first primitive.
+    weights : (S, 4) w_i of the nodes in the normal force.
+    geometric_stiffness : (S, 12, 12) derivative of w_i n by the nodes' coordinates, which times the normal load is part
+        of the force's derivative [1/m]; None where it was not asked for.
     """
 
     gap: Tensor
@@ -80,30 +81,34 @@ class Contacts:
 
 
 class ConstraintSet:
-    """The contacts of a step that are constraints; flat lists of all robots, in order of their source.
+    """The contacts of a step that are constraints, with their loads, for all robots of the batch.
+
+    The S contacts are flat lists: those of the first obstacle, of the next ones, then of each table of pairs. A *slot*
+    numbers the contacts within one robot, for tensors (B, C, ..).
 
     Parameters
     ----------
     obstacles : those whose response is `Complementarity`.
     self_contacts : of the robot; `candidates` has the pairs of those that are constraints.
     state : at the start of the step.
-    time : (B,) at its end [s].
-    candidates : which contacts to look at.
-    search_distance : (B,) [m]; contacts nearer than this may bear a load.
+    time : (B,) at the end of the step [s].
+    candidates : the contacts to take.
+    search_distance : (B,) [m]; contacts with a smaller gap may bear a load.
     rubs : whether there is friction: at an equilibrium, which takes no time, nothing slides.
-    loads : (B, C, 3) [N] to begin with, by slots; None: there are none.
+    loads : (B, C, 3) first loads [N], by slots; None: zero.
 
     Attributes
     ----------
-    robot : (S,) the robot of each contact.
-    nodes, dofs : (S, 4), (S, 12) its nodes, those without weight being 0, and their coordinates in one robot's q.
+    robot : (S,) number of the robot of each contact.
+    nodes : (S, 4) its nodes; unused places, whose weight is zero, hold node 0.
+    dofs : (S, 12) the coordinates of these nodes, as numbers in one robot's q.
     friction : (S,) coefficients.
-    load : (S, 3) normal load and tangential loads along `tangents` [N].
-    tolerance : (B,) [m], by how much the laws may be broken.
-    method : by which the loads are found.
-    of_obstacles, of_tables : the contacts of each obstacle, and of each table of pairs behind them.
-    tangents : (S, 2, 3) unit vectors in the plane in which the surfaces slide.
-    sliding_weights : (S, 4) of the nodes at the points that slide.
+    load : (S, 3) present normal load, and tangential loads along `tangents` [N].
+    tolerance : (B,) [m], by how much gaps may be negative, or above zero under load: the least of all contacts.
+    method : of `solve.complementarity.solve_contact`, by which the loads are found.
+    of_obstacles, of_tables : the slices of contacts of each obstacle and of each table of pairs.
+    tangents : (S, 2, 3) unit vectors that span the plane in which the surfaces slide.
+    sliding_weights : (S, 4) w0_i of the nodes at the points whose sliding counts.
     """
 
     def __init__(
@@ -148,14 +153,14 @@ class ConstraintSet:
 
     @property
     def slot(self) -> Tensor:
-        """Number (S,) of each contact among those of its robot, for tensors (B, C, ..) of all contacts."""
+        """Slot (S,) of each contact: its number among those of its robot, for tensors (B, C, ..)."""
         return slots_of(self.robot, len(self.time))
 
     def __len__(self) -> int:
         return len(self.robot)
 
     def at(self, q: Tensor, time: Tensor, with_stiffness: bool = False) -> Contacts:
-        """Return the contacts at q (B, n) and a time (B,); `with_stiffness` with the derivatives of their normals."""
+        """Return the geometry of the contacts at q (B, n) and the times (B,); `geometric_stiffness` only on request."""
         parts = []
         for obstacle, near in zip(self.obstacles, self.candidates.near, strict=True):
             distance, normal, curvature = obstacle.shape.distance_and_derivatives(obstacle.relative_points(q, time))
@@ -174,49 +179,51 @@ class ConstraintSet:
     # ---- of robots ----------------------------------------------------------------------------------------------
 
     def any(self, which: Tensor) -> Tensor:
-        """Return the robots (B,) with a contact (S,) of which this is true."""
+        """Return the robots (B,) bool that have a contact for which `which` (S,) is True."""
         return torch.bincount(self.robot[which], minlength=len(self.time)) > 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum (B,) of what contacts have (S,)."""
+        """Return the sums (B,) of values (S,) over the contacts of each robot."""
         return values.new_zeros(len(self.time)).index_add(0, self.robot, values)
 
     def largest(self, values: Tensor) -> Tensor:
-        """Return the largest (B,) of what contacts have (S,), zero where there is no contact or all have less."""
+        """Return the largest (B,) of the values (S,) of each robot's contacts and zero."""
         return values.new_zeros(len(self.time)).scatter_reduce(0, self.robot, values, "amax")
 
     # ---- between dofs and contacts ------------------------------------------------------------------------------
 
     def jacobian(self, contacts: Contacts) -> Tensor:
-        """Return J (S, 3, 12): how gap and slide change with the coordinates of a contact's own nodes."""
+        """Return the Jacobian J (S, 3, 12) of gap and slide by the coordinates of each contact's nodes."""
         normal = contacts.normal.unsqueeze(1) * contacts.weights.unsqueeze(2)  # (S, 4, 3)
         slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, 4, 3)
         return torch.cat([normal.unsqueeze(1), slide], dim=1).flatten(2)
 
     def moved_by(self, free: Tensor, contacts: Contacts) -> Tensor:
-        """Return the contacts (S,) whose gap changes with some of the dofs that are free (n,): not those of clamps."""
+        """Return the contacts (S,) bool whose gap changes with some free dof; `free` (n,) bool is False for clamps."""
         moving = (contacts.normal != 0).unsqueeze(1) & (contacts.weights != 0).unsqueeze(2)  # (S, 4, 3)
         return (moving.flatten(1) & free[self.dofs]).any(1)
 
     def motions_of(self, jacobian: Tensor, vector: Tensor) -> Tensor:
-        """Return J v (S, k) of rows of the Jacobian (S, k, 12) and a vector (B, n)."""
+        """Return J v (S, k), for k rows of each contact's Jacobian (S, k, 12) and a vector v (B, n)."""
         return (jacobian @ vector[self.robot.unsqueeze(1), self.dofs].unsqueeze(2)).squeeze(2)
 
     def forces_of(self, jacobian: Tensor, load: Tensor, like: Tensor) -> Tensor:
-        """Return the forces J^T p (B, n) of loads (S, k) by rows of the Jacobian (S, k, 12)."""
+        """Return the forces J^T p (B, n) of loads p (S, k), for k rows of each contact's Jacobian (S, k, 12)."""
         nodal = (load.unsqueeze(1) @ jacobian).squeeze(1)
         batch, n = like.shape
         index = (self.robot.unsqueeze(1) * n + self.dofs).flatten()
         return like.new_zeros(batch * n).index_put((index,), nodal.flatten(), accumulate=True).view(batch, n)
 
     def balancing(self, q: Tensor, wanted: Tensor, on_unknowns: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """Return loads (S, 3) of contacts that touch at q (B, n) with the wanted force (B, n) on the unknowns.
+        """Return the loads (S, 3) with which the contacts that touch at q (B, n) exert a wanted force (B, n).
 
-        Redundant contacts share it by the smallest loads; contacts of clamped nodes bear none.
+        A least-squares solution on the unknowns: redundant contacts share the force with the smallest loads, and
+        contacts of clamped nodes bear none.
 
         Parameters
         ----------
-        on_unknowns : finds forces (k, n_free) on the unknowns from forces (k, n) on a robot, and its number.
+        on_unknowns : the function of forces (k, n) on a robot, and of its number, that returns the forces (k, n_free)
+            on its unknowns.
         """
         contacts = self.at(q, self.time)
         rubs = (self.friction > 0)[:, None, None]
@@ -235,24 +242,31 @@ class ConstraintSet:
         return loads
 
     def force(self, q: Tensor) -> Tensor:
-        """Return the force (B, n) of the present load at q (B, n)."""
+        """Return the force (B, n) [N] of the present loads at q (B, n)."""
         return self.forces_of(self.jacobian(self.at(q, self.time)), self.load, q)
 
     def add_geometric_stiffness(self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
-        """Add the geometric stiffness of the present loads to values (nnz, B), in place."""
+        """Add the geometric stiffness of the present normal loads, -N d(w_i n)/dx_j, to matrix values (nnz, B).
+
+        In place. `unknown` (n,) numbers the unknowns among the dofs, -1 where clamped.
+        """
         stiffness = self.at(q, self.time, with_stiffness=True).geometric_stiffness
         assert stiffness is not None
         self.add_blocks(values, -self.load[:, 0, None, None] * stiffness, pattern, unknown)
 
     def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
-        """Add a block (S, 12, 12) for each contact's nodes to values (nnz, B), in place."""
+        """Add a block (S, 12, 12) for each contact's nodes to matrix values (nnz, B), in place."""
         if self._entries is None:
             self._entries = self._matrix_entries(pattern, unknown)
         entry, robot, source = self._entries
         values.view(-1).index_put_((entry * values.shape[1] + robot,), blocks.flatten()[source], accumulate=True)
 
     def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Return number among the values, robot and number in the flat blocks (S, 12, 12) of the entries that count."""
+        """Return where the entries of blocks (S, 12, 12) go in the matrix.
+
+        Only entries between unknowns count, in the lower triangle if the pattern is symmetric. For each of these: its
+        number among the nnz values, its robot, and its number in the flattened blocks.
+        """
         device = self.nodes.device
         dofs = torch.as_tensor(unknown, device=device)[self.dofs]
         real = (self.sliding_weights != 0).detach()
@@ -269,7 +283,10 @@ class ConstraintSet:
         return entry, robot, kept.flatten().nonzero().flatten()
 
     def slide(self, q: Tensor) -> Tensor:
-        """Return how far (S, 2) the surfaces slid along each other in the step to q (B, n) [m]."""
+        """Return the displacements (S, 2) of the surfaces against each other in the step to q (B, n) [m].
+
+        They are components along `tangents`.
+        """
         jacobian = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]
         way = self.motions_of(jacobian.flatten(2), q - self._start)
         moves = []
@@ -281,7 +298,7 @@ class ConstraintSet:
 
 
 def _turning(weights: Tensor, curvature: Tensor) -> Tensor:
-    """Return d(w_i n)/dx_j (S, 12, 12) of points with constant weights (S, 4), where the normal turns by (S, 3, 3)."""
+    """Return d(w_i n)/dx_j (S, 12, 12) for constant weights (S, 4) and derivatives of n by position (S, 3, 3)."""
     both = weights.unsqueeze(2) * weights.unsqueeze(1)
     return (both[:, :, None, :, None] * curvature[:, None, :, None, :]).reshape(len(weights), 12, 12)
 
@@ -296,7 +313,7 @@ def _pair_contacts(closest: Closest, nodes, reach: Tensor, with_stiffness: bool)
 
 
 def _geometric_stiffness(closest: Closest, nodes, r: Tensor, distance: Tensor) -> Tensor:
-    """Return d(w_i n)/dx_j (S, 12, 12), the second derivative of the distance; see `geometry.distances`."""
+    """Return d(w_i n)/dx_j (S, 12, 12), the Hessian of the distance of closest points; see `geometry.distances`."""
     weights = torch.stack(closest.weights, dim=1)
     slides = torch.stack([torch.stack(s, dim=1) for s in closest.slides], dim=1)  # (S, 2, 4)
     along = torch.stack([torch.stack(v.components(), dim=1) for v in closest.slid(nodes)], dim=1)  # (S, 2, 3)
@@ -311,12 +328,12 @@ def _geometric_stiffness(closest: Closest, nodes, r: Tensor, distance: Tensor) -
 
 
 def _consecutive(lengths: Sequence[int]) -> list[slice]:
-    """Return the slices of parts with these lengths, one after the other."""
+    """Return slices of these lengths that follow one another from 0 on."""
     return [slice(start, end) for start, end in pairwise(accumulate(lengths, initial=0))]
 
 
 def slots_of(robot: Tensor, batch: int) -> Tensor:
-    """Return the number (S,) of each item among those of its robot, in their order."""
+    """Return the number (S,) of each item among the items of the same robot, counted in their order."""
     count = torch.bincount(robot, minlength=batch)
     order = torch.argsort(robot, stable=True)
     slot = torch.empty_like(robot)
@@ -325,7 +342,7 @@ def slots_of(robot: Tensor, batch: int) -> Tensor:
 
 
 def _coefficients(friction, robot: Tensor, like: Tensor) -> Tensor:
-    """Return the coefficient of friction (S,) of contacts of these robots (S,); zero where `friction` is None."""
+    """Return the coefficients of friction (S,) for contacts of the robots (S,); zero where `friction` is None."""
     if friction is None:
         return like.new_zeros(len(robot))
     return of_robots(friction.coefficient, robot).expand(len(robot))

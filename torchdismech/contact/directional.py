@@ -1,4 +1,4 @@
-"""Friction of rods that rub otherwise along themselves than across: see `contact.Friction`."""
+"""Friction of rods with other coefficients along themselves than across; `LawFormulas` uses it, see `Friction`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from torchdismech.geometry.vec3 import Mat3, Vec3
 
 __all__ = ["AlongRods"]
 
-WIDTH = 2 / 15  # slip velocities, over which rods that slide the hard way begin to rub by its coefficient
+WIDTH = 2 / 15  # in slip velocities: the speed the hard way at which half of the coefficient's excess has set in
 
 
 @dataclass(frozen=True)
 class AlongRods:
-    """What turns the tractions T of contacts into T + (s - 1) (t . T) p, of the tangent t and its part in a surface, p.
+    """The operator from tractions T to T + (s - 1) (t . T) p: t is the rod's tangent, p its component in the surface.
 
-    s is one of two coefficients over that across, as the rod slides ahead or back. Of these the smaller one holds up to
-    rest; beyond, at a velocity h the harder way, friction grows into the larger one:
+    s is the coefficient along the rod over that across it; forward and backward it differs. Call the direction along
+    the rod with the larger coefficient the hard way, and h the sliding velocity that way. For h <= 0 the smaller
+    coefficient holds; for h > 0 friction grows smoothly towards the larger one,
 
         s = easy + (hard - easy) (h / 2 w up to h = w, then 1 - w / 2 h)
 
@@ -27,10 +28,10 @@ class AlongRods:
 
     Attributes
     ----------
-    tangent : of the rod at each contact; zero where there is none, and T stays as it is.
-    speed : h, along the surface.
-    easy, rise : the smaller coefficient over that across, and how much more the larger one is.
-    width : w.
+    tangent : t of the rod at each contact; zero where there is no rod, and T stays as it is.
+    speed : h [m/s], negative where the rod slides the easy way.
+    easy, rise : the smaller coefficient, and the difference of both, over that across.
+    width : w [m/s].
     """
 
     tangent: Vec3
@@ -43,22 +44,23 @@ class AlongRods:
     def of(
         cls, tangent: Vec3, sliding: Vec3, coefficient: Tensor, forward: Tensor, backward: Tensor, slip_velocity: Tensor
     ) -> AlongRods:
-        """Return that of a velocity along the surface, and of the coefficients across, ahead and back."""
+        """Return the operator at a sliding velocity, for the coefficients across, forward and backward."""
         along, ahead_is_harder = tangent.dot(sliding), forward > backward
         speed, rise = (torch.where(ahead_is_harder, x, -x) for x in (along, forward - backward))
         easy = torch.where(ahead_is_harder, backward, forward)
         return cls(tangent, speed, easy / coefficient, rise / coefficient, WIDTH * slip_velocity)
 
     def directed(self, traction: Vec3, normal: Vec3) -> Vec3:
-        """Return what becomes of tractions on surfaces with these normals."""
+        """Return T + (s - 1) (t . T) p for tractions T on surfaces with these normals."""
         return traction + self._in_surface(normal).times(self._excess() * self.tangent.dot(traction))
 
     def directed_changes(self, changes: Mat3, ratio: Tensor, normal: Vec3) -> Mat3:
-        """Return what becomes of a matrix whose columns are changes of tractions with the sliding velocity.
+        """Return the derivative of `directed` by the sliding velocity, from that of the traction itself.
 
         Parameters
         ----------
-        ratio : of the tractions to the velocity, times what the matrix is scaled by.
+        changes : dT/dv_t times any factor.
+        ratio : of T to v_t, times the same factor.
         """
         along = [row.times(t) for row, t in zip(changes.rows, self.tangent.components(), strict=True)]
         grows = (along[0] + along[1] + along[2]).times(self._excess())
@@ -67,22 +69,22 @@ class AlongRods:
         return changes + Mat3.outer(self._in_surface(normal), grows + self.tangent.times(ratio * steeper))
 
     def by_normal(self, traction: Vec3, normal: Vec3) -> Mat3:
-        """Return the derivative of `directed` by the normal where traction and velocity stay."""
+        """Return the derivative of `directed` by the normal, with traction and velocity held fixed."""
         grows = self._excess() * self.tangent.dot(traction)
         turned = Mat3.outer(normal, self.tangent) + Mat3.diagonal(self.tangent.dot(normal))
         return turned.times(-grows)
 
     def _in_surface(self, normal: Vec3) -> Vec3:
-        """Return what of the tangents lies in surfaces."""
+        """Return p, the component of the tangents in the planes of the surfaces."""
         return self.tangent - normal.times(self.tangent.dot(normal))
 
     def _excess(self) -> Tensor:
-        """Return s - 1."""
+        """Return s - 1, by which the traction along the rod differs from that across."""
         begun = torch.where(
             self.speed < self.width, 0.5 * self.speed / self.width, 1 - 0.5 * self.width / self._moving()
         )
         return self.easy + torch.where(self.speed > 0, self.rise * begun, 0.0) - 1
 
     def _moving(self) -> Tensor:
-        """Return h where it is beyond w, elsewhere w."""
+        """Return the larger of h and w, by which formulas may divide."""
         return torch.where(self.speed > self.width, self.speed, self.width)

@@ -1,4 +1,4 @@
-"""Robots that begin where they cannot: inside of obstacles, which throw them out, or too close to a barrier."""
+"""Checks of initial states: robots that begin deep inside of obstacles, or too close to a barrier."""
 
 from __future__ import annotations
 
@@ -19,18 +19,26 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["ClosedGap", "closed_gap", "warn_of_overlap"]
 
-DEEP = 3.0  # tolerances of a potential
-UNBALANCED = 0.5  # of an obstacle's push on a node
-# of a barrier's tolerance: closer, it pushes a million times as hard as it is made for. Steps are as exact as the
-# forces that they begin with, and could not tell other loads from nothing
+DEEP = 3.0  # in tolerances of a potential: an overlap of more, and of more than the contact radius, counts as deep
+UNBALANCED = 0.5  # of an obstacle's push on a node: if more of it is left unbalanced, it throws the node out
+# Least gap of a barrier in tolerances. At a smaller one it would push a million times as hard as it is meant to, and
+# beside such a force steps could not resolve any other load.
 CLOSEST = 1e-6
-ROUNDINGS = 64.0  # units in the last place of coordinates: a gap of a few is what rounding left of none
+ROUNDINGS = 64.0  # units in the last place of coordinates: smaller gaps may be nothing but rounding
 
 _Said = Callable[[int], str]
 
 
 class ClosedGap(NamedTuple):
-    """Where a surface is too close to a barrier: what it touches, robot, place there, gap and the least gap [m]."""
+    """A place where a gap of a barrier is too small.
+
+    Attributes
+    ----------
+    of : what the robot is too close to, in words.
+    robot : its number in the batch.
+    where : the point or node, in words.
+    gap, least : the gap, and the least gap that would do [m].
+    """
 
     of: str
     robot: int
@@ -41,18 +49,24 @@ class ClosedGap(NamedTuple):
 
 @torch.no_grad()
 def closed_gap(contact: ContactModel, state: State) -> ClosedGap | None:
-    """Return the first gap of a barrier at a state that is none, or too small to begin with; None without any."""
+    """Return a gap of a barrier that is too small for a state to begin with; None where all are large enough.
+
+    It is the smallest gap of the first contact that has such gaps.
+    """
     of_rounding = ROUNDINGS * torch.finfo(state.q.dtype).eps * state.positions.abs().amax((1, 2))
     for of, robot, gap, tolerance, where in _gaps_of_barriers(contact, state):
         least = torch.maximum(CLOSEST * tolerance, of_rounding[robot])
-        if bool((closed := ~(gap > least) & ~torch.isnan(gap)).any()):  # states that are not finite are for others
+        if bool((closed := ~(gap > least) & ~torch.isnan(gap)).any()):  # states with NaN are refused elsewhere
             k = int(gap.where(closed, torch.inf).argmin())
             return ClosedGap(of, int(robot[k]), where(k), float(gap[k]), float(least[k]))
     return None
 
 
 def _gaps_of_barriers(contact: ContactModel, state: State) -> Iterator[tuple[str, Tensor, Tensor, Tensor, _Said]]:
-    """Yield for each barrier its name, robots, gaps and tolerances (K,), and what says where the k-th is."""
+    """Yield for each contact with a barrier its name, and robots, gaps and tolerances (K,) [m] of its contacts.
+
+    Last comes a function that names the place of the k-th one for messages.
+    """
     for obstacle in contact.obstacles:
         if obstacle.law.response.feasible_only:
             gap = obstacle.gap(state.q, state.time)
@@ -79,10 +93,11 @@ def _said_of_pairs(found: Touching, k: int) -> str:
 
 @torch.no_grad()
 def warn_of_overlap(obstacles: Sequence[Obstacle], state: State) -> None:
-    """Say so where the middle of a surface of a robot lies inside of an obstacle that will throw it out.
+    """Warn where a robot begins so deep inside of an obstacle that this will throw it out, or that steps fail.
 
-    What rests on a potential is not warned of, however deep: the obstacle's push on it is balanced by other forces, so
-    that it has no acceleration. A barrier refuses such a start by itself.
+    Deep is an overlap of more than the contact radius, so that a centre line or mid-surface is inside, and with a
+    potential of more than `DEEP` tolerances. A robot that rests on a potential is not warned of, however deep it is:
+    other forces balance the obstacle's push. Barriers are skipped, as they refuse such starts (`closed_gap`).
     """
     for obstacle in obstacles:
         law = obstacle.law
@@ -99,7 +114,7 @@ def warn_of_overlap(obstacles: Sequence[Obstacle], state: State) -> None:
 
 
 def _thrown(obstacle: Obstacle, state: State) -> Tensor:
-    """Return the points (B, P) on nodes, or between some, that gain speed by the obstacle's push at a state."""
+    """Return the points (B, P) bool of which a node is accelerated by the obstacle's push at a state."""
     nodes, points = 3 * state.n_nodes, obstacle.points
     push = obstacle(state, Control())[:, :nodes].unflatten(1, (-1, 3))
     total = (obstacle.body.mass * state.acceleration)[:, :nodes].unflatten(1, (-1, 3))
@@ -108,7 +123,7 @@ def _thrown(obstacle: Obstacle, state: State) -> Tensor:
 
 
 def _warn(obstacle: Obstacle, gap: Tensor, inside: Tensor) -> None:
-    """Name the deepest of the points that are `inside` (B, P)."""
+    """Warn of the deepest of the points that are `inside` (B, P)."""
     robot, point = divmod(int(gap.where(inside, torch.inf).argmin()), gap.shape[1])
     warn(
         f"obstacle {obstacle.name!r} ({type(obstacle.shape).__name__}): {obstacle.points.said(point)} of robot {robot} "

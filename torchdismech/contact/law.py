@@ -1,10 +1,10 @@
-r"""The force between two surfaces, from their gap, their normal and how they slide.
+r"""The contact force between two surfaces, from their gap, normal and relative velocity.
 
     F = N n - mu N gamma(|v_t|) v_t / |v_t|,    N = -dphi/dd,    v_t = v - (n . v) n
 
-acts on the body, its opposite on what is touched; d is the gap, n = dd/dx the normal towards the body and v the
-body's relative velocity. With a static coefficient mu is a function of |v_t|, too. Along rods friction may have other
-coefficients: see `Friction`.
+acts on the body, -F on the obstacle or part that it touches; d is the gap, n = dd/dx the normal towards the body and v
+the body's relative velocity. N is the load and T = mu gamma(|v_t|) v_t / |v_t| the *traction*, so that F = N (n - T).
+With a static coefficient mu is a function of |v_t|. Along rods friction may have other coefficients: see `Friction`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class LawConstants:
 
     Attributes
     ----------
-    stiffness, tolerance : of the response.
-    friction : None: surfaces are smooth.
-    tangent : of the rod at each contact, for friction that is directional; zero where there is no rod.
+    stiffness, tolerance : of the response [N/m], [m].
+    friction : None where surfaces are frictionless.
+    tangent : unit tangent of the rod at each contact, zero where there is no rod; None unless friction has other
+        coefficients along rods.
     """
 
     stiffness: Tensor
@@ -53,7 +54,7 @@ class LawConstants:
 
     @classmethod
     def of(cls, stiffness: Tensor, tolerance: Tensor, *friction: Tensor) -> LawConstants:
-        """Return the constants that `tensors` lists, of friction along rods with tangents (3, ..) behind them."""
+        """Return the constants from the tensors that `tensors` lists, after which tangents (3, ..) of rods may come."""
         if not friction:
             return cls(stiffness, tolerance, None)
         given, beyond = friction[: len(FrictionConstants._fields)], friction[len(FrictionConstants._fields) :]
@@ -61,7 +62,7 @@ class LawConstants:
         return cls(stiffness, tolerance, FrictionConstants(*given), tangent)
 
     def along_rods(self, sliding: Vec3) -> AlongRods | None:
-        """Return what coefficients along rods make of tractions; None where friction is the same all around."""
+        """Return the operator that turns tractions by the coefficients along rods; None where there are none."""
         friction = self.friction
         if friction is None or self.tangent is None or friction.forward is None or friction.backward is None:
             return None
@@ -69,16 +70,16 @@ class LawConstants:
         return AlongRods.of(self.tangent, sliding, *coefficients, friction.slip_velocity)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return stiffness and tolerance and, with friction, its constants."""
+        """Return stiffness, tolerance and the constants of friction that are given, without tangents."""
         return self.stiffness, self.tolerance, *(() if self.friction is None else self.friction.tensors())
 
     def at(self, robot: Tensor) -> LawConstants:
-        """Return the constants of single contacts (A,), of the robots with these numbers; () stay as they are."""
+        """Return the constants, () or (A,), for contacts that belong to the robots (A,)."""
         return LawConstants.of(*(of_robots(constant, robot) for constant in self.tensors()))
 
 
 class ConstraintLaw(nn.Module):
-    """No overlap, and the friction that goes with it (None: smooth), as constraints: see `contact.constraints`."""
+    """Contact as a constraint, with Coulomb friction or none: see `contact.constraints`."""
 
     def __init__(self, response: Complementarity, friction: Friction | None = None):
         super().__init__()
@@ -96,18 +97,20 @@ class ConstraintLaw(nn.Module):
 
 
 class LawFormulas:
-    """How surfaces push each other and rub, by components: a law without its constants, which come with each call.
+    """The formulas of a contact law, by components; the law's constants come with each call.
 
-    Laws of the library's own share these, so that a formula is recorded once (`fused`), however many models there are.
+    Laws with as many constants and the same kind of response, if it is the library's, share one object, so that its
+    formulas are recorded and compiled once (`fused`), however many models there are.
 
     Parameters
     ----------
-    response : whose potential it is, and how friction sets in; its own constants are not read.
-    constants : number of those that `LawConstants.tensors` lists.
+    response : gives the potential and how friction sets in (`slipping`); its stiffness and tolerance are not read.
+    constants : number of tensors that `LawConstants.tensors` lists.
 
     Attributes
     ----------
-    of_pairs : loops over pairs that are made of it, by kernel (`contact.pairs.pair_loops`).
+    is_own : whether the response is one of the library's, whose formulas can be compiled.
+    of_pairs : the loops over pairs that use these formulas, by kernel (`contact.pairs.pair_loops.PairLoops`).
     """
 
     def __init__(self, response: Potential, constants: int):
@@ -123,7 +126,7 @@ class LawFormulas:
 
     @classmethod
     def of(cls, response: Potential, constants: int) -> LawFormulas:
-        """Return those of a response, which are the same for all of a kind of the library's own."""
+        """Return the formulas of a response: shared by kind for the library's responses, new for a user's."""
         kind = type(response)
         if not is_own(response):
             return cls(response, constants)
@@ -135,11 +138,11 @@ class LawFormulas:
         return LawFormulas.of, (self.response, self.constants)
 
     def fused(self, function: Callable[..., Sequence], name: str) -> Fused:
-        """Return a function of these and of tensors as one loop; `name` is what warnings call it."""
+        """Return `function(formulas, *tensors)` as one compiled loop, if it can be; warnings call it `name`."""
         return Fused(partial(function, self), name, self.is_own)
 
     def force(self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Vec3:
-        """Return F of gaps, normals and relative velocities; autograd can follow it."""
+        """Return the force F on the body [N]; autograd can follow it."""
         slope, _ = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         if constants.friction is None:
             return normal.times(-slope)
@@ -152,13 +155,13 @@ class LawFormulas:
     def partials(
         self, gap: Tensor, normal: Vec3, velocity: Vec3, constants: LawConstants, traction: Vec3 | None = None
     ) -> Partials:
-        """Return F with its derivatives by gap, normal and velocity, each as if it varied alone.
+        """Return F and its partial derivatives by gap, normal and velocity, each with the other two held fixed.
 
         Parameters
         ----------
-        traction : that a search expects at its root, mu gamma(|v_t|) v_t / |v_t| there: the derivatives by velocity are
-            then of primal-dual Newton steps, see `integrate.search.primal_dual`. None: that of the velocity, as in
-            Newton's.
+        traction : an estimate of T at the root of a search. The derivatives of friction are then those of primal-dual
+            Newton steps (`integrate.search.primal_dual`). None: T follows from the velocity, and the derivatives are
+            exact.
         """
         slope, stiffness = self.response.derivatives(gap, constants.stiffness, constants.tolerance)
         load = -slope
@@ -170,7 +173,8 @@ class LawFormulas:
         ratio, rise = self.friction_ratio(speed, constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
         found, along_rods = sliding.times(ratio), constants.along_rods(sliding)
-        # dF/dv_t = across 1 + ahead d d^T, of the direction d of sliding; the first d is that of the traction
+        # dF/dv_t = across 1 + ahead d d^T, d the direction of sliding; in primal-dual steps the traction's direction
+        # stands in the place of the first d
         across = -load * ratio
         ahead = -load * rise - across
         if traction is None:
@@ -183,14 +187,15 @@ class LawFormulas:
             by_turning = by_turning - along_rods.by_normal(found, normal).times(load)
             found = along_rods.directed(found, normal)
         pull = normal - found  # F over the load
-        # v_t changes by -(along 1 + n v^T) dn and by (1 - n n^T) dv; "normals" of rounded edges are shorter than one
+        # v_t changes by -(along 1 + n v^T) dn and by (1 - n n^T) dv. Nothing here takes |n| for 1: rounded edges have
+        # shorter "normals"
         by_along = by_sliding.applied(normal)
         by_normal = by_turning - by_sliding.times(along) - Mat3.outer(by_along, velocity)
         by_velocity = by_sliding - Mat3.outer(by_along, normal)
         return Partials(pull.times(load), pull.times(-stiffness), by_normal, by_velocity)
 
     def traction(self, normal: Vec3, velocity: Vec3, constants: LawConstants) -> Vec3:
-        """Return the traction at a velocity, the same all around: what friction takes off the load, over the load."""
+        """Return the traction T = mu gamma(|v_t|) v_t / |v_t|, without coefficients along rods."""
         assert constants.friction is not None
         sliding = _along_surface(normal, velocity)
         ratio, _ = self.friction_ratio(sliding.length(), constants.friction)
@@ -199,7 +204,12 @@ class LawFormulas:
     def expected_traction(
         self, normal: Vec3, velocity: Vec3, change: Vec3, traction: Vec3, constants: LawConstants
     ) -> Vec3:
-        """Return the traction to expect after a `change` of the velocity, if `traction` was before it."""
+        """Return the linearised traction after a `change` of the velocity, cut off at the largest coefficient.
+
+        Parameters
+        ----------
+        normal, velocity, traction : before the change.
+        """
         assert constants.friction is not None
         sliding, changes = (_along_surface(normal, v) for v in (velocity, change))
         speed, friction = sliding.length(), constants.friction
@@ -212,7 +222,7 @@ class LawFormulas:
         )
 
     def friction_ratio(self, speed: Tensor, friction: FrictionConstants) -> tuple[Tensor, Tensor]:
-        """Return mu gamma / v, which times the sliding velocity is the traction, and d(mu gamma)/dv, all around."""
+        """Return T / v_t = mu gamma(v) / v and d(mu gamma)/dv [s/m], without coefficients along rods."""
         ratio, rise = self.response.slipping(speed, friction.slip_velocity)
         mu, static, release = friction.coefficient, friction.static, friction.release
         if static is None or release is None:
@@ -225,7 +235,12 @@ _OF_KINDS: dict[tuple[type[Potential], int], LawFormulas] = {}
 
 
 class ContactLaw(nn.Module):
-    """A normal response by a potential and the friction that goes with it (None: smooth)."""
+    """A contact law that is a force: the normal response of a potential, with friction or none.
+
+    Attributes
+    ----------
+    formulas : the law without its constants.
+    """
 
     response: Potential
     formulas: LawFormulas
@@ -243,7 +258,7 @@ class ContactLaw(nn.Module):
 
     @property
     def constants(self) -> LawConstants:
-        """The law's constants as they are now, each () or (B, 1)."""
+        """The law's present constants, each () or (B, 1)."""
         friction = None if self.friction is None else self.friction.given()
         return LawConstants(self.response.stiffness, self.response.tolerance, friction)
 
@@ -252,11 +267,11 @@ class ContactLaw(nn.Module):
         return self.response.energy(gap, constants.stiffness, constants.tolerance)
 
     def forces(self, gap: Tensor, normal: Tensor, velocity: Tensor, tangent: Tensor | None = None) -> Tensor:
-        """Return F (B, N, 3) of gaps (B, N), normals and relative velocities (B, N, 3); autograd can follow it.
+        """Return F (B, N, 3) [N] for gaps (B, N), normals and relative velocities (B, N, 3); autograd can follow it.
 
         Parameters
         ----------
-        tangent : (B, N, 3) of rods, zero where there is none; None will do for friction that is the same all around.
+        tangent : (B, N, 3) of rods, zero where there is none; only needed for coefficients along rods.
         """
         given = self._given(tangent)
         rows = self.formulas.forces(gap.shape[1], gap.t(), normal.permute(2, 1, 0), velocity.permute(2, 1, 0), *given)
@@ -276,8 +291,8 @@ class ContactLaw(nn.Module):
         Parameters
         ----------
         curvature : (B, N, 3, 3) dn/dx, symmetric [1/m].
-        traction : (B, N, 3) that a search expects; see `LawFormulas.partials`.
-        tangent : as for `forces`; it does not turn.
+        traction : (B, N, 3) an estimate of T at the root of a search; see `LawFormulas.partials`.
+        tangent : as for `forces`; derivatives take it for constant.
         """
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
         given = self._given(tangent)
@@ -292,22 +307,26 @@ class ContactLaw(nn.Module):
         return force, by_x, by_velocity[0] if by_velocity else None
 
     def tractions(self, normal: Tensor, velocity: Tensor) -> Tensor:
-        """Return the tractions (B, N, 3) at velocities (B, N, 3): what friction takes off the load, over the load."""
+        """Return the tractions T (B, N, 3) for normals and velocities (B, N, 3), without coefficients along rods."""
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
         given = self._given_all_around()
         return self.formulas.tractions(normal.shape[1], *moving, *given).permute(2, 1, 0)
 
     def expected_tractions(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
-        """Return the tractions (B, N, 3) to expect after a `change` of the velocities, if `traction` was before it.
+        """Return the linearised tractions (B, N, 3) after a `change` of the velocities, as primal-dual steps need them.
 
-        By the derivatives that `LawFormulas.partials` gives with that; no larger than friction can be.
+        They are linearised as in `LawFormulas.partials`, and cut off at the largest coefficient.
+
+        Parameters
+        ----------
+        normal, velocity, traction : (B, N, 3) before the change.
         """
         tensors = (x.permute(2, 1, 0) for x in (normal, velocity, change, traction))
         given = self._given_all_around()
         return self.formulas.expected_tractions(normal.shape[1], *tensors, *given).permute(2, 1, 0)
 
     def _given(self, tangent: Tensor | None) -> tuple[Tensor, ...]:
-        """Return what formulas are given beside what moves: the constants and, for directional friction, tangents."""
+        """Return the last arguments of formulas: the constants, (1, B) or (), then tangents if friction needs them."""
         given = tuple(tensor.t() for tensor in self.constants.tensors())
         if self.friction is None or not self.friction.directional:
             return given
@@ -315,7 +334,7 @@ class ContactLaw(nn.Module):
         return *given, tangent.permute(2, 1, 0)
 
     def _given_all_around(self) -> tuple[Tensor, ...]:
-        """Return the constants without those along rods, which tractions do not depend on."""
+        """Return the constants, (1, B) or (), without those along rods, on which tractions do not depend."""
         constants = self.constants
         assert constants.friction is not None
         given = constants.stiffness, constants.tolerance, *constants.friction.all_around().tensors()
@@ -323,7 +342,7 @@ class ContactLaw(nn.Module):
 
 
 class Partials(NamedTuple):
-    """The force of a contact and its derivatives; that by velocity is None without friction."""
+    """The force of a contact and its partial derivatives; `by_velocity` is None without friction."""
 
     force: Vec3
     by_gap: Vec3
@@ -331,7 +350,7 @@ class Partials(NamedTuple):
     by_velocity: Mat3 | None
 
     def times(self, share: Tensor) -> Partials:
-        """Return a share of all of it."""
+        """Return the force and its derivatives multiplied by `share`."""
         by_velocity = None if self.by_velocity is None else self.by_velocity.times(share)
         return Partials(self.force.times(share), self.by_gap.times(share), self.by_normal.times(share), by_velocity)
 
@@ -344,7 +363,7 @@ def _forces(law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, *gi
 def _forces_and_derivatives(
     law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, curvature: Tensor, *given: Tensor
 ) -> list:
-    """Return F, dF/dx and, with friction, dF/dvelocity, by components."""
+    """Return the components of F (3), dF/dx (9) and, with friction, dF/dvelocity (9)."""
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
     return _by_components(law.partials(gap, normals, velocities, LawConstants.of(*given)), normals, curvature)
 
@@ -358,7 +377,7 @@ def _primal_dual_derivatives(
     traction: Tensor,
     *given: Tensor,
 ) -> list:
-    """Return the same with the derivatives of primal-dual steps, for a traction that is expected."""
+    """As `_forces_and_derivatives`, with the derivatives of primal-dual steps for an estimated `traction`."""
     normals, velocities, expected = (Vec3(*x.unbind(0)) for x in (normal, velocity, traction))
     found = law.partials(gap, normals, velocities, LawConstants.of(*given), expected)
     return _by_components(found, normals, curvature)
@@ -388,18 +407,23 @@ def _expected_tractions(
 
 
 def _log_slope(speed: Tensor, ratio: Tensor, rise: Tensor) -> Tensor:
-    """Return the derivative of ln(ratio) by the speed: how a traction shortens as the speed grows."""
+    """Return d ln(r)/dv [s/m] for r(v) = mu gamma(v) / v, by which T = r v_t is linearised; 0 at rest.
+
+    Parameters
+    ----------
+    speed, ratio, rise : v, r and d(mu gamma)/dv.
+    """
     size = speed * ratio
     return torch.where(size > 0, (rise - ratio) / torch.where(size > 0, size, 1.0), 0.0)
 
 
 def _along_surface(normal: Vec3, velocity: Vec3) -> Vec3:
-    """Return the part of a velocity with which surfaces slide."""
+    """Return the component v_t of a velocity in the plane of the surface."""
     return velocity - normal.times(velocity.dot(normal))
 
 
 def law_of(response: Response, friction: Friction | None) -> ContactLaw | ConstraintLaw:
-    """Return the law of a response with friction, both its own (`of_its_own`)."""
+    """Return the law of a response and friction, of which it takes copies unless they are trained (`of_its_own`)."""
     if friction is not None:
         refuse_other_kind("friction", friction, Friction, "a Friction or None")
     if not isinstance(response, Potential | Complementarity):

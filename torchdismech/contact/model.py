@@ -1,4 +1,4 @@
-"""ContactModel: everything that a robot may touch, and the pairs of its own parts."""
+"""ContactModel: all contacts of a robot, with obstacles and between its own parts, as a `Model` holds them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ __all__ = ["ContactModel"]
 
 
 class ContactModel:
-    """The obstacles and the contacts between parts of a robot; the modules are the model's.
+    """All contacts of a robot: with obstacles, and between its own parts.
+
+    It is no module itself: obstacles and self-contacts are registered in the `Model`.
 
     Parameters
     ----------
     body : of the robot.
-    obstacles : what it may touch.
+    obstacles : the obstacles that it may touch.
     self_contacts : how its parts touch each other; without any they pass through each other.
-    pattern : of the matrix of a robot whose parts do not touch each other.
     unknowns : of the robot.
-    sliding : what nodes that slide make of values on the pattern; None without any.
+    pattern : sparsity of the matrix without contact between parts.
+    sliding : projects values on that pattern for nodes that slide (`robot.slides`); None without such nodes.
 
     Raises
     ------
@@ -69,7 +71,7 @@ class ContactModel:
 
     @property
     def none(self) -> bool:
-        """Whether the robot cannot touch anything."""
+        """Whether the robot has no contacts at all."""
         return not self.obstacles and not len(self.self_contacts)
 
     @property
@@ -89,11 +91,11 @@ class ContactModel:
 
     @property
     def needs_feasible_iterates(self) -> bool:
-        """Whether some contact needs surfaces apart in every iteration."""
+        """Whether some contact, as a barrier, needs gaps above zero in every iteration."""
         return any(law.response.feasible_only for law in self.laws)
 
     def with_slip(self, factor: Tensor) -> Values:
-        """Return the slip velocities of all friction that is smoothed, multiplied by factors (B, 1)."""
+        """Return values for the slip velocities of all smoothed friction: the present ones times factors (B, 1)."""
         slips = self._slips()
         return slips.with_tensors([factor * tensor for _, tensor in slips])
 
@@ -106,17 +108,21 @@ class ContactModel:
 
     @property
     def rubs(self) -> bool:
-        """Whether some contact has friction that is smoothed."""
+        """Whether some contact has smoothed friction."""
         return any(contact.rubs for contact in (*self.obstacles, *self.self_contacts))
 
     def rubbing(self, pairs: StepPairs | None) -> Rubbing:
-        """Return the surfaces with friction that is smoothed, if these pairs may touch."""
+        """Return the smoothed friction of all contacts in a step in which these pairs may touch."""
         return Rubbing(self.obstacles, self.self_contacts, pairs)
 
     def may_touch(self, start: Tensor, end: Tensor, search_distance: Tensor) -> StepPairs | None:
-        """Return the parts that may touch while q goes from `start` to `end` (B, n); None where nothing can.
+        """Return the pairs of parts that may touch while q goes from `start` to `end` (B, n).
 
-        Nodes may be up to a search distance (B,) [m] beside their way.
+        None for a robot without contact between its parts.
+
+        Parameters
+        ----------
+        search_distance : (B,) how far nodes may be off the straight line from start to end, along each axis [m].
         """
         if not len(self.self_contacts):
             return None
@@ -124,19 +130,19 @@ class ContactModel:
         return StepPairs(self.self_contacts.pairs(x0, x1, search_distance), self._couplings)
 
     def touching(self, q: Tensor) -> StepPairs | None:
-        """Return the parts that touch at q (B, n); None where nothing can."""
+        """Return the pairs of parts that may touch at q (B, n), as `may_touch` does for a motion."""
         return self.may_touch(q, q, q.new_zeros(len(q))) if len(self.self_contacts) else None
 
     def undefined(self, state: State) -> Tensor:
-        """Return the robots (B,) of which nobody can tell what they touch, as constants of contact or gaps are NaN.
+        """Return the robots (B,) bool whose contacts are undefined, as constants of a law or distances are NaN.
 
-        Comparisons take a gap that is NaN for one of surfaces far apart, and friction that is NaN for none. A shape
-        whose constants give no distance gives none of any point, so that of one point tells.
+        Without this check comparisons would take a NaN gap for surfaces far apart, and NaN friction for none. Distances
+        are evaluated at one point of each robot: a shape with a NaN constant has NaN distances everywhere.
         """
         found = torch.zeros_like(state.time, dtype=torch.bool)
         for contact in (*self.obstacles, *self.self_contacts):
             for constant in _constants_of(contact.law):
-                found = found | constant.detach().isnan().reshape(-1)  # one number, or one of each robot
+                found = found | constant.detach().isnan().reshape(-1)  # (1,) or (B,)
         for obstacle in self.obstacles:
             distance = (
                 obstacle.shape.distance(obstacle.relative_points(state.q, state.time)[:, :1]) - obstacle.points.radius
@@ -145,14 +151,14 @@ class ContactModel:
         return found
 
     def report(self, state: State) -> ContactReport:
-        """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
+        """Return the contact report of a state (see `contact.report`); constraints have no loads outside of a step."""
         pairs = self.touching(state.q)
         own = None if pairs is None else pairs.listed
         return contact_report(self.body, self.obstacles, self.self_contacts, state, own, None)
 
 
 def _constants_of(law: ContactLaw | ConstraintLaw) -> list[Tensor]:
-    """Return the numbers of a law, each () or (B, 1)."""
+    """Return the constants of a law's response and friction, each () or (B, 1)."""
     parts = [law.response] if law.friction is None else [law.response, law.friction]
     named = (getattr(part, name) for part in parts for name in part.per_robot)
     return [constant for constant in named if constant is not None]

@@ -1,7 +1,7 @@
-"""What a contact has of its own: copies of the laws, shapes and paths that it is given.
+"""Copies of the laws, shapes and paths that users give to contacts, so that each contact has its own.
 
-One `Penalty` may be given to a floor and to a ball, or to the floors of two models. Each gets constants of its own, so
-that a control that sets those of one, or training them, does not change the other.
+A user may give one `Penalty` to a floor and to a ball, or to the floors of two models. Each gets a copy with its own
+constants, so that setting them by a control, or training them, changes one contact alone.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Part = TypeVar("Part", bound=nn.Module)
 
 
 def of_its_own(part: Part) -> Part:
-    """Return a copy of what a contact is given; itself where it requires gradients, as an optimiser may hold it."""
+    """Return a copy of a law, shape or path; if it requires gradients, itself, as an optimiser may hold its tensors."""
     return part if _is_trained(part) else copy.deepcopy(part)
 
 
 def take_trained(label: str, *parts: nn.Module | None) -> None:
-    """Let those of a contact's parts that require gradients, which are no copies, belong to it alone.
+    """Register a contact as the owner of those parts that require gradients, of which it has no copies.
 
     Raises
     ------
     InputError
-        One belongs to another contact, which would share its constants.
+        Such a part belongs to another contact already, which would share its constants.
     """
     trained = [part for part in parts if part is not None and _is_trained(part)]
     refuse_shared(label, trained)

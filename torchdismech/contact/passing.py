@@ -1,4 +1,4 @@
-"""Whether bodies passed through each other in a step: seen from where they were and where they are."""
+"""Whether bodies passed through each other in a step, judged from the states before and after it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from torchdismech.robot.state import State
 
 __all__ = ["NEARNESS", "obstacles_suspected", "pairs_passed", "passed_obstacle", "noticed_width"]
 
-CORNERS = 12  # coordinates of a pair's edges, or point and triangle; those of smooth lines have more
-TOUCH = 0.01  # of the sum of the radii: closer, and the middle surfaces count as having met
-ADVANCES = 64  # a pair that gets along no faster than this counts as having met
-DIP = 0.5  # a way that leads so much of an obstacle's depth deeper than both of its ends leads through it
-GRAZE = 0.1  # the same, where both ends are farther outside than `DIP` of the depth: nothing slides round it there
-STRIDE = 0.25  # of the depth: how far a point is followed at least between two looks
-LOOKS = 10_000  # a point that goes farther than so many strides in a step counts as having passed
+CORNERS = 12  # coordinates of the four nodes of two edges, or of a point and a triangle; smooth lines have more nodes
+TOUCH = 0.01  # of the sum of the radii: centre lines or mid-surfaces that get closer count as having met
+ADVANCES = 64  # rounds of conservative advancement: a pair that is not at the end of its motion by then counts as met
+DIP = 0.5  # of an obstacle's depth: a path that gets so much deeper than both of its ends leads through the obstacle
+GRAZE = 0.1  # the same for paths whose ends are both more than `DIP` outside: nothing slides round it from there
+STRIDE = 0.25  # of the depth: the least distance by which a point is advanced between two evaluations of its gap
+LOOKS = 10_000  # evaluations of the gap: a point that is still on its way then is taken for one that passed
 
 
 @torch.no_grad()
 def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
-    """Return the robots (B,) of which parts passed through each other, moving straight from `start` to `end` (B, n).
+    """Return the robots (B,) bool whose parts passed through each other, moving straight from `start` to `end` (B, n).
 
     A distance changes no faster than its points move against each other. So it can only have been zero on the way if
     that motion is at least as long as the sum of the distances at both ends; head-on it is exactly as long, so `TOUCH`
@@ -57,14 +57,17 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
 
 
 def _nearness(kernel: Kernel, start: Tensor, end: Tensor, reach: Tensor) -> list[Tensor]:
-    """Return by how much (C,) the motion of pairs exceeds what keeps them apart."""
+    """Return relative motion less the sum of the distances at start and end, (C,) [m]: pairs below 0 cannot have met.
+
+    A margin of 2 `TOUCH` times the reach is added.
+    """
     x0, x1 = vectors(start)[:4], vectors(end)[:4]
     ways = tuple(b - a for a, b in zip(x0, x1, strict=True))
     between = [torch.sqrt(kernel(*x).squared_distance(x)) for x in (x0, x1)]
     return [_relative_motion(kernel, ways) + 2 * TOUCH * reach - (between[0] + between[1])]
 
 
-# what finds the distances of a table's corners: smooth lines pass where their edges do
+# by kernel of a table, the kernel that gives the distances of its four nodes: smooth lines are judged by their edges
 _KERNELS: dict[Kernel, Kernel] = {
     closest_segments: closest_segments,
     closest_crossing: closest_segments,
@@ -74,13 +77,16 @@ NEARNESS = {kernel: Fused(partial(_nearness, corners), "pairs that pass") for ke
 
 
 def _met(kernel: Kernel, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) -> Tensor:
-    """Return which pairs (A,) come within `TOUCH` of each other on the way from x (12, A)."""
+    """Return which pairs (A,) come within `TOUCH` of their reach as their nodes move from x (12, A) by `way`.
+
+    By conservative advancement: each round goes on by the fraction of the motion within which they cannot meet yet.
+    """
     share = torch.zeros_like(motion)
     done = torch.zeros_like(motion, dtype=torch.bool)
     met = torch.zeros_like(done)
     for _ in range(ADVANCES):
         distance = distances(kernel, x + share * way)
-        met = met | (~done & ~(distance > TOUCH * reach))  # also where it is NaN
+        met = met | (~done & ~(distance > TOUCH * reach))  # a distance of NaN counts as met
         done = done | met
         share = share + torch.where(done, 0.0, distance / motion)
         done = done | (share >= 1)
@@ -90,7 +96,12 @@ def _met(kernel: Kernel, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) 
 
 
 def _relative_motion(kernel: Kernel, ways: Sequence[Vec3]) -> Tensor:
-    """Return a bound (C,) of how far points of two primitives move against each other, of the ways of four nodes."""
+    """Return an upper bound (C,) of how far points of two primitives move relative to each other [m].
+
+    Parameters
+    ----------
+    ways : displacements of the pairs' four nodes.
+    """
     mean = (ways[0] + ways[1] + ways[2] + ways[3]).times(0.25)
     lengths = [torch.sqrt((way - mean).dot(way - mean)) for way in ways]
     first = len(FIRST[kernel])
@@ -99,9 +110,10 @@ def _relative_motion(kernel: Kernel, ways: Sequence[Vec3]) -> Tensor:
 
 @torch.no_grad()
 def obstacles_suspected(obstacles: Sequence[Obstacle], before: State, after: State) -> Tensor:
-    """Return the robots (B,) of which a point may have passed through an obstacle, or overlaps a barrier.
+    """Return the robots (B,) bool that may have passed through an obstacle, or that overlap one with a barrier.
 
-    Reads no number: where nothing is suspected there is nothing to look at.
+    A cheap bound that reads no number on the host, so that recorded steps can hold it. Where it suspects none,
+    `passed_obstacle` need not be asked.
     """
     found = torch.zeros_like(before.time, dtype=torch.bool)
     for obstacle in obstacles:
@@ -115,10 +127,10 @@ def obstacles_suspected(obstacles: Sequence[Obstacle], before: State, after: Sta
 
 @torch.no_grad()
 def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
-    """Return the robots (B,) of which a point passed through the obstacle, moving straight.
+    """Return the robots (B,) bool of which a point passed through the obstacle, moving straight between two states.
 
-    A point is followed as far as it cannot have got deep enough yet, and `STRIDE` at least: whatever leads through the
-    middle is found, however far it goes, up to `LOOKS` strides.
+    Each point is followed along its path in advances so short that it cannot get deep enough within one, but of
+    `STRIDE` at least. So every path through the obstacle's middle is found, however long, up to `LOOKS` advances.
     """
     if obstacle.shape.endless:
         return torch.zeros_like(before.time, dtype=torch.bool)
@@ -133,8 +145,8 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
 
 
 def _dived(obstacle: Obstacle, way: _Way) -> tuple[Tensor, Tensor]:
-    """Return which points (B, P) got so deep on their way that they passed, and which nobody followed to the end."""
-    passed = way.ahead & torch.isinf(way.length)  # nobody can follow a way that long
+    """Return the points (B, P) that got deep enough to have passed, and those that were not followed to the end."""
+    passed = way.ahead & torch.isinf(way.length)  # a path of infinite length cannot be followed
     ahead, share = way.ahead & ~passed, torch.zeros_like(way.length)
     stride = STRIDE * obstacle.shape.depth
     for _ in range(LOOKS):
@@ -148,26 +160,30 @@ def _dived(obstacle: Obstacle, way: _Way) -> tuple[Tensor, Tensor]:
 
 
 def noticed_width(obstacle: Obstacle, radius: float) -> float:
-    """Return how far [m] points of a contact radius may be apart so that one at least is noticed as it passes through.
+    """Return the largest spacing [m] of points of which at least one is noticed as it passes through an obstacle.
 
-    Points that pass far beside the obstacle's middle get less deep than `GRAZE` asks for, so that is less than its
-    width. Thin walls are looked at otherwise.
+    It is the obstacle's width plus two contact radii, less a margin: a point that passes far from the obstacle's middle
+    gets less deep than `GRAZE` asks for. Shapes with thin walls need no margin, as crossings are looked for there.
+
+    Parameters
+    ----------
+    radius : contact radius of the points [m].
     """
     least = 0.0 if obstacle.shape.walled else 2 * GRAZE * float(obstacle.shape.depth.min())
     return float(obstacle.shape.width.min()) + 2 * radius - least
 
 
 class _Way(NamedTuple):
-    """How points of the robot moved past an obstacle.
+    """The straight paths of a robot's points in the frame of an obstacle, and which of them may lead through it.
 
     Attributes
     ----------
-    start, end : (B, P, 3) of the points' ways.
-    length : of these (B, P).
-    through : gap (B, P) below which a point on its way counts as inside.
-    ahead : (B, P) points that may have got there.
-    crosses : (B, P) points that may have crossed the surface there and back, of a shape that has thin walls.
-    distances : (B, P) of the points from the surface, at both ends.
+    start, end : (B, P, 3) ends of the paths [m].
+    length : (B, P) of the paths [m].
+    through : (B, P) gap below which a path counts as leading through the obstacle [m].
+    ahead : (B, P) bool, paths long enough to lead through the obstacle at its depth.
+    crosses : (B, P) bool, paths long enough to cross the surface and come out again, of shapes with thin walls.
+    distances : (B, P) of both ends from the surface [m].
     """
 
     start: Tensor
@@ -180,7 +196,7 @@ class _Way(NamedTuple):
 
     @classmethod
     def of(cls, obstacle: Obstacle, before: State, after: State) -> _Way:
-        """Return the ways of the points between two states, as the obstacle sees them."""
+        """Return the paths of the points between two states."""
         (start, _), (end, _) = obstacle.relative(before), obstacle.relative(after)
         distances = obstacle.shape.distance(start), obstacle.shape.distance(end)
         d0, d1 = (obstacle.clearance(distance) for distance in distances)

@@ -1,4 +1,4 @@
-"""Robots that sank deep into obstacles in a run: through them, where these are soft."""
+"""A warning after a run in which a robot sank so deep into an obstacle that it may have passed through."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torchdismech.robot.state import State
 
 __all__ = ["PenetrationWatch"]
 
-MORE = 1.1  # times as deep as where a run began: what begins deep, and rests there, does not sink
-WITHIN = 0.5  # of an obstacle's own depth: the middle of a surface that is beyond that is on its way through
+MORE = 1.1  # times the penetration at the start of a run: a robot that begins deep and stays there has not sunk
+WITHIN = 0.5  # of an obstacle's depth: a robot whose centre line or mid-surface is deeper is on its way through
 
 
 class _Found(NamedTuple):
-    """Where a robot was the deepest in an obstacle: depth and contact radius [m], time [s]."""
+    """The deepest penetration so far: the obstacle, the robot, its depth and contact radius [m], and the time [s]."""
 
     obstacle: Obstacle
     robot: int
@@ -32,10 +32,11 @@ class _Found(NamedTuple):
 
 
 class PenetrationWatch:
-    """How deep the robots of a run sink into obstacles, from its frames.
+    """Keeps the deepest penetration of robots into obstacles among the frames of a run, and warns of it.
 
-    Deep is where the middle of a surface is inside, as where runs begin; see `initial_overlap.warn_of_overlap`. Of a
-    frame that is not deeper than those before it one number is read.
+    Penetration counts where a centre line or mid-surface is inside of the obstacle, as at the start of runs (see
+    `initial_overlap.warn_of_overlap`). Of a frame that is no deeper than those before, only one number is read on the
+    host.
     """
 
     def __init__(self, obstacles: Sequence[Obstacle]):
@@ -46,7 +47,7 @@ class PenetrationWatch:
 
     @torch.no_grad()
     def see(self, state: State, contact: Mapping[str, Tensor]) -> None:
-        """Take note of a frame: a state, and the report of contact in the steps that led to it."""
+        """Look at a frame: its state, and the contact report of the steps that led to it."""
         if not self._obstacles:
             return
         penetration = contact["penetration"]
@@ -61,16 +62,23 @@ class PenetrationWatch:
         only = sum(name.startswith("load/") for name in contact) == 1
         for obstacle in self._obstacles:
             self._look(obstacle, state, grown, penetration if only else None)
-        if self._found is not None:  # what robots overlap with themselves by may be deeper, and is no matter here
+        if self._found is not None:  # not to `deepest`, which may be an overlap of a robot with itself
             self._least = max(self._least, self._found.depth)
 
     def _look(self, obstacle: Obstacle, state: State, robots: Tensor, penetration: Tensor | None) -> None:
-        """Look how deep some robots (B,) are in an obstacle; `penetration` (B,) is between frames, too, if known."""
+        """Keep the deepest penetration of some robots into an obstacle, if it is too deep and deeper than before.
+
+        Parameters
+        ----------
+        robots : (B,) bool, which robots to look at.
+        penetration : (B,) the largest overlap with this obstacle in the steps that led to the frame [m]; None where it
+            is not known, as the robot touches other things, too.
+        """
         gap = obstacle.gap(state.q, state.time)
         limit = _deep(obstacle).expand_as(gap)
         robot, point = divmod(int((-gap / limit).where(robots[:, None], 0.0).argmax()), gap.shape[1])
         depth = -float(gap[robot, point])
-        if penetration is not None:  # of which point is not known: it is too deep where it is for all
+        if penetration is not None:  # its point is unknown, so it counts if it is too deep for the point with most room
             deepest = int((penetration / limit.amax(1)).where(robots, 0.0).argmax())
             if float(penetration[deepest]) > float(limit[deepest].max()):
                 robot, point, depth = deepest, int(limit[deepest].argmax()), float(penetration[deepest])
@@ -79,7 +87,7 @@ class PenetrationWatch:
             self._found = _Found(obstacle, robot, depth, radius, float(state.time[robot]))
 
     def warn(self, caller: str) -> None:
-        """Say which robot sank the deepest, if one did."""
+        """Warn of the robot that sank the deepest, if one sank too deep; `caller` begins the message."""
         if self._found is None:
             return
         obstacle, robot, depth, radius, time = self._found
@@ -92,17 +100,17 @@ class PenetrationWatch:
 
 
 def _deep(obstacle: Obstacle) -> Tensor:
-    """Return the depth (.., P) [m] beyond which a robot may pass through: its middle is inside."""
+    """Return the depth (.., P) [m] of each point beyond which a robot is deep in an obstacle and may pass through."""
     radius, law = obstacle.points.radius, obstacle.law
     deep = radius if isinstance(law, ConstraintLaw) else torch.maximum(radius, DEEP * law.response.tolerance)
     return torch.minimum(deep, radius + WITHIN * obstacle.shape.depth)
 
 
 def _cure(obstacle: Obstacle, robot: int, depth: float, radius: float) -> str:
-    """Return what to do about an obstacle that is too soft for a robot.
+    """Return the advice of a warning: what to change about an obstacle that is too soft for a robot.
 
-    A penalty is a spring: what rests on it is half as deep with twice the stiffness; what falls onto it brings an
-    energy k depth^2, of which the stiffness that takes it within the contact radius follows.
+    A penalty is a spring of energy k depth^2. To bring the depth down to the contact radius, its stiffness has to grow
+    by their ratio under a load at rest, and by the square of the ratio for the energy of an impact.
     """
     instead = "Barrier or Complementarity"
     if isinstance(obstacle.law, ConstraintLaw):

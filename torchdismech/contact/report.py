@@ -1,4 +1,4 @@
-"""What contact did in a step: how many surfaces touched, how deep, which stuck or slid, and with what force where."""
+"""Contact reports of steps: numbers of contacts that touch, stick and slide, depths of overlap, and forces."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ from torchdismech.solve.linear.base import IndexMap
 __all__ = ["ContactReport", "contact_report", "obstacle_report", "obstacle_report_names"]
 
 # "active", "sticking", "sliding" (B,) numbers of contacts; "penetration" (B,) the largest overlap [m];
-# "force/NAME" (B, 3) [N]: from each obstacle on the robot, and from the rest of the robot on each of its parts;
-# "load/NAME" (B,) [N]: how large the forces of an obstacle, or of the pairs of a `SelfContact`, are all together;
-# "node_force" (B, N, 3) [N]: from all contacts on each node
+# "force/NAME" (B, 3) [N]: the force of an obstacle on the robot, or of the rest of the robot on one of its parts;
+# "load/NAME" (B,) [N]: the sum of the sizes of the forces of an obstacle, or of the pairs of a `SelfContact`;
+# "node_force" (B, N, 3) [N]: the force of all contacts on each node
 ContactReport = dict[str, Tensor]
 
 COUNTS = ("active", "sticking", "sliding")
-FULL = 1 - 1e-9  # of the cone: more friction counts as sliding
+FULL = 1 - 1e-9  # of mu N: a constraint with more friction counts as sliding
 
 
 class _Tally:
-    """Counts and forces of contacts.
+    """Running sums of a contact report, to which contacts are added one kind after the other.
 
     Parameters
     ----------
-    of_obstacles : what `obstacle_report` returns; with none of them where nothing was looked at yet.
+    of_obstacles : the report of obstacles to begin with, as from `obstacle_report`; it may name no obstacle yet.
     names : of the contacts between parts.
 
     Attributes
     ----------
-    forces : (B, 3) of each obstacle on the robot [N]; loads : (B,) of each contact [N].
+    forces : by name, (B, 3) force of each obstacle on the robot [N].
+    loads : by name, (B,) sum of the sizes of the forces of each contact [N].
     outer, inner : (B, N, 3) forces on the nodes, from obstacles and from other parts of the robot [N].
     """
 
@@ -54,33 +55,52 @@ class _Tally:
 
     @classmethod
     def empty(cls, robots: Tensor, nodes: int) -> _Tally:
-        """Return one without contacts, for robots whose (B,) numbers are like these and that have so many nodes."""
+        """Return a tally without contacts.
+
+        Parameters
+        ----------
+        robots : any (B,) tensor of the batch, for its dtype and device.
+        nodes : number of nodes of a robot.
+        """
         counts = {name: torch.zeros_like(robots, dtype=torch.long) for name in COUNTS}
         none = {"penetration": torch.zeros_like(robots), "node_force": robots.new_zeros(len(robots), nodes, 3)}
         return cls(counts | none)
 
     def overlap(self, gap: Tensor) -> None:
-        """Take note of gaps (B, P) of which no load is known."""
-        self.penetration = torch.maximum(self.penetration, gap.amin(1).neg())  # it is 0 or more before
+        """Raise the penetration to the largest overlap among gaps (B, P), without counting contacts."""
+        self.penetration = torch.maximum(self.penetration, gap.amin(1).neg())  # stays 0 or more, as it begins with 0
 
     def add_points(self, gap: Tensor, active: Tensor, slides: Tensor | None) -> None:
-        """Count contacts (B, P): gap, which bear a load and, with friction, which slide."""
+        """Count the contacts of an obstacle's points, all (B, P).
+
+        Parameters
+        ----------
+        active : bool, which bear a load.
+        slides : bool, which slide; None without friction.
+        """
         self.overlap(gap)
         self._count(active.sum(1), None if slides is None else (active & slides).sum(1))
 
     def add(self, robot: Tensor, gap: Tensor, active: Tensor | None, slides: Tensor | None) -> None:
-        """Count contacts (S,): robot, gap, which bear a load (None: all do) and, with friction, which slide."""
+        """Count contacts that are given as flat lists (S,).
+
+        Parameters
+        ----------
+        robot, gap : number of the robot, and gap [m] of each.
+        active : bool, which bear a load; None: all do.
+        slides : bool, which slide; None without friction.
+        """
         self.penetration = self.penetration.scatter_reduce(0, robot, -gap, "amax")
         bear = torch.ones_like(robot) if active is None else active.long()
         sliding = None if slides is None else self._of_robots(robot, bear * slides)
         self._count(self._of_robots(robot, bear), sliding)
 
     def _of_robots(self, robot: Tensor, count: Tensor) -> Tensor:
-        """Return the sums (B,) of counts (S,)."""
+        """Return the sums (B,) of counts (S,) over the contacts of each robot (S,)."""
         return torch.zeros_like(self.counts["active"]).index_add_(0, robot, count)
 
     def _count(self, active: Tensor, sliding: Tensor | None) -> None:
-        """Count contacts (B,) that bear a load; of those with friction that slide, the others stick."""
+        """Add numbers (B,) of contacts that bear a load and, with friction, of those that slide; the others stick."""
         found = {"active": active}
         if sliding is not None:
             found |= {"sticking": active - sliding, "sliding": sliding}
@@ -88,18 +108,18 @@ class _Tally:
             self.counts[name] = self.counts[name] + count
 
     def add_obstacle(self, name: str, on_nodes: Tensor, load: Tensor) -> None:
-        """Take note of the forces (B, N, 3) of an obstacle on the nodes, and of its load (B,)."""
+        """Add the forces (B, N, 3) of an obstacle on the nodes, and the sum (B,) of their sizes at its points."""
         self.forces[name], self.loads[name] = on_nodes.sum(1), load
         self.outer = self.outer + on_nodes
 
     def add_pairs(self, name: str, robot: Tensor, load: Tensor, on_nodes: Tensor) -> None:
-        """Take note of pairs: how large the forces (S,) between two surfaces are, and those on all nodes (B, N, 3)."""
+        """Add the sizes (S,) of the forces of pairs of the robots (S,), and their forces (B, N, 3) on the nodes."""
         # index_put sums in a fixed order on every device; index_add does not
         self.loads[name] = self.loads[name].index_put((robot,), load, accumulate=True)
         self.inner = self.inner + on_nodes
 
     def report(self) -> ContactReport:
-        """Return what was taken note of."""
+        """Return the report of all contacts added so far."""
         forces = {f"force/{name}": force for name, force in self.forces.items()}
         loads = {f"load/{name}": load for name, load in self.loads.items()}
         on_nodes = {"node_force": self.outer + self.inner}
@@ -108,10 +128,10 @@ class _Tally:
 
 @torch.no_grad()
 def obstacle_report(body: Body, obstacles: Sequence[Obstacle], state: State) -> ContactReport:
-    """Return what obstacles do at a state: what `contact_report` says of robots that touch nothing else.
+    """Return the contact report of the obstacles alone at a state.
 
-    Those that are constraints bear no loads here. The names are those of `obstacle_report_names`, in that order; no
-    number is read on the host.
+    Obstacles that are constraints bear no loads here. Names and order are those of `obstacle_report_names`. It reads no
+    number on the host, so that recorded steps can hold it.
     """
     tally = _Tally.empty(state.time, body.n_nodes)
     for obstacle in obstacles:
@@ -124,7 +144,7 @@ def obstacle_report(body: Body, obstacles: Sequence[Obstacle], state: State) -> 
 
 
 def obstacle_report_names(obstacles: Sequence[Obstacle]) -> list[str]:
-    """Return the names of what `obstacle_report` returns."""
+    """Return the names in a report of `obstacle_report`, in its order."""
     of_each = [f"{what}/{obstacle.name}" for what in ("force", "load") for obstacle in obstacles]
     return [*COUNTS, "penetration", *of_each, "node_force"]
 
@@ -139,14 +159,14 @@ def contact_report(
     constraints: ConstraintSet | None,
     of_obstacles: ContactReport | None = None,
 ) -> ContactReport:
-    """Return the report of a step; {} for a robot that touches nothing.
+    """Return the contact report of a step; {} for a robot without contacts.
 
     Parameters
     ----------
-    state : where the forces of the step were evaluated.
-    pairs : what of the robot's own parts was looked at.
-    constraints : with the loads that were found; without, what is constrained bears none.
-    of_obstacles : what `obstacle_report` returns there, where that is known.
+    state : at which the forces of the step were evaluated.
+    pairs : pairs of the robot's own parts that may touch; None if there are none.
+    constraints : the constraints with their loads; None: contacts that are constraints bear no load.
+    of_obstacles : the report of `obstacle_report` at this state, if it is known.
     """
     if not obstacles and not len(self_contacts):
         return {}
@@ -160,7 +180,7 @@ def contact_report(
 
 
 def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
-    """Take note of the contacts with an obstacle that is a force."""
+    """Add the contacts with an obstacle that is a force and no constraint."""
     law = obstacle.law
     assert not isinstance(law, ConstraintLaw)
     surface = obstacle.surface(state)
@@ -176,7 +196,7 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
 
 
 def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs) -> None:
-    """Take note of the contacts of a robot with itself that are forces."""
+    """Add the contacts between a robot's own parts that are forces and no constraints."""
     for table in contacts.pushing(pairs):
         contact = contacts[table.contact]
         assert not isinstance(contact.law, ConstraintLaw)
@@ -189,7 +209,7 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
 
 
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
-    """Take note of the contacts that are constraints."""
+    """Add the contacts that are constraints, with the loads that were found."""
     found, load = constraints.at(q, constraints.time), constraints.load
     friction = torch.linalg.vector_norm(load[:, 1:], dim=1)
     slides = friction >= FULL * constraints.friction * load[:, 0]
@@ -211,13 +231,16 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
 
 
 def _of_contacts(what: str, report: ContactReport) -> ContactReport:
-    """Return what is "force/NAME" or "load/NAME" in a report, by the names of the contacts."""
+    """Return the entries "force/NAME" or "load/NAME" of a report, as a mapping by the contact's NAME."""
     prefix = f"{what}/"
     return {name.removeprefix(prefix): value for name, value in report.items() if name.startswith(prefix)}
 
 
 def _by_part(count: int, labels: IndexMap, force: Tensor) -> ContactReport:
-    """Return the sum of nodal forces (B, N, 3) on each part; {} for a robot of one part, whose own add up to zero."""
+    """Return "force/partK": (B, 3) the sum of nodal forces (B, N, 3) on each part [N].
+
+    {} for a robot of one part, as the forces between its own nodes add up to zero.
+    """
     if count == 1:
         return {}
     total = force.new_zeros(force.shape[0], count, 3).index_add_(1, labels.on(force.device), force)

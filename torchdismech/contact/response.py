@@ -1,4 +1,4 @@
-"""How surfaces that come close push each other apart and rub: potentials of the gap or constraints, and friction."""
+"""Contact responses: normal forces from a potential of the gap or from constraints, and Coulomb friction."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ __all__ = [
     "warn_of_wide_tolerance",
 ]
 
-SHARPNESS = 15.0  # K1 delta and K2 v_slip: exp(-30) of the force is left at the tolerance
+SHARPNESS = 15.0  # K1 * tolerance and K2 * slip velocity: exp(-30) of a penalty's force is left at the tolerance
 
-LARGEST_COEFFICIENT = 5.0  # of friction that is not wondered at: gels and racing tyres have 2
-WIDE = 100.0  # contact radii: a potential's tolerance beyond is likely to be another number
-RELEASE = 10.0  # slip velocities, where friction has fallen from its static size to that of sliding
+LARGEST_COEFFICIENT = 5.0  # of friction, above which there is a warning: gels and racing tyres have 2
+WIDE = 100.0  # in contact radii: a potential with a wider tolerance was probably given another number by mistake
+RELEASE = 10.0  # default of `Friction.release`, in slip velocities
 
 
 class Response(nn.Module):
-    """What keeps surfaces apart: a `Potential`, or the constraint `Complementarity`."""
+    """The normal response of a contact: a `Potential`, or the constraint `Complementarity`."""
 
     records = False
-    per_robot: tuple[str, ...] = ("tolerance",)
-    not_negative: tuple[str, ...] = ("tolerance",)  # names of those that a step refuses below zero
-    positive: tuple[str, ...] = ("tolerance",)  # and at zero
-    feasible_only = False  # whether gaps have to stay above zero, between iterations, too
+    per_robot: tuple[str, ...] = ("tolerance",)  # names of the parameters that may be given per robot, (B, 1)
+    not_negative: tuple[str, ...] = ("tolerance",)  # names of the parameters that a step refuses below zero
+    positive: tuple[str, ...] = ("tolerance",)  # names of those that it refuses at zero, too
+    feasible_only = False  # whether every iterate of a search, not only its solution, needs gaps above zero
     tolerance: Tensor
 
     def _set(self, name: str, value) -> None:
-        """Make a parameter of a number above 0, () or (B, 1)."""
+        """Set the parameter `name` to a value above 0, () or (B, 1); refuse others."""
         tensor = scalar(value, f"{type(self).__name__}.{name}")
         if not bool((tensor > 0).all()):
             raise InputError(f"{type(self).__name__}.{name}: expected a number above 0, got {value}")
@@ -55,15 +55,15 @@ class Response(nn.Module):
 class Complementarity(Response):
     """No overlap, and friction in Coulomb's cone, as constraints that hold at the end of a step.
 
-    The loads come from a complementarity problem in each Newton iteration (see `integrate.search.constrained`); nothing
-    has to be tuned. A normal load is there where surfaces touch only, impacts are inelastic. For `ImplicitEuler` and
-    `Static`.
+    The loads come from a complementarity problem in each Newton iteration (see `integrate.search.constrained`), and no
+    stiffness has to be tuned. Only surfaces that touch bear a normal load, and impacts are inelastic. Works with
+    `ImplicitEuler` and `Static`.
 
     Parameters
     ----------
-    tolerance : () or (B, 1) [m], by how much surfaces may overlap, or be apart under load.
+    tolerance : () or (B, 1) [m], by how much surfaces may overlap, or be apart and still bear a load.
     method : of `solve.complementarity.solve_contact`: "interior_point" solves nearly all problems; "fischer_burmeister"
-        and "gauss_seidel" solve fewer, the latter needs no factorisation of what many contacts share.
+        and "gauss_seidel" solve fewer, but the latter factorizes no matrix.
     """
 
     def __init__(self, tolerance: Given = 1e-8, method: str = "interior_point"):
@@ -77,13 +77,13 @@ class Complementarity(Response):
 class Potential(Response):
     """A potential phi(d) of the gap d between two surfaces, zero where d is the tolerance or more.
 
-    `Penalty` and `Barrier` are two; derive from it for a law of your own, and write `energy`, `derivatives` and, for
-    friction, `slipping`. They are given many contacts of many robots as one tensor of any shape (..), and return one of
-    that shape: operations of torch, element by element, which autograd can follow. phi has to be smooth and to fall
-    with the gap; contacts farther apart than the tolerance are not looked at. Of a gap that is NaN it is NaN: write
-    `torch.where(gap >= tolerance, 0.0, ...)`, which does not take NaN for far apart. Laws of your own are evaluated by
-    torch, those of the library as compiled loops, with the same results but more slowly. When a model is built, laws of
-    your own are tried, and refused where they are not what is said here.
+    `Penalty` and `Barrier` are two such laws. For a law of your own, derive from this class and write `energy`,
+    `derivatives` and, for friction, `slipping`. These methods get many contacts of many robots as one tensor of any
+    shape (..), and return tensors of that shape, by elementwise torch operations that autograd can follow. phi has to
+    be smooth and to fall as the gap grows; parts of a robot that are farther apart than the tolerance are skipped. A
+    gap that is NaN has to give NaN: write `torch.where(gap >= tolerance, 0.0, ...)`, where NaN does not count as far
+    apart. Your own laws are evaluated by torch, more slowly than the library's, which are compiled loops. When a model
+    is built, your own laws are tried out, and refused where they break these rules.
 
     Parameters
     ----------
@@ -92,13 +92,14 @@ class Potential(Response):
 
     Attributes
     ----------
-    stiffness, tolerance : as given; `trainable` and `Control.values` may change them. The methods are given them in a
-        shape that goes with the gaps. Further numbers of a subclass are the same for all robots.
-    records : whether recordings of steps may hold a law of one's own, where an obstacle has it: its methods read
-        nothing that changes but their arguments, and no number of a tensor; see `forces.Force`. Between parts of a
-        robot such laws are evaluated outside of recordings.
-    feasible_only : whether gaps have to stay above zero in every iteration, as a barrier's: a class says True if phi is
-        infinite from zero down. Steps then need a line search, and initial states a gap.
+    stiffness, tolerance : as given; `trainable` and `Control.values` may change them. The methods get them in a shape
+        that broadcasts against the gaps. Further numbers of a subclass are the same for all robots.
+    records : whether recordings of steps may hold your own law where an obstacle has it. True promises that its
+        methods read nothing that changes except their arguments, and no number of a tensor on the host; see
+        `forces.Force`. Between parts of a robot such laws are evaluated outside of recordings.
+    feasible_only : whether gaps have to stay above zero in every iteration: set it to True in a class whose phi is
+        infinite for gaps of zero and less, as a barrier's is. Steps then need a line search, and initial states gaps
+        above zero.
 
     Raises
     ------
@@ -119,15 +120,15 @@ class Potential(Response):
         raise TypeError(f"{type(self).__name__} has to define energy(gap, stiffness, tolerance)")
 
     def derivatives(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
-        """Return dphi/dd (..) [N] (negative: repulsive) and d2phi/dd2 (..) [N/m] of the same: those of `energy`."""
+        """Return dphi/dd (..) [N] (negative: repulsive) and d2phi/dd2 (..) [N/m] for the arguments of `energy`."""
         raise TypeError(f"{type(self).__name__} has to define derivatives(gap, stiffness, tolerance)")
 
     @staticmethod
     def slipping(speed: Tensor, slip_velocity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return gamma(v) / v and dgamma/dv, each (..) [s/m], of speeds (..), 0 or more, and the slip velocity [m/s].
+        """Return gamma(v) / v and dgamma/dv, each (..) [s/m], for sliding speeds v (..), 0 or more [m/s].
 
-        Friction is mu N gamma; gamma rises from 0 at rest to 1, or nearly so, at the slip velocity. At rest
-        gamma(v) / v is its limit.
+        The size of friction is mu N gamma, for a normal load N. gamma rises from 0 at rest to 1, or nearly 1, at the
+        slip velocity [m/s]. At v = 0 gamma(v) / v is its limit, dgamma/dv.
         """
         raise TypeError("a Potential has to define slipping(speed, slip_velocity), where there is friction")
 
@@ -145,7 +146,7 @@ class Penalty(Potential):
     def energy(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> Tensor:
         """Return phi [J]."""
         overlap = self._overlap(gap, tolerance)
-        return torch.where(gap >= tolerance, 0.0, stiffness * overlap**2)  # a gap that is NaN is not apart
+        return torch.where(gap >= tolerance, 0.0, stiffness * overlap**2)  # so that a gap of NaN gives NaN
 
     def derivatives(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
         """Return dphi/dd [N] and d2phi/dd2 [N/m]."""
@@ -153,14 +154,14 @@ class Penalty(Potential):
         overlap, share = self._overlap(gap, tolerance), torch.sigmoid(-sharpness * gap)
         slope = -2 * stiffness * overlap * share
         curvature = 2 * stiffness * (share**2 + overlap * sharpness * share * (1 - share))
-        apart = gap >= tolerance  # one that is NaN is not
+        apart = gap >= tolerance  # False for a gap of NaN, which then gives NaN
         return torch.where(apart, 0.0, slope), torch.where(apart, 0.0, curvature)
 
     @staticmethod
     def _overlap(gap: Tensor, tolerance: Tensor) -> Tensor:
-        """Return how deep the surfaces overlap [m], smoothed."""
+        """Return the smoothed overlap log(1 + exp(-K1 d)) / K1 (..) [m]."""
         sharpness = SHARPNESS / tolerance
-        # beyond 40 it is its argument, to rounding; exp(40) overflows in no dtype
+        # for arguments above 40 softplus is its argument, to rounding; exp(40) overflows in no dtype
         return softplus(-sharpness * gap, 1.0, 40.0) / sharpness
 
     @staticmethod
@@ -199,8 +200,8 @@ class Barrier(Potential):
 
     @staticmethod
     def _inside(gap: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the barrier acts, and gaps that are safe to evaluate everywhere."""
-        inside = (gap > 0) & ~(gap >= tolerance)  # also if that is NaN
+        """Return where the barrier acts (..) bool, and the gaps with the tolerance in the place of all others."""
+        inside = (gap > 0) & ~(gap >= tolerance)  # written so that it still acts where the tolerance is NaN
         return inside, torch.where(inside, gap, tolerance)
 
     @staticmethod
@@ -217,13 +218,14 @@ class Barrier(Potential):
 class FrictionConstants(NamedTuple):
     """The constants of friction as laws take them, each () or (B, 1), or one for each contact.
 
-    Whatever is there has all before it: with coefficients along rods `static` and `release` are never None.
+    A constant is None only if all those after it are: with coefficients along rods `static` and `release` are given.
 
     Attributes
     ----------
-    coefficient, slip_velocity : of sliding, and where it has its full size.
-    static, release : at rest, and where that has fallen to `coefficient`; None: it is the same at rest.
-    forward, backward : coefficients along rods; None: friction is the same all around.
+    coefficient, slip_velocity : the coefficient of sliding, and the speed at which friction has its full size [m/s].
+    static, release : the coefficient at rest, and the speed, in slip velocities, at which it has fallen to
+        `coefficient`; None where the coefficient at rest is the same.
+    forward, backward : coefficients along rods; None where friction is the same in all directions.
     """
 
     coefficient: Tensor
@@ -234,50 +236,52 @@ class FrictionConstants(NamedTuple):
     backward: Tensor | None = None
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return those that are there; they make the same constants again."""
+        """Return the constants that are not None, in order: `FrictionConstants(*tensors)` restores them."""
         return tuple(constant for constant in self if constant is not None)
 
     def all_around(self) -> FrictionConstants:
-        """Return those without coefficients along rods."""
+        """Return the constants without coefficients along rods, as if friction were the same in all directions."""
         return self._replace(forward=None, backward=None)
 
     @property
     def largest(self) -> Tensor:
-        """The coefficient at rest, which no other is above, but along rods."""
+        """The coefficient at rest, which is the largest one if those along rods are left aside."""
         return self.coefficient if self.static is None else self.static
 
 
 class Friction(nn.Module):
     """Coulomb friction; with potentials it is smoothed about zero velocity: a resting contact creeps.
 
-    With a static coefficient, surfaces hold by that up to the slip velocity; from there to `release` times as fast the
-    coefficient falls smoothly to that of sliding (the Stribeck effect). A step has one solution, in which a contact
-    holds or slides, where the inertia of what slides is above the slope of the fall: m / dt > 1.5 N
-    (static - coefficient) / ((release - 1) slip_velocity), N the load on a mass m. A longer dt may let go early or
-    late.
+    With a static coefficient, this holds surfaces up to the slip velocity; from there to `release` times that speed the
+    coefficient falls smoothly to that of sliding (the Stribeck effect). A step has a unique solution, in which a
+    contact either holds or slides, if the inertia of the sliding mass exceeds the slope of that fall: m / dt > 1.5 N
+    (static - coefficient) / ((release - 1) slip_velocity), N the load on a mass m. With a longer dt a contact may let
+    go early or late.
 
     Scales, bristles and bellows rub less one way than another. With coefficients along rods friction on an obstacle is
 
         F = -N (1 + (s - 1) p t^T) T,    s = (forward or backward coefficient) / coefficient
 
-    in the place of -N T, of the traction T (mu gamma v / |v|), the rod's tangent t (from its first node to its last; as
-    the step begins) and what of it lies in the surface, p. On a rod that lies flat each component of the sliding
-    direction has a coefficient of its own (Hu, Nirody, Scott and Shelley, The mechanics of slithering locomotion, PNAS
-    106, 2009); as a rod rises by an angle the difference falls by the square of its cosine, and one that stands upright
-    has the same coefficient all around. The harder one of both ways along the rod sets in smoothly: it falls short by a
-    fifteenth of their difference at the slip velocity, by a 150th at ten times that (`directional.AlongRods`).
+    instead of -N T, where T = mu gamma v / |v| is the traction, t the rod's tangent at the start of the step (it points
+    from the rod's first node to its last), and p the component of t in the surface's plane. On a rod that lies flat
+    the components of the sliding direction along and across it have a coefficient each (Hu, Nirody, Scott and Shelley,
+    The mechanics of slithering locomotion, PNAS 106, 2009). On a rod that rises by an angle the difference falls by the
+    square of the angle's cosine, so that an upright rod has the same coefficient in all directions. The larger of the
+    two coefficients along the rod sets in smoothly: it falls short by a fifteenth of their difference at the slip
+    velocity, by a 150th at ten times that (`directional.AlongRods`).
 
     Parameters
     ----------
-    coefficient : mu, () or (B, 1); with `static` that of sliding. With coefficients along rods that across them.
+    coefficient : mu, () or (B, 1). With `static` it is that of sliding, with coefficients along rods that across them.
     slip_velocity : () or (B, 1) [m/s], at which smoothed friction has (nearly) its full size; None for
         `Complementarity`, whose friction is not smoothed.
-    static : () or (B, 1), the coefficient at rest, not below the other one; None: the same. For potentials.
-    release : () or (B, 1), above 1: in slip velocities, from where on surfaces slide by `coefficient`; 10 by default.
-    forward_coefficient, backward_coefficient : () or (B, 1), of rods that slide along themselves, with their tangents
-        and against them. Where one is given, the other is the same by default, and a constant of its own from then on;
-        where none is, friction is the same all around. `static` grows them in the same ratio. For obstacles that are
-        potentials.
+    static : () or (B, 1), the coefficient at rest, not below `coefficient`; None: the same. For potentials.
+    release : () or (B, 1), above 1, 10 by default: the speed, in slip velocities, from which on surfaces slide with
+        `coefficient`.
+    forward_coefficient, backward_coefficient : () or (B, 1), of rods that slide along themselves, in the direction of
+        their tangents and against it. If one alone is given, the other begins with the same value as a constant of
+        its own; if neither is, friction is the same in all directions. At rest `static` enlarges them in the same
+        ratio as `coefficient`. For obstacles whose response is a potential.
     """
 
     per_robot = not_negative = (
@@ -323,15 +327,15 @@ class Friction(nn.Module):
             for value in (slip, at_rest, end, ahead, back)
         )
         if self.directional:
-            self.positive = ("coefficient", "slip_velocity")  # others are multiples of it
+            self.positive = ("coefficient", "slip_velocity")  # laws divide the coefficients along rods by `coefficient`
 
     @property
     def directional(self) -> bool:
-        """Whether rods have coefficients of their own along themselves."""
+        """Whether rods have other coefficients along themselves than across."""
         return self.forward_coefficient is not None
 
     def given(self) -> FrictionConstants:
-        """Return the constants as they are now, of friction that is smoothed."""
+        """Return the present constants as laws take them; only for smoothed friction, which has a slip velocity."""
         assert self.slip_velocity is not None
         static, release = self.static, self.release
         if self.directional and static is None:
@@ -341,7 +345,7 @@ class Friction(nn.Module):
 
 
 def _warn_of_angles(mu: Tensor, name: str = "coefficient") -> None:
-    """Warn of what is likely to be an angle of friction in degrees."""
+    """Warn of coefficients so large that they are probably angles of friction in degrees."""
     if bool((mu > LARGEST_COEFFICIENT).any()):
         degrees, largest = "", float(mu.max())
         if largest < 90:
@@ -354,7 +358,7 @@ def _warn_of_angles(mu: Tensor, name: str = "coefficient") -> None:
 
 
 def _fall(mu: Tensor, static, release) -> tuple[Tensor | None, Tensor | None]:
-    """Return the coefficient at rest and where it has fallen to `mu`, checked; None where there is one coefficient."""
+    """Return `static` and `release` checked and as tensors; (None, None) where no static coefficient is given."""
     if static is None:
         if release is not None:
             raise InputError("Friction.release: belongs to static, the coefficient at rest, which is not given")
@@ -369,7 +373,7 @@ def _fall(mu: Tensor, static, release) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _along_rods(mu: Tensor, forward, backward) -> tuple[Tensor | None, Tensor | None]:
-    """Return the coefficients of rods that slide along themselves, checked; None where they are as others."""
+    """Return the checked coefficients along rods, forward and backward; (None, None) where neither is given."""
     if forward is None and backward is None:
         return None, None
     if not bool((mu > 0).all()):
@@ -387,7 +391,7 @@ def _along_rods(mu: Tensor, forward, backward) -> tuple[Tensor | None, Tensor | 
 
 
 def warn_of_wide_tolerance(label: str, response: Response, radius: Tensor) -> None:
-    """Warn of a tolerance far above the contact radii (..) of a robot, which is likely to be the stiffness."""
+    """Warn of a tolerance far above the contact radii (..) of a robot: it may have been swapped with the stiffness."""
     widest, largest = float(response.tolerance.detach().max()), float(radius.max()) if radius.numel() else 0.0
     if isinstance(response, Potential) and widest > WIDE * largest > 0:
         kind = type(response).__name__
@@ -403,9 +407,10 @@ def warn_of_wide_tolerance(label: str, response: Response, radius: Tensor) -> No
 def stribeck(
     speed: Tensor, mu: Tensor, slip_velocity: Tensor, static: Tensor, release: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the coefficient at a speed, `static` up to the slip velocity and `mu` from the release on, and its slope.
+    """Return the coefficient of friction at a sliding speed, and its derivative by the speed [s/m].
 
-    A cubic in between: it has a continuous slope.
+    It is `static` up to the slip velocity and `mu` from `release` slip velocities on; a cubic in between makes its
+    derivative continuous.
     """
     width = (release - 1) * slip_velocity
     way = ((speed - slip_velocity) / width).clamp(0.0, 1.0)
@@ -413,7 +418,7 @@ def stribeck(
 
 
 def of_robots(value: Tensor, robot: Tensor) -> Tensor:
-    """Return a constant, () or (B, 1), for contacts of the robots with these numbers (A,): () or (A,)."""
+    """Return the values, () or (A,), of a constant, () or (B, 1), for contacts that belong to the robots (A,)."""
     if value.dim() == 0:
         return value
     return value[0, 0] if value.shape[0] == 1 else value[:, 0][robot]

@@ -1,4 +1,4 @@
-"""Surfaces that rub, and the tractions that a search expects of them: see `integrate.search.primal_dual`."""
+"""Smoothed friction of a step's contacts, as primal-dual searches need it (`integrate.search.primal_dual`)."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ Slide = tuple[Tensor, Tensor]  # normals and velocities (B, P, 3)
 
 
 class Rubbing:
-    """The obstacles of a step with friction that is smoothed, and the pairs of a robot's own parts.
+    """The contacts of a step whose friction is smoothed: obstacles, and pairs of the robot's own parts.
 
-    What a search knows of friction at an iterate is a tensor (B, P, 9) for each obstacle and each table of pairs, of P
-    points or places: the traction (friction over the load), and the normal and the velocity at which it was found.
-    Obstacles come first.
+    A primal-dual search treats the traction T of each contact (friction is -T times the normal load) as an unknown
+    beside the motion. Its *friction* at an iterate is a list of tensors (B, P, 9), one for each obstacle with P points,
+    then one for each table of pairs with P slots a robot. The nine columns are the traction, then the normal and the
+    relative velocity [m/s] of the surfaces at that iterate.
 
     Parameters
     ----------
-    obstacles, contacts : of the robot.
-    pairs : that may touch in the step.
+    obstacles, contacts : all of the robot; those without smoothed friction are left out.
+    pairs : the pairs that may touch in the step; None where no parts can touch each other.
     """
 
     def __init__(self, obstacles: Sequence[Obstacle], contacts: SelfContacts, pairs: StepPairs | None):
         self._obstacles = [obstacle for obstacle in obstacles if obstacle.rubs]
         self._contacts, self._pairs = contacts, pairs
-        # also without pairs: rows that go on alone have the same tables
+        # tables without any pair are kept: a search that goes on with some rows alone has to have the same tables
         tables = () if pairs is None else pairs.listed.tables
         self._tables = [table for table in tables if contacts[table.contact].rubs]
         self._pushing = [] if pairs is None else contacts.pushing(pairs.listed)
@@ -44,60 +45,73 @@ class Rubbing:
         self._laws = [law for law in laws if isinstance(law, ContactLaw)]
 
     def first_friction(self, state: State) -> list[Tensor]:
-        """Return what a search begins with at a state: (B, P, 9) of all that rubs, the tractions of its velocities."""
+        """Return the friction with which a search begins, as for the class: tractions follow from the velocities."""
         return self.first_on_obstacles(state) + self.first_on_pairs(state.q, state.velocity)
 
     def first_on_obstacles(self, state: State) -> list[Tensor]:
-        """Return what `first_friction` does of obstacles."""
+        """Return the first friction of each obstacle at a state, (B, P, 9) each, as `first_friction` lays it out."""
         slides = zip(self._laws, self._on_obstacles(state), strict=True)
         return [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in slides]
 
     def first_on_pairs(self, q: Tensor, velocity: Tensor) -> list[Tensor]:
-        """Return what `first_friction` does of the pairs of the robot's parts, at q and a velocity (B, n)."""
+        """Return the first friction of each table of pairs at q and a velocity (B, n), (B, P, 9) each."""
         return [self._contacts[table.contact].first_friction(table, q, velocity) for table in self._tables]
 
     def expected_on_obstacles(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:
-        """Return the friction (B, P, 9) to expect of obstacles at a state, from that at the iterate `before`."""
+        """Return the friction (B, P, 9) of each obstacle at the next iterate, with linearised tractions.
+
+        Parameters
+        ----------
+        state : of the next iterate.
+        before : (B, P, 9) for each obstacle, at the iterate before.
+        """
         known = zip(self._laws, before, self._on_obstacles(state), strict=True)
         return [_expected_friction(*of_one) for of_one in known]
 
     def expected_on_pairs(self, q: Tensor, velocity: Tensor, before: Sequence[Tensor]) -> list[Tensor]:
-        """Return that to expect of the robot's own pairs at q and a velocity (B, n); `before` is of all that rubs."""
+        """Return the friction (B, P, 9) of each table of pairs at the next iterate, with linearised tractions.
+
+        Parameters
+        ----------
+        q, velocity : (B, n) of the next iterate.
+        before : (B, P, 9) at the iterate before, for all obstacles and tables.
+        """
         known = zip(self._tables, before[self.obstacle_count :], strict=True)
         return [self._contacts[table.contact].expected_friction(table, q, velocity, of_one) for table, of_one in known]
 
     def step_fraction(self, motion: Tensor) -> Tensor | None:
-        """Return the fraction (B, 1) of motions (B, 3 N) of the nodes in which no pair moves far; None without pairs.
+        """Return the fraction (B, 1), up to 1, of a motion (B, 3 N) of the nodes that a search may take at once.
 
-        A search that goes farther at once has parts on the wrong side of each other, where they push the wrong way,
-        whether they rub or not.
+        Within it the two sides of no pair move by more than `pair_loops.LARGEST_STEP` of their reach against each
+        other; None where no pairs may touch. After a longer step parts may be on the wrong side of each other, where
+        they push the wrong way. That holds for pairs without friction, too.
         """
         if not self._pushing:
             return None
         fraction = torch.ones(len(motion), dtype=motion.dtype, device=motion.device)
-        motion = motion.contiguous()  # once for all tables
+        motion = motion.contiguous()  # here, so that it is copied once and not for each table
         for table in self._pushing:
             self._contacts[table.contact].limit_step(table, motion, fraction)
         return fraction.unsqueeze(1)
 
     @property
     def obstacle_count(self) -> int:
-        """How many obstacles rub."""
+        """Number of obstacles with smoothed friction."""
         return len(self._obstacles)
 
     @property
     def tractions(self) -> list[Tensor]:
-        """The tractions (B, P, 3) that the derivatives of obstacles' forces are for; none outside `with_tractions`."""
+        """The tractions (B, P, 3) of the obstacles that are set by `with_tractions`; an empty list outside of it."""
         present = [obstacle.traction for obstacle in self._obstacles]
         return [traction for traction in present if traction is not None]
 
     @contextmanager
     def with_tractions(self, known: Sequence[Tensor]) -> Iterator[None]:
-        """Meanwhile, let forces have the derivatives of primal-dual steps for tractions; see `LawFormulas.partials`.
+        """Within this context, let contact forces have the derivatives of primal-dual steps (`LawFormulas.partials`).
 
         Parameters
         ----------
-        known : (B, P, 9) of all that rubs, as the methods before return it.
+        known : the friction (B, P, 9) of all obstacles and tables; its tractions are used.
         """
         count = self.obstacle_count
         tractions = [of_all[..., :3] for of_all in known[:count]]
@@ -110,12 +124,18 @@ class Rubbing:
                 yield
 
     def _on_obstacles(self, state: State) -> list[Slide]:
-        """Return how the robots slide along each obstacle at a state."""
+        """Return normals and relative velocities (B, P, 3) at the points of each obstacle at a state."""
         return [obstacle.slides(state) for obstacle in self._obstacles]
 
 
 def _expected_friction(law: ContactLaw, before: Tensor, slide: Slide) -> Tensor:
-    """Return the friction (B, P, 9) to expect by a law of surfaces that slide now, from that at the iterate before."""
+    """Return the friction (B, P, 9) at the next iterate: the linearised traction, then the normal and velocity there.
+
+    Parameters
+    ----------
+    before : (B, P, 9) at the iterate before.
+    slide : normals and velocities at the next iterate.
+    """
     traction, turned, slid = before.split(3, dim=2)
     normal, velocity = slide
     return torch.cat([law.expected_tractions(turned, slid, velocity - slid, traction), normal, velocity], dim=2)
