@@ -45,16 +45,19 @@ class Rubbing:
         self._laws = [law for law in laws if isinstance(law, ContactLaw)]
 
     def first_friction(self, state: State) -> list[Tensor]:
-        """Return the friction with which a search begins, as for the class: tractions follow from the velocities."""
+        """Return the friction with which a search begins at a state, (B, P, 9) for each obstacle, then for each table.
+
+        Tractions are those of the state's velocities.
+        """
         return self.first_on_obstacles(state) + self.first_on_pairs(state.q, state.velocity)
 
     def first_on_obstacles(self, state: State) -> list[Tensor]:
-        """Return the first friction of each obstacle at a state, (B, P, 9) each, as `first_friction` lays it out."""
+        """Return the friction (B, P, 9) of each obstacle with which a search begins at a state."""
         slides = zip(self._laws, self._on_obstacles(state), strict=True)
         return [torch.cat([law.tractions(*slide), *slide], dim=2) for law, slide in slides]
 
     def first_on_pairs(self, q: Tensor, velocity: Tensor) -> list[Tensor]:
-        """Return the first friction of each table of pairs at q and a velocity (B, n), (B, P, 9) each."""
+        """Return the friction (B, P, 9) of each table of pairs with which a search begins at q and velocity (B, n)."""
         return [self._contacts[table.contact].first_friction(table, q, velocity) for table in self._tables]
 
     def expected_on_obstacles(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:

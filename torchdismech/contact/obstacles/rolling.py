@@ -175,7 +175,7 @@ def _derivatives(
     by_x: Tensor,
     by_velocity: Tensor,
 ) -> list:
-    """Return derivatives by components.
+    """Return the derivatives of forces and torques at points on rods that roll, by components.
 
     These are the derivatives of the force by position (9), of the torque by position (3) and by the velocity of the
     surface (3), of the force by the spin (3), and of the torque by the spin (1).

@@ -52,7 +52,7 @@ class Primitives(nn.Module):
         Parameters
         ----------
         low, high : (B, N, 3) corners of the nodes' boxes.
-        more : () or (.., M) by how much the boxes are grown beyond the radii on each side.
+        more : (), (B, 1) or (B, M), by how much the boxes are grown beyond the radii on each side.
         """
         grown = (self.radius + more).unsqueeze(-1)
         return self._of_corners(torch.minimum, low) - grown, self._of_corners(torch.maximum, high) + grown
