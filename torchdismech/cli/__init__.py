@@ -1,6 +1,7 @@
-"""The command line. Heavy imports wait until a command needs them.
+"""The typer application of the command line, with all its commands.
 
-Signals are answered by `system/interrupts.py` from the first moment on; `__main__.py` sees to that.
+Commands import torch and other slow modules in their bodies, so that --help and mistyped options are answered at once.
+Signals are handled by `system/interrupts.py`, which `__main__.py` installs before it imports this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a command ends, and what it prints."""
+"""How commands end: exit status, errors and warnings in one sentence, and what they print."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["FAILED", "explained", "printing", "refusing", "say_written", "table"]
 
-REFUSED = 2  # exit status: the input cannot be used
-FAILED = 3  # exit status: a robot's step failed, or another process
+REFUSED = 2  # exit status: the input cannot be used, or standard output cannot be written
+FAILED = 3  # exit status: a robot's step failed, or another process did
 
 
 def refusing(command: Callable) -> Callable:
-    """Turn refused input into one sentence and exit status 2, a failed step into exit status 3; warn in one line."""
+    """Return a command that ends with one sentence and an exit status where it raises an error, as `explained` says.
+
+    Its warnings are printed in one line each.
+    """
 
     @functools.wraps(command)
     def wrapped(*args, **options):
-        with without_collections():  # the first import of torch
+        with without_collections():  # torch is imported here for the first time
             from torchdismech.system.processes import ALONE
 
         with explained(ALONE), _warnings_in_one_line():
@@ -44,7 +47,7 @@ def refusing(command: Callable) -> Callable:
 
 @contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Show warnings by their words alone meanwhile: whoever types a command learns nothing from a line of Python."""
+    """Print warnings in the block without file and line of the Python code, which do not help users of a command."""
     usual = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
@@ -55,7 +58,12 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 @contextmanager
 def explained(processes: Processes) -> Iterator[None]:
-    """Say in the first process why the command ends, and end all of them with an exit status."""
+    """Turn an error in the block into a sentence on standard error and an exit status of each process.
+
+    Refused input ends with status 2, a failed step or process with 3, a signal with 128 + its number. The first process
+    alone prints the sentence; all wait for each other before they exit. Any other exception is an error in the code: a
+    single process raises it; of several processes, one that meets it prints its traceback and ends with status 3.
+    """
     from torchdismech.errors import InputError, SimulationError
     from torchdismech.system.processes import ProcessError
 
@@ -71,7 +79,7 @@ def explained(processes: Processes) -> Iterator[None]:
     except Exception:
         if processes.world == 1:
             raise
-        traceback.print_exc()  # here: the others know its message only
+        traceback.print_exc()  # in the process that raised it: the others are told its message alone
         said, exit_status = "", FAILED
     else:
         return
@@ -83,9 +91,9 @@ def explained(processes: Processes) -> Iterator[None]:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Print as far as standard output can be written; end the process where it cannot, with a sentence.
+    """End the process with a sentence and status 2 if what the block prints cannot be written, as on a full disk.
 
-    A closed pipe, whose reader has what it wants, ends it without one.
+    A closed pipe, such as to `head`, ends it with status 1 and without a sentence: its reader has read enough.
     """
     if sys.stdout is None:  # closed from the start: all prints go nowhere
         yield
@@ -108,17 +116,20 @@ class _Unwritten(Exception):
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output, which escapes what its encoding lacks; once it cannot be written, prints go nowhere."""
+    """Standard output that writes characters which its encoding lacks as escapes.
+
+    After the first error in writing, which it raises, all that is printed is discarded.
+    """
 
     @classmethod
     def like(cls, stream: TextIO) -> _Output:
-        """Return one that writes to the same place."""
+        """Return an `_Output` on the buffer of `stream`, with the same encoding and buffering."""
         assert isinstance(stream, io.TextIOWrapper)
         errors = "backslashreplace" if stream.errors == "strict" else stream.errors
         return cls(stream.buffer, stream.encoding, errors, None, stream.line_buffering, stream.write_through)
 
     def write(self, text: str) -> int:
-        if text == "":  # by which click asks whether this takes text: it swallows what that raises
+        if text == "":  # click writes this to find out whether the stream takes text, and swallows errors
             return 0
         try:
             return super().write(text)
@@ -132,7 +143,10 @@ class _Output(io.TextIOWrapper):
             self._end(error)
 
     def _end(self, error: OSError) -> NoReturn:
-        """Raise what ends the process; what Python still writes at its end goes nowhere."""
+        """Raise the error that ends the process: `BrokenPipeError` for a closed pipe, else `_Unwritten`.
+
+        Before that, the file descriptor is redirected to the null device, so that Python's flush at exit cannot fail.
+        """
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
@@ -144,12 +158,12 @@ class _Output(io.TextIOWrapper):
 
 
 def say_written(path: Path, what: str = "") -> None:
-    """Say that a file is written, also where a signal ends the process now."""
+    """Print that a file was written, followed by `what`; a signal that ends the process from now on says so, too."""
     interrupts.say_at_the_end(f"{path} is written")
     print(f"wrote {path}{what}")
 
 
 def table(rows: dict[str, str]) -> str:
-    """Return names and values, one a line."""
+    """Return names and values as text: one name with its value per line, values aligned."""
     width = max(map(len, rows))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())

@@ -1,4 +1,4 @@
-"""The options of commands, and what they say."""
+"""Arguments and options that several commands share, with their help texts."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ Radius = Annotated[
 
 
 def device_of(name: str) -> str:
-    """Return the device that --device names; of several processes each has its own."""
+    """Return the torch device for --device (auto, cpu or cuda); under torchrun each process has a GPU of its own."""
     from torchdismech.system.processes import device_of_process
 
     return device_of_process(name, "--device")
 
 
 def given(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, by the dotted keys of the scene that they take the place of."""
+    """Return the options that are not None; their names are the keys of the scene that they override ("batch.size")."""
     return {key: value for key, value in flags.items() if value is not None}

@@ -142,7 +142,7 @@ def view(
 def _scenery(
     run: Path, robots: str, every: int, colour: str, apart: bool, radius: float | None, contact: bool = False
 ) -> Scenery:
-    """Return what is shown of a run; say what could not be known."""
+    """Return the scenery of a trajectory file, as the options choose it; print its remarks on standard error."""
     from torchdismech.trajectory import Trajectory
     from torchdismech.view.scenery import Scenery, chosen_robots
 

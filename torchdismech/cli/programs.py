@@ -1,4 +1,4 @@
-"""Commands that start something else: the demo, fits and their evaluation."""
+"""The commands demo, train and evaluate; the last two start programs of the package `training`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def demo(
 
     run = out / "demo.h5"
     refuse_changed(out)
-    refuse_overwriting(run, overwrite, "trajectory", is_trajectory, "")  # here it cannot be resumed
+    refuse_overwriting(run, overwrite, "trajectory", is_trajectory, "")  # no hint at --resume: demo has no such option
     scene = copied_scene(out)
     simulate(scene, out=run, device=device, steps=steps, overwrite=overwrite)
     if importlib.util.find_spec("matplotlib") is None:
@@ -60,7 +60,7 @@ def evaluate(context: typer.Context) -> None:
 
 @refusing
 def _start(program: str, context: typer.Context) -> None:
-    """Run a program of training/, which the library does not import: it is found by name, as a shell would."""
+    """Run a module of `training` as a program, imported by its name: the library itself never imports that package."""
     from torchdismech.errors import InputError
 
     if importlib.util.find_spec(program.partition(".")[0]) is None:

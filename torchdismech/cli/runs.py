@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "check_divisible", "follow", "modes", "simulate"]
 
-# How long a process waits for the next frame of another: computing may take so long, a death is noticed at once.
+# How long a process waits for the next frame of another: computing it may take that long. A process that dies is
+# noticed at once.
 PATIENCE = timedelta(days=1)
 
 
@@ -85,7 +86,7 @@ def simulate(
             setup = loaded.part(processes.own(loaded.batch)).build(device_of(device), allow_code)
         started = time.perf_counter()
         with interrupts.raising(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FailureWarning)  # said below, of each robot
+            warnings.simplefilter("ignore", FailureWarning)  # `failures` below reports each failed robot
             trajectory, first_step = run_scene(
                 loaded, setup, path, resume, progress, throw, processes, force_resume=force_resume
             )
@@ -115,7 +116,7 @@ def _check_processes(shard: bool) -> None:
 
 
 def check_divisible(scene: Scene, processes: Processes) -> None:
-    """Refuse more processes than robots, and what cannot be divided."""
+    """Refuse more processes than robots, and to divide a scene whose Python code may tell robots apart."""
     from torchdismech.errors import InputError
 
     if processes.world > scene.batch:
@@ -125,7 +126,10 @@ def check_divisible(scene: Scene, processes: Processes) -> None:
 
 
 def _check_output(scene: Scene, path: Path, resume: Path | None, overwrite: bool) -> None:
-    """Refuse to write over an input or another run; a run that is resumed is written into its own file."""
+    """Refuse to overwrite an input, a file of another kind, and without --overwrite any other file.
+
+    A run that is resumed may go on in its own file.
+    """
     from torchdismech.errors import InputError
     from torchdismech.io.outputs import refuse_input, refuse_overwriting
     from torchdismech.trajectory.reading import is_trajectory
@@ -185,7 +189,12 @@ def check(
 
 
 def _refuse_table(out: Path | None, scene: Scene, overwrite: bool, what: str, is_one: Callable[[Path], bool]) -> None:
-    """Refuse a CSV file that a scene reads, that is there and is not to be replaced, or that there is no place for."""
+    """Refuse a CSV output file if its folder is missing, the scene reads it, or it exists and may not be replaced.
+
+    Parameters
+    ----------
+    what, is_one : the kind of table in messages, and a function that tells whether a file is one.
+    """
     from torchdismech.io.outputs import refuse_input, refuse_no_place, refuse_overwriting
 
     if out is not None:
@@ -264,7 +273,7 @@ def follow(
     setup = loaded.build(device_of(device), allow_code)
     refuse_node(setup.model, node, out)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FailureWarning)  # said below, of each robot
+        warnings.simplefilter("ignore", FailureWarning)  # `failed_paths` below reports each failed robot
         found = scene_paths(loaded, setup, last, steps, length, time)
     print(paths_table(found))
     if out is not None:
