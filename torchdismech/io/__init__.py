@@ -1,4 +1,4 @@
-"""Reading robots: DiSMech text and scene files."""
+"""Files read and written: DiSMech text, meshes, tables, scene files, and runs of scenes into trajectory files."""
 
 from torchdismech.io.dismech import Geometry, read_dismech
 

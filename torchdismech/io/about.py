@@ -1,4 +1,4 @@
-"""What runs here: versions, devices, compiler, linear solvers."""
+"""What an installation runs on, as `torchdismech --version` prints it: versions, devices, compiler, linear solvers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["versions"]
 
 
 def versions() -> dict[str, str]:
-    """Return what a report of trouble should name, by what it is."""
+    """Return the versions, devices, compiler and linear solvers that a bug report should name, by their labels."""
     return {
         "torchdismech": __version__,
         "Python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
@@ -35,10 +35,10 @@ def _device() -> str:
 
 
 def _compiler() -> str:
-    """Return what made the compiled code, which is made now where it has not been, or why there is none."""
+    """Return which compiler built the native library, which is built now if it has not been, or why there is none."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # all is said below
+            warnings.simplefilter("ignore")  # the returned text says the same
             return library().made_by
     except Unavailable as why:
         return f"no compiled code, and {SLOWER}: {why}"

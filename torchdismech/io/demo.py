@@ -1,4 +1,4 @@
-"""The scene that the package brings along."""
+"""The scene of `torchdismech demo`, which comes with the package in `demo/`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FILES = ("scene.toml", "rod.txt")
 
 
 def refuse_changed(folder: Path) -> None:
-    """Refuse a folder in which a file has the name of one of the demo's and another content.
+    """Refuse a folder in which the user has changed a file of the demo: such files are never overwritten.
 
     Raises
     ------
     InputError
-        There is such a file, or one that cannot be read.
+        A file has the name of one of the demo's and another content, or cannot be read.
     """
     for name in FILES:
         path = folder / name
@@ -34,7 +34,7 @@ def refuse_changed(folder: Path) -> None:
 
 
 def copied_scene(folder: Path) -> Path:
-    """Return the scene of the demo in a folder, where it can be changed; those of its files that are there stay.
+    """Copy those files of the demo into a folder that are not there yet, and return the path of its scene.
 
     Raises
     ------
@@ -53,5 +53,5 @@ def copied_scene(folder: Path) -> Path:
 
 
 def _text(name: str) -> str:
-    """Return what is in a file of the demo."""
+    """Return the text of a file of the demo as it comes with the package."""
     return (files("torchdismech") / "demo" / name).read_text(encoding="utf-8")

@@ -30,20 +30,20 @@ __all__ = ["NUMBER", "Geometry", "read_dismech", "write_dismech"]
 SECTIONS = {"nodes": "nodes", "rodnodes": "nodes", "edges": "edges", "rodedges": "edges", "triangles": "triangles"}
 COLUMNS = {"nodes": 3, "edges": 2, "triangles": 3}
 KNOWN_HEADERS = "*Nodes, *Edges, *Triangles, *rodNodes, *rodEdges"
-# What Python reads beyond that, such as "1_0", is a slip of the pen in a table of numbers.
+# A number in a text file. Python's `float` reads more, such as "1_0", which is a typing error in a table of numbers.
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf(inity)?)", re.IGNORECASE | re.ASCII)
 LARGEST_INDEX = 2**53  # beyond it a float64 no longer holds every whole number
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """A structure as it stands in a file, with indices from 0.
+    """Nodes, rod edges and triangles of a structure in the order of its file, with indices from 0.
 
     Attributes
     ----------
     nodes : (N, 3) float64, positions [m].
-    rod_edges : (E, 2) int64.
-    triangles : (F, 3) int64.
+    rod_edges : (E, 2) int64, the nodes of each rod edge.
+    triangles : (F, 3) int64, the nodes of each triangle.
     """
 
     nodes: np.ndarray
@@ -53,7 +53,7 @@ class Geometry:
 
 @dataclass
 class _Section:
-    """The rows of one section and the lines they stand on."""
+    """The rows of numbers of one section, with the line numbers of its header and rows for messages."""
 
     header_line: int
     rows: list[list[float]]
@@ -88,7 +88,7 @@ def read_dismech(path: str | Path) -> Geometry:
 
 
 def write_dismech(path: str | Path, geometry: Geometry) -> None:
-    """Write a structure as DiSMech text; its numbers come back with all their digits."""
+    """Write a structure as DiSMech text; `read_dismech` gets the same numbers back, to the last digit."""
     sections = {"Nodes": geometry.nodes, "Edges": geometry.rod_edges + 1, "Triangles": geometry.triangles + 1}
     lines = []
     for name, table in sections.items():
@@ -157,7 +157,10 @@ def _row(where: str, section: str, content: str) -> list[float]:
 
 
 def _elements(path: Path, section: _Section | None, nodes: np.ndarray, size: int, problems_of: Callable) -> np.ndarray:
-    """Return the edges (k, 2) or triangles (k, 3) of a section; none where it is missing."""
+    """Return the edges (k, 2) or triangles (k, 3) of a section, with indices from 0; k is 0 if there is no section.
+
+    `problems_of` finds what is wrong with them; the first problem is refused with its line.
+    """
     if section is None or not section.rows:
         return np.zeros((0, size), dtype=np.int64)
     elements = np.array(section.rows).astype(np.int64) - 1

@@ -1,4 +1,4 @@
-"""Equilibrium paths of a scene under its growing loads: as a table on the screen and in a file."""
+"""Equilibrium paths of a scene under growing loads (`torchdismech follow`), as a table on the screen and in a file."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = ["failed_paths", "is_table_of_points", "paths_table", "refuse_node", "
 HEADER = ["robot", "points", "last load factor", "turns at", "no minimum from", "ends"]
 POINTS = ["robot", "point", "load factor", "slope", "length", "minimum", "node", "x [m]", "y [m]", "z [m]"]
 SHOWN = 4  # robots whose paths are printed
-TURNS = 4  # load factors at which a path turns that are printed
+TURNS = 4  # most load factors at limit points that are printed of a path
 
 
 def scene_paths(
     scene: Scene, setup: Setup, last: float, steps: int, length: float, time: float | None
 ) -> EquilibriumPath:
-    """Return the paths of a scene's robots, from where it starts without loads towards a load factor; see `follow`.
+    """Return the equilibrium path of each robot of a scene, from no load to the load factor `last` (see `follow`).
 
-    Controllers do not act.
+    The first point is searched for from the scene's initial state. Controllers do not act.
 
     Parameters
     ----------
-    time : at which schedules and loads are taken [s]; by default the end of the scene, for static ones 0.
+    time : the time at which the schedule and loads are taken [s]; by default the end of the scene, 0 for static ones.
     """
     simulation, state = scene.document.simulation, State.of(setup.state)
     if time is not None and not 0 <= time < float("inf"):
@@ -50,18 +50,18 @@ def scene_paths(
 
 
 def paths_table(path: EquilibriumPath) -> str:
-    """Return where the paths of the first robots turn, cease to be minima and end, as lines of text."""
+    """Return a text table of the first robots' paths: where each turns, ceases to be stable and ends."""
     rows = [HEADER, *(_told(path, robot) for robot in range(min(SHOWN, len(path.points))))]
     return printed_table(rows, len(path.points), SHOWN)
 
 
 def failed_paths(path: EquilibriumPath) -> str:
-    """Return which paths could not go on, and why; empty where all went on."""
+    """Return a line for each path that could not go on, with the reason; empty if there is none."""
     return "\n".join(path.failures())
 
 
 def refuse_node(model: Model, node: int | None, out: Path | None) -> None:
-    """Refuse a node that there is not, and one whose positions nothing is to be written of."""
+    """Refuse --node without --out, and a node that the robot does not have."""
     if node is not None and out is None:
         raise InputError("--node: says whose positions --out FILE.csv is to have; pass that, too")
     if node is not None and not 0 <= node < model.body.n_nodes:
@@ -69,7 +69,12 @@ def refuse_node(model: Model, node: int | None, out: Path | None) -> None:
 
 
 def write_points(path: EquilibriumPath, node: int | None, file: Path) -> None:
-    """Write the points of all robots as CSV, all digits, and where a node is: by default that which moves the most."""
+    """Write the points of all robots' paths as CSV, with all digits, each with the position of one node.
+
+    Parameters
+    ----------
+    node : the node; by default the one that moves the farthest from the first point, in any robot.
+    """
     nodes = torch.stack([state.positions for state in path.states])  # (T, B, N, 3)
     if node is None:
         node = int(torch.linalg.vector_norm(nodes - nodes[0], dim=-1).amax((0, 1)).argmax())
@@ -77,12 +82,12 @@ def write_points(path: EquilibriumPath, node: int | None, file: Path) -> None:
 
 
 def is_table_of_points(path: Path) -> bool:
-    """Return whether a file begins as `write_points` has it."""
+    """Return whether a file begins with the header of `write_points`."""
     return begins_with(path, (",".join(POINTS) + "\n").encode())
 
 
 def _told(path: EquilibriumPath, robot: int) -> list[str]:
-    """Return what is printed of a robot."""
+    """Return the cells of a robot's row in the printed table, in the order of `HEADER`."""
     count, limits = int(path.points[robot]), [f"{value:.5g}" for value in path.limits(robot).tolist()]
     factors, unstable = path.load_factor[:count, robot], "unknown"
     if path.stable is not None and count:
@@ -96,7 +101,7 @@ def _told(path: EquilibriumPath, robot: int) -> list[str]:
 
 
 def _points(path: EquilibriumPath, node: int, position: Tensor) -> Iterator[list[str]]:
-    """Yield a row for each point of each robot."""
+    """Yield the cells, in the order of `POINTS`, of each point of each robot; `position` is the node's, (T, B, 3)."""
     for robot, count in enumerate(path.points.tolist()):
         for k in range(count):
             numbers = [values[k, robot].item() for values in (path.load_factor, path.slope, path.length)]

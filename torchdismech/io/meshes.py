@@ -25,20 +25,21 @@ __all__ = ["READ_SUFFIXES", "WRITE_SUFFIXES", "read_mesh", "write_mesh"]
 
 READ_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf")
 WRITE_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb")
-# Formats that repeat nodes.
+# Formats that repeat a node for each normal or texture there: nodes at the same place are merged.
 MERGED = (".stl", ".glb", ".gltf")
-# Nodes nearer than this part of the shortest side at either were one node before rounding or noise moved them.
+# Two nodes whose distance is less than this part of the shortest side at either are taken for one node that rounding or
+# noise has split.
 SAME_PLACE = 1e-3
 OBJ_INDEX = re.compile(r"-?\d{1,18}", re.ASCII)
-# Enough digits after the point that positions of robots in metres come back with all of theirs.
+# So many digits after the point that positions of robots in metres are read back as they were.
 WRITE_OPTIONS: dict[str, dict[str, Any]] = {".obj": {"digits": 17, "include_normals": False}, ".off": {"digits": 17}}
 
 
 def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     """Read a shell from a mesh file: obj, stl, ply, off, glb or gltf.
 
-    `scale` is what one unit of the file is in metres, 1e-3 if it is in millimetres. A mesh that is then more than 10 m
-    across is warned of.
+    `scale` is what one unit of the file is in metres, 1e-3 if it is in millimetres. A warning names a mesh that is then
+    more than 10 m across.
 
     Several meshes in one file are placed as the file says and joined into one set of triangles; convex polygons
     are cut into triangles. Colours, textures and normals are not read. The winding is that of the file.
@@ -68,10 +69,10 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
     said_faces = _said_counts(suffix, content)[1]
     if suffix in MERGED:
         nodes, triangles = check_triangles(*_merged(nodes, triangles), where=str(path))
-        _refuse_cracks(path, nodes, triangles)  # first: it says why parts touch in a corner alone
+        _refuse_cracks(path, nodes, triangles)  # before check_mesh, which would only say that parts touch in a node
     elif said_faces is not None and said_faces < len(triangles):
         nodes, triangles = check_triangles(nodes, triangles, where=str(path))
-        _refuse_concave_polygons(path, nodes, triangles)  # first: it says why triangles do not form a shell
+        _refuse_concave_polygons(path, nodes, triangles)  # before check_mesh, which would not name the polygon
     check_mesh(nodes, triangles, where=str(path))
     if suffix not in MERGED:
         _refuse_repeated_nodes(path, nodes)
@@ -131,20 +132,21 @@ def _content(path: Path) -> bytes:
 
 
 def _loaded(path: Path, suffix: str, content: bytes):
-    """Return the file as a scene of trimesh, with nodes and faces as they stand in it."""
+    """Return the file as a `trimesh.Scene`, with nodes and faces in the order of the file, none merged or dropped."""
     import trimesh
 
-    # From the path, because a gltf file names other files; from the text where it has to be simplified first.
+    # trimesh reads from the path, as a gltf file names other files beside it; an obj file is simplified first.
     source = io.BytesIO(_plain_obj(path, content)) if suffix == ".obj" else str(path)
     try:
         with warnings.catch_warnings():
-            # So numpy reports text that is no number, where it would otherwise drop the rest of the numbers.
+            # Of text that is not a number numpy only warns, and drops all numbers after it.
             warnings.simplefilter("error", DeprecationWarning)
             return trimesh.load_scene(
                 source, file_type=suffix[1:], process=False, maintain_order=True, skip_materials=True, fix_texture=False
             )
-    except Exception as error:  # a parser meets a broken file with whatever error comes first
-        guesses = isinstance(error, ModuleNotFoundError) and error.name == "charset_normalizer"  # of an encoding
+    except Exception as error:  # trimesh raises errors of any kind for broken files
+        # trimesh imports this package to guess the encoding of what it takes for text
+        guesses = isinstance(error, ModuleNotFoundError) and error.name == "charset_normalizer"
         cause = "it is neither text nor binary" if guesses else f"{type(error).__name__}: {error}"
         raise InputError(f"{path}: not a readable {suffix[1:]} file: {cause}") from error
 
@@ -182,7 +184,7 @@ def _obj_vertex(where: str, fields: list[str]) -> str:
 
 
 def _obj_face(where: str, fields: list[str], count: int) -> list[int]:
-    """Return the face by vertices counted from 1; the file may count them backwards from -1, the latest one."""
+    """Return a face's vertices, counted from 1; in the file -1 is the latest of the `count` vertices so far."""
     try:
         if len(fields) < 3:
             raise ValueError
@@ -203,11 +205,11 @@ def _obj_face(where: str, fields: list[str], count: int) -> list[int]:
 
 
 def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and triangles of all meshes of a scene, each at its place."""
+    """Return nodes (N, 3) and triangles (F, 3) of all meshes of a `trimesh.Scene`, each transformed to its place."""
     import trimesh
 
     nodes, triangles, first = [np.zeros((0, 3))], [np.zeros((0, 3), dtype=np.int64)], 0
-    order = {name: k for k, name in enumerate(scene.geometry)}  # of the file; the graph is walked in another one
+    order = {name: k for k, name in enumerate(scene.geometry)}  # as in the file; the scene's graph has another order
     for name in sorted(scene.graph.nodes_geometry, key=lambda name: order[scene.graph[name][1]]):
         place, geometry = scene.graph[name]
         mesh = scene.geometry[geometry]
@@ -217,10 +219,10 @@ def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
             )
         x = np.asarray(mesh.vertices, dtype=np.float64)
         faces = np.asarray(mesh.faces, dtype=np.int64).reshape(-1, 3)  # without faces trimesh returns shape (0,)
-        if not np.array_equal(place, np.eye(4)):  # the identity would still add rounding
+        if not np.array_equal(place, np.eye(4)):  # a product with the identity would still round
             x = x @ place[:3, :3].T + place[:3, 3]
             if np.linalg.det(place[:3, :3]) < 0:
-                faces = faces[:, ::-1]  # a mirror turns the triangles
+                faces = faces[:, ::-1]  # a reflection reverses the winding
         nodes.append(x)
         triangles.append(faces + first)
         first += len(x)
@@ -228,7 +230,7 @@ def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_counts(path: Path, suffix: str, content: bytes, nodes: np.ndarray, triangles: np.ndarray) -> None:
-    """Refuse a file of which not all was read: fewer nodes or faces than it says that it has, or edges in a ply."""
+    """Refuse a file that was read incompletely: nodes or faces that it declares are missing, or a ply has edges."""
     if suffix == ".ply" and _ply_elements(content).get("edge", 0):
         raise InputError(f"{path}: expected triangles only, got edges beside them: remove the edges")
     said_nodes, said_faces = _said_counts(suffix, content)
@@ -239,7 +241,7 @@ def _check_counts(path: Path, suffix: str, content: bytes, nodes: np.ndarray, tr
 
 
 def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
-    """Return how many nodes and faces there are by the words of the file, None where it does not say."""
+    """Return the numbers of nodes and faces that the file itself declares or lists; None where it does not tell."""
     if suffix == ".obj":
         vertices, faces = (len(re.findall(rb"^[ \t]*%b[ \t]" % key, content, re.MULTILINE)) for key in (b"v", b"f"))
         return vertices, faces
@@ -256,7 +258,7 @@ def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
 
 
 def _refuse_cut_stl(path: Path, content: bytes) -> None:
-    """Refuse a binary stl file that is shorter than it says: to trimesh it looks like a broken text."""
+    """Refuse a binary stl file that is shorter than it declares: trimesh would call it a broken text file."""
     said = int.from_bytes(content[80:84], "little")
     if b"\0" in content and len(content) < 84 + 50 * said:  # no text holds a byte that is zero
         raise InputError(
@@ -272,7 +274,7 @@ def _ply_elements(content: bytes) -> dict[str, int]:
 
 
 def _merged(nodes: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mesh with one node at each place, in order of appearance."""
+    """Return nodes and triangles with nodes at exactly the same place merged into the first of them."""
     first = _first_at_place(nodes)
     kept = first == np.arange(len(nodes))
     return nodes[kept], (np.cumsum(kept) - 1)[first][triangles]
@@ -292,9 +294,10 @@ def _refuse_repeated_nodes(path: Path, nodes: np.ndarray) -> None:
 def _refuse_concave_polygons(path: Path, nodes: np.ndarray, triangles: np.ndarray) -> None:
     """Refuse polygons of which trimesh made triangles that lie on one another.
 
-    It cuts a polygon from its first corner on, as a convex one can be cut: p0 p1 p2, p0 p2 p3, ..., and p2 p3 p0 of a
-    quadrangle. So a cut is the third side of a triangle, and the first side of the next one or, of a quadrangle, the
-    third of another one. Of a concave polygon two triangles at a cut are turned against each other.
+    It cuts each polygon into a fan from its first corner, which is right for convex ones only: p0 p1 p2, p0 p2 p3, ...;
+    of a quadrangle the triangles are p0 p1 p2 and p2 p3 p0. A cut is therefore the third side of a triangle and the
+    first side of the next one, or in a quadrangle the third side of both. Where the polygon is concave, the normals of
+    two triangles at a cut point in opposite directions.
     """
     x = nodes[triangles]
     normals = np.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
@@ -315,7 +318,7 @@ def _refuse_concave_polygons(path: Path, nodes: np.ndarray, triangles: np.ndarra
 
 
 def _refuse_cracks(path: Path, nodes: np.ndarray, triangles: np.ndarray) -> None:
-    """Refuse nodes that are apart by noise alone: the triangles at them hold together in the picture only."""
+    """Refuse nodes that only noise keeps apart: the triangles there look connected, and are not."""
     sides = np.sort(triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
     if len(triangles) > 1 and len(np.unique(sides, axis=0)) == len(sides):
         raise InputError(
@@ -325,7 +328,7 @@ def _refuse_cracks(path: Path, nodes: np.ndarray, triangles: np.ndarray) -> None
     lengths = np.linalg.norm(nodes[sides[:, 1]] - nodes[sides[:, 0]], axis=1)
     shortest = np.full(len(nodes), np.inf)
     np.minimum.at(shortest, sides.reshape(-1), np.repeat(lengths, 2))
-    shortest[np.isinf(shortest)] = 0.0  # nodes of no triangle are near to none; they are refused for themselves
+    shortest[np.isinf(shortest)] = 0.0  # nodes of no triangle count as near to none; `check_mesh` refuses them
     from scipy.spatial import KDTree  # takes a tenth of a second to import
 
     distance, neighbour = (found[:, 1] for found in KDTree(nodes).query(nodes, k=2))

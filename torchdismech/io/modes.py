@@ -1,4 +1,4 @@
-"""The modes of a scene: where it settles, as a table on the screen and in a file."""
+"""Vibration modes of a scene's robots (`torchdismech modes`), as a table on the screen and in a file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SHOWN = 4  # robots whose modes are printed
 
 
 def scene_modes(scene: Scene, setup: Setup, count: int, settle: bool) -> Modes:
-    """Return the modes of a scene at time 0, about where it starts or about its static equilibrium.
+    """Return the vibration modes of a scene's robots about their initial state, or about a static equilibrium.
 
-    Schedules are taken at time 0; controllers do not act.
+    The schedule is taken at time 0; controllers do not act.
 
     Parameters
     ----------
-    settle : find the equilibrium first; scenes with `integrator = "static"` always do.
+    settle : first find the equilibrium from the initial state; scenes with `integrator = "static"` always do.
 
     Raises
     ------
     SimulationError
-        There is no equilibrium to be found.
+        No equilibrium is found.
     """
     model, state = setup.model, setup.state
     static = setup.integrator
@@ -50,7 +50,7 @@ def scene_modes(scene: Scene, setup: Setup, count: int, settle: bool) -> Modes:
 
 
 def modes_table(model: Model, found: Modes) -> str:
-    """Return the modes of the first robots as lines of text."""
+    """Return the modes of the first `SHOWN` robots as a text table."""
     rows = [HEADER, *(row for row in _rows(model, found, "{:.5g}") if int(row[0]) < SHOWN)]
     return printed_table(rows, len(found.eigenvalue), SHOWN)
 
@@ -61,12 +61,12 @@ def write_modes(model: Model, found: Modes, path: Path) -> None:
 
 
 def is_table_of_modes(path: Path) -> bool:
-    """Return whether a file begins as `write_modes` has it."""
+    """Return whether a file begins with the header of `write_modes`."""
     return begins_with(path, (",".join(HEADER) + "\n").encode())
 
 
 def _rows(model: Model, found: Modes, form: str) -> Iterator[list[str]]:
-    """Yield a row for each mode of each robot, numbers in a form."""
+    """Yield the cells, in the order of `HEADER`, of each mode of each robot; `form` formats the numbers."""
     numbers = (torch.stack([found.frequency, found.damping_ratio, found.growth_rate], dim=-1) + 0.0).tolist()  # no -0
     for robot, of_modes in enumerate(numbers):
         for mode, values in enumerate(of_modes):
@@ -75,12 +75,15 @@ def _rows(model: Model, found: Modes, form: str) -> Iterator[list[str]]:
 
 
 def _largest_motion(model: Model, shape: torch.Tensor) -> str:
-    """Return which node moves the most in a mode (n,), and along which axis most; or the angle, where only these do."""
+    """Return in words which node moves the most in a mode shape (n,), and its main axis; or which angle turns the most.
+
+    An angle is named where the nodes hardly move.
+    """
     nodes = 3 * model.body.n_nodes
     moves = shape[:nodes].unflatten(0, (-1, 3))
     distance = torch.linalg.vector_norm(moves, dim=1)
     node = int(distance.argmax())
-    # an angle that turns by so much moves what is a mean edge away from its axis as far
+    # an angle is compared by the displacement that it gives a point one typical edge length away from its axis
     turned = shape[nodes:].abs() * model.body.typical_length()
     if len(turned) and bool(turned.max() > 1e3 * distance[node]):
         return f"angle {int(turned.argmax())}"

@@ -1,4 +1,4 @@
-"""What the command line may write over: nothing that a run is made of, nothing of another kind, the rest if asked."""
+"""Checks of output files, so that commands overwrite no input and no file of another kind; and tables as CSV."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = [
     "write_table",
 ]
 
-# how files of the kinds that pictures are written to begin
+# formats of pictures: the endings of their names, and the bytes with which such files begin
 PICTURES = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF", ".svg": b"<?xml"}
 
 
 def refuse_input(path: Path, inputs: Mapping[str, Path]) -> None:
-    """Refuse to write over one of the files that what is written is made of; they are given by what they are."""
+    """Refuse an output file that is one of the command's inputs; `inputs` has these by what messages call them."""
     for what, file in inputs.items():
         if path.exists() and file.exists() and path.samefile(file):
             raise InputError(f"--out {path}: is {what} of this very command: choose another name")
 
 
 def refuse_no_place(path: Path) -> None:
-    """Refuse a file in a folder that is not there, and one that is a folder: before the work whose result it takes."""
+    """Refuse an output file whose folder does not exist, or that is a folder, before the work whose result it takes."""
     if not path.parent.is_dir():
         raise InputError(f"--out {path}: there is no folder {path.parent}")
     if path.is_dir():
@@ -42,10 +42,10 @@ def refuse_overwriting(path: Path, overwrite: bool, kind: str, is_kind: Callable
 
     Parameters
     ----------
-    kind, is_kind : what is written, and how a file of this kind is known.
-    instead : what can be done other than to overwrite.
+    kind, is_kind : the kind of file in messages, and a function that tells whether a file is of it.
+    instead : part of a message: what the user can do other than overwrite, followed by ", "; may be empty.
     """
-    if not path.exists() or path.is_dir():  # a folder is refused where the file is made
+    if not path.exists() or path.is_dir():  # folders are refused where the file is opened
         return
     if not path.is_file() or not is_kind(path):
         raise InputError(f"--out {path}: is there already, and no {kind}: choose another name, or remove it first")
@@ -63,11 +63,11 @@ def write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
 
 
 def is_picture(path: Path) -> bool:
-    """Return whether the file begins as a picture of its name's kind does."""
+    """Return whether a file begins with the bytes of the picture format that its name's ending says."""
     return begins_with(path, PICTURES.get(path.suffix.lower()))
 
 
 def begins_with(path: Path, beginning: bytes | None) -> bool:
-    """Return whether a file begins with some bytes; no file does where these are not known, None."""
+    """Return whether a file begins with the bytes `beginning`; False if these are None, as for an unknown format."""
     with path.open("rb") as file:
         return beginning is not None and file.read(len(beginning)) == beginning

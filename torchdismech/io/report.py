@@ -1,4 +1,4 @@
-"""What the command line says of a scene before it runs, and of a run that is over."""
+"""Texts of the command line: what a scene would run (`check`), and how a run went (`simulate`)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,22 @@ from torchdismech.trajectory import Trajectory
 
 __all__ = ["failures", "printed_table", "summary", "what_will_run"]
 
-MOST_PARTS = 6  # that are listed one by one
+MOST_PARTS = 6  # bodies or clamps that are listed one by one
 
 
 def summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, compiled: bool) -> dict[str, str]:
-    """Return what a run came to; steps that an earlier run did count only where said."""
+    """Return how a run went, as text by label.
+
+    Speed and Newton iterations are those of the steps after `first_step`, with which a resumed run began; everything
+    else is of the whole trajectory, the earlier run included.
+
+    Parameters
+    ----------
+    wall : time that the steps after `first_step` took [s].
+    compiled : whether steps were compiled, which the wall time includes.
+    """
     new = trajectory.step > first_step
-    counts = trajectory.step.diff(prepend=trajectory.step[:1])[:, None]  # steps up to each row since the one before
+    counts = trajectory.step.diff(prepend=trajectory.step[:1])[:, None]  # (T, 1) steps from the row before to each row
     good = trajectory.status == 0
     stepped = (counts * good)[new].sum().item()
     iterations = (trajectory.iterations * good)[new].sum().item() / max(stepped, 1)
@@ -55,7 +64,7 @@ def summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, co
 
 
 def failures(trajectory: Trajectory) -> str:
-    """Return which robots failed, when and why; empty where none did."""
+    """Return a line for each robot that failed, with its step and the reason; empty if none failed."""
     lines = []
     for robot in trajectory.failed.nonzero().flatten().tolist():
         row = int((trajectory.status[:, robot] != 0).nonzero()[0])
@@ -69,7 +78,7 @@ def failures(trajectory: Trajectory) -> str:
 def what_will_run(
     scene: Scene, model: Model, state: State, integrator: SteppingMethod, controller: Controller | None
 ) -> dict[str, str]:
-    """Return what `torchdismech check` prints of a scene, by what it is about."""
+    """Return what `torchdismech check` prints of a scene, as text by label."""
     simulation, document = scene.document.simulation, scene.document
     nodes, edges = len(scene.geometry.nodes), len(scene.geometry.rod_edges)
     if simulation.integrator == "static":
@@ -111,7 +120,7 @@ def what_will_run(
 
 
 def _bodies(model: Model) -> str:
-    """Return how many parts there are that no edge joins, and which, so that a joint that was forgotten is seen."""
+    """Return in words the number of connected parts of the robot and what they are, so that a missing joint is seen."""
     count = model.body.parts()
     if count == 1:
         return "1"
@@ -121,7 +130,7 @@ def _bodies(model: Model) -> str:
 
 
 def _clamps(model: Model) -> str:
-    """Return which nodes each clamp holds, so that one which a box has missed is seen."""
+    """Return in words which nodes each clamp holds, so that a node which its box has missed is seen."""
     held = [clamp.nodes.tolist() for clamp in model.body.clamps]
     said = [f"clamp{k} ({len(nodes)} nodes: {listed(nodes)})" for k, nodes in enumerate(held[:MOST_PARTS])]
     more = [f"and {len(held) - MOST_PARTS} more"] if len(held) > MOST_PARTS else []
@@ -129,7 +138,7 @@ def _clamps(model: Model) -> str:
 
 
 def _beginning(scene: Scene) -> str:
-    """Return where the robots begin, and how they move there."""
+    """Return in words where the robots begin, and whether they move there."""
     table = scene.document.initial
     if table is None:
         return "as built, at rest"
@@ -143,7 +152,7 @@ def _beginning(scene: Scene) -> str:
 
 
 def _kernels(scene: Scene, model: Model, integrator: SteppingMethod, state: State) -> str:
-    """Return whether steps run eagerly or compiled."""
+    """Return in words whether steps run eagerly, recorded or compiled, and why."""
     setting = scene.document.simulation.compile
     if in_plain_torch():
         return f"plain torch, as {PLAIN} asks"
@@ -166,7 +175,7 @@ def _kernels(scene: Scene, model: Model, integrator: SteppingMethod, state: Stat
 
 
 def _terms(model: Model) -> str:
-    """Return which elastic terms there are, and what evaluates them."""
+    """Return the names of the elastic terms, those that compiled loops evaluate before those that torch evaluates."""
     state, elastic = model.rest_state(model.batch or 1), model.mechanics.layout.elastic
     loops = set(elastic.loops(dofs_of(state.q), model.mechanics.term_constants(state, Control(), None)))
     names = [term.name for term in elastic.terms]
@@ -175,14 +184,14 @@ def _terms(model: Model) -> str:
 
 
 def _recording(model: Model) -> str:
-    """Return how steps are handed to a GPU."""
+    """Return in words whether steps on a GPU are recorded as CUDA graphs, or why not."""
     if reason := why_steps_unrecorded(model):
         return f"call by call, because of {reason}"
     return f"recorded as CUDA graphs{'' if has_own_terms(model) else ' where they are compiled'}"
 
 
 def _closed_by(scene: Scene, controller: Controller | None) -> str:
-    """Return what closes the loop; what python names is not run by a check."""
+    """Return the controller in words; of controller.python only the name, as a check does not run the file."""
     table = scene.document.controller
     if table is None:
         return "none"
@@ -210,20 +219,20 @@ def _over_time(scene: Scene) -> str:
 
 
 def _said_of(table: ObstacleTable) -> str:
-    """Return shape and law of an obstacle, whether it moves and what of a robot it touches."""
+    """Return in words an obstacle's shape and contact law, whether it moves, and the spacing of the contact points."""
     moving = [] if table.at_rest else ["moving"]
     points = [f"points {table.spacing:g} m apart"] if isinstance(table, Bounded) and table.spacing is not None else []
     return ", ".join([table.shape, *_law_of(table), *moving, *points])
 
 
 def _law_of(table: LawOfObstacles) -> list[str]:
-    """Return the response, and what is special about friction."""
+    """Return the contact response, and words for friction along rods and for rolling, if the table has them."""
     along = [table.forward_friction, table.backward_friction] != [None, None]
     return [table.response, *(["friction along rods"] if along else []), *(["rods roll"] if table.rolling else [])]
 
 
 def _contact(scene: Scene, model: Model) -> str:
-    """Return what touches what, and how large the parts of the robot are in that."""
+    """Return in words the obstacles, the contacts between parts of the robot, and the range of contact radii."""
     document = scene.document
     if not document.contacts:
         return "none"
@@ -246,9 +255,9 @@ def _drawn_range(name: str, values: Tensor) -> str:
 
 
 def _factor_time(model: Model, state: State, batch: int) -> float:
-    """Return the time [s] a robot that factoring and solving the matrix of the first so many robots takes.
+    """Return the measured time per robot [s] to factor the Newton matrix of the first `batch` robots and solve with it.
 
-    The elastic matrix may be singular at the state (of a free robot); with the masses of a step of 10 ms it is not.
+    The matrix is that of a step of 10 ms: without the masses it would be singular for a robot that is free.
     """
     values_of_part, part, _ = model.parts(state, Control(), batch)[0]
     with values_of_part.in_place():
@@ -264,11 +273,11 @@ def _factor_time(model: Model, state: State, batch: int) -> float:
 
 
 def printed_table(rows: Sequence[Sequence[str]], robots: int, shown: int) -> str:
-    """Return rows of cells, the header first, as lines of text with columns that end below each other.
+    """Return rows of cells, the header first, as a text table with columns aligned at the right.
 
     Parameters
     ----------
-    robots, shown : how many robots there are, and how many of them the rows are of; a last line tells of the others.
+    robots, shown : the number of robots, and how many of them have rows; a last line mentions the others.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]

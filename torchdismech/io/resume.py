@@ -22,8 +22,8 @@ from torchdismech.trajectory import Trajectory
 
 __all__ = ["attributes", "earlier_run"]
 
-MAY_CHANGE = {"simulation.duration"}  # what a resumed scene may set anew
-FLAGS = {  # of the command, in place of values of the scene
+MAY_CHANGE = {"simulation.duration"}  # keys that may differ from those of the earlier run
+FLAGS = {  # options of the command line that override keys of the scene
     "batch.size": "--batch",
     "batch.seed": "--seed",
     "simulation.compile": "--compile or --no-compile",
@@ -33,7 +33,11 @@ INSIST = "--force-resume goes on all the same"
 
 
 def attributes(scene: Scene, model: Model) -> dict[str, str]:
-    """Return what is kept in the file: the scene, and what tells whether robot and files are the same later on."""
+    """Return the attributes, text by name, that a trajectory file keeps so that its run can be resumed.
+
+    They are the scene as text and as tables, and digests of the files that it names and of the robot's parts, by which
+    `earlier_run` sees whether anything has changed.
+    """
     return {
         "scene": scene.text,
         "tables": json.dumps(scene.tables, sort_keys=True),
@@ -43,11 +47,19 @@ def attributes(scene: Scene, model: Model) -> dict[str, str]:
 
 
 def earlier_run(scene: Scene, setup: Setup, path: Path, rows: slice, force: bool = False) -> Trajectory:
-    """Return what an earlier run did, after checking that it was a run of this scene, whose `rows` are set up here.
+    """Return the trajectory of an earlier run up to its last full state, checked to be of this scene.
 
     Parameters
     ----------
-    force : go on with a scene, files or a robot that have changed, as long as its state fits.
+    setup : the scene as it is set up in this process.
+    path : the trajectory file of the earlier run.
+    rows : the robots of the whole batch that `setup` has.
+    force : accept a scene, files or a robot that have changed, as long as the stored state fits.
+
+    Raises
+    ------
+    InputError
+        The run is of another scene or robot, its state does not fit, it has all steps already, or every robot failed.
     """
     before = Trajectory.load(path).resumable()
     if not force:
@@ -69,7 +81,7 @@ def earlier_run(scene: Scene, setup: Setup, path: Path, rows: slice, force: bool
 
 
 def _parts(scene: Scene, model: Model) -> dict[str, str]:
-    """Return the SHA-256 of each part of the robot that its scene and files lead to."""
+    """Return the SHA-256 of each of the robot's arrays: nodes, elements, springs, hinges and clamped dofs, by name."""
     arrays = {
         "nodes": scene.geometry.nodes,
         "rod edges": model.rod_edges,
@@ -112,7 +124,11 @@ def _refuse_changes(scene: Scene, setup: Setup, path: Path, before: Trajectory, 
 
 
 def _with_defaults(values: dict[str, Any], keys: set[str]) -> dict[str, Any]:
-    """Return values by dotted key, with the defaults of those that are not given of tables that every scene has."""
+    """Return `values` (by dotted key), with defaults for those of `keys` that are missing.
+
+    So a default that is written out does not count as a change. Known are only the defaults of tables that a scene may
+    leave out, and that act all the same: [environment], [batch] and [output].
+    """
     defaults = {}
     for key in keys - values.keys():
         name, _, field = key.partition(".")
@@ -133,7 +149,7 @@ def _changed_files(scene: Scene, path: Path, before: Trajectory) -> list[str]:
 
 
 def _changed_parts(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> list[str]:
-    """Return what is different about the robot; of its elements the first that is."""
+    """Return a phrase for each array of the robot that differs; for rod edges and triangles the first difference."""
     theirs, ours = _stored(path, before, "robot"), _parts(scene, setup.model)
     found = []
     for name in ours:
@@ -157,7 +173,10 @@ def _first_difference(name: str, theirs: np.ndarray, ours: np.ndarray) -> str:
 
 
 def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> None:
-    """Refuse a state of another robot or batch, and another set of energies and contacts."""
+    """Refuse an earlier run whose state, controller memory or stored quantities do not fit those of this one.
+
+    Stored quantities are energies, contacts, strains and reactions, each a column of the file that goes on.
+    """
     state = setup.state
     if type(before.state) is not type(state):
         raise InputError(
@@ -187,7 +206,7 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -
 
 
 def _refuse_sizes(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> None:
-    """Refuse a state of other numbers of robots, nodes, edges or springs."""
+    """Refuse a state with other numbers of robots, nodes, dofs, framed edges, springs or internal variables."""
     state = setup.state
     sizes = {"robots": (before.batch, scene.batch)}
     for name, field in {"nodes": "positions", "degrees of freedom": "q", "framed edges": "director"}.items():
@@ -202,7 +221,7 @@ def _refuse_sizes(scene: Scene, setup: Setup, path: Path, before: Trajectory) ->
 
 
 def _stored(path: Path, before: Trajectory, name: str) -> dict[str, Any]:
-    """Return a table that the file keeps as JSON."""
+    """Return the table that the file keeps as JSON in the attribute `name`; refuse one that is missing or damaged."""
     if name not in before.attributes:
         raise InputError(
             f"{path}: does not say what its {name} were, as a file of an older version: nothing tells whether they "
@@ -218,7 +237,7 @@ def _stored(path: Path, before: Trajectory, name: str) -> dict[str, Any]:
 
 
 def _leaves(tables: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of what is in the tables; lists of numbers count as one value."""
+    """Yield (dotted key, value) of nested tables; lists of tables are numbered, any other list is one value."""
     if isinstance(tables, list) and tables and isinstance(tables[0], dict):
         tables = {str(k): table for k, table in enumerate(tables)}
     if not isinstance(tables, dict):

@@ -45,7 +45,7 @@ def run_scene(
     setup : what `scene.build` returned; with several processes, that of `scene.part(processes.own(scene.batch))`.
     path : the trajectory file; it may be the one that is resumed.
     resume : file of an earlier run of the same scene, finished, stopped or killed. The run goes on from its last full
-        state; on a CPU the numbers are those of a run without interruption. Robots that failed stay where they are.
+        state; on a CPU the numbers are those of a run without interruption. Robots that failed stay as they are.
     throw : raise a `SimulationError` at the first failure. With several processes the others first finish the steps up
         to the next frame, and failures in these are named, too.
     processes : each runs its own robots, the first one writes all of them and returns the trajectory, the others None.
@@ -67,7 +67,7 @@ def run_scene(
         if processes.writes:
             warn_of_idle(scene)
         _refuse_first_step(setup, at)
-        # by all steps of the scene: a run that is resumed is compiled where one in one go would be
+        # by the number of all steps of the scene, so that a resumed run is compiled if an uninterrupted one would be
         setup.integrator.compile_for(setup.model, setup.state, setup.steps)
         kept = attributes(scene, setup.model)
         for count, every in _legs(first, setup.steps, setup.every):
@@ -83,7 +83,15 @@ def run_scene(
 
 @dataclass(frozen=True)
 class _Standing:
-    """Where this process's robots are in a run: state, steps taken, which still run, memory of the controller."""
+    """The point that this process's robots have reached in a run, from which `rollout` goes on.
+
+    Attributes
+    ----------
+    state : the state there.
+    step : number of steps taken since the start of the run.
+    running : (B,) bool, the robots that have not failed; None: all.
+    memory : what the controller remembers; None: its initial memory.
+    """
 
     state: State
     step: int = 0
@@ -92,21 +100,22 @@ class _Standing:
 
     @classmethod
     def at_the_end_of(cls, run: Trajectory, rows: slice, device: torch.device) -> _Standing:
-        """Return where some robots were when an earlier run ended."""
+        """Return the standing of the robots `rows` at the last full state of an earlier run."""
         memory = {name: value[rows].to(device) for name, value in run.memory.items()}
         running = run.status[-1, rows] == Status.CONVERGED
         return cls(run.state.rows(rows).to(device), run.state_step, running.to(device), memory)
 
     def after(self, steps: int, last: Frame) -> _Standing:
-        """Return where the robots are so many steps later, by the last frame of these."""
+        """Return the standing after `steps` more steps, of which `last` is the last frame."""
         return _Standing(last.state, self.step + steps, last.status == Status.CONVERGED, last.memory)
 
 
 @torch.no_grad()
 def _refuse_first_step(setup: Setup, at: _Standing) -> None:
-    """Refuse a run whose first control does not fit, while the file that it would replace is what it was.
+    """Refuse a run whose first control does not fit, before a file that it replaces is touched.
 
-    Schedules and controllers are functions, of the time and of state and memory: they are asked once more in the run.
+    Schedule and controller are asked for this control here and again in the run: they have to be functions of time,
+    state and memory alone.
     """
     model, state, integrator, controller = setup.model, at.state, setup.integrator, setup.controller
     memory = begun(controller, model, state, integrator, setup.steps - at.step, at.memory)
@@ -117,7 +126,7 @@ def _refuse_first_step(setup: Setup, at: _Standing) -> None:
 def _rolled_out(
     setup: Setup, at: _Standing, steps: int, every: int, frames: _Gathering, progress: bool, throw: bool
 ) -> Trajectory:
-    """Take so many steps of a scene from where its robots are."""
+    """Take `steps` steps from `at`, with a frame every `every` of them; return what `frames` has written by then."""
     return rollout(
         setup.model,
         at.state,
@@ -137,16 +146,20 @@ def _rolled_out(
 
 
 def _in_whole(error: SimulationError, rows: slice, batch: int) -> SimulationError:
-    """Return the error with the robots' numbers in the whole batch."""
+    """Return the error of the robots `rows` with the numbers that these have in the whole batch."""
     status = torch.zeros(batch, dtype=torch.long, device="cpu")
     status[rows] = error.status.cpu()
     return SimulationError.from_status(status, error.where)
 
 
 class _Gathering:
-    """Brings the frames of all processes together in the first one, which writes them.
+    """Writer for `rollout` that gathers the frames of all processes in the first one, which writes them to the file.
 
-    Signals wait until a frame is written; then what they say is up to date.
+    Signals are held back while a frame is written, so that what they say of the file is true.
+
+    Parameters
+    ----------
+    first, steps : the step at which these frames begin, and the number of steps of the whole run.
     """
 
     def __init__(self, writer: TrajectoryWriter, processes: Processes, first: int, steps: int):
@@ -155,7 +168,7 @@ class _Gathering:
         self.last: Frame  # of this process's own robots
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
-        """Learn how many frames will come, the topology, and what else can be seen of the robots of all processes."""
+        """Begin the file for `rows` frames, with the topology and the appearance of the robots of all processes."""
         self._topology = (rod_edges, triangles)
         texts = self.processes.gathered(appearance.text())
         if texts is not None:
@@ -163,7 +176,7 @@ class _Gathering:
             self.writer.start(rows, rod_edges, triangles, whole)
 
     def append(self, frame: Frame) -> None:
-        """Write the frames of all processes as one."""
+        """Gather this frame from all processes and write it as one frame of the whole batch."""
         self.last = frame
         frames = self.processes.gathered(frame.cpu())
         if frames is not None:
@@ -179,7 +192,7 @@ class _Gathering:
                 self.writer.close()
 
     def trajectory(self) -> Trajectory:
-        """Return what the file holds; elsewhere than in the first process, the last frame of its own robots."""
+        """Return the trajectory in the file; in processes that do not write, the last frame of their own robots."""
         if self.processes.writes:
             return self.writer.trajectory()
         recorder = Recorder()
@@ -189,7 +202,11 @@ class _Gathering:
 
 
 def _legs(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
-    """Yield (number of steps, every): up to the next multiple of `every` if `step` is not on one, then the rest."""
+    """Yield (number of steps, steps between frames) of the parts of a run from `step` to `steps`.
+
+    If `step` is no multiple of `every`, the first part ends at the next one: so frames of a resumed run are at the same
+    steps as without the interruption.
+    """
     odd = min(-step % every, steps - step)
     if odd:
         yield odd, odd
@@ -199,7 +216,7 @@ def _legs(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
 
 
 def _kept(path: Path, step: int, steps: int) -> str:
-    """Return what a run that is stopped leaves, and how to go on."""
+    """Return the sentence for a run that is stopped: how many steps the file holds, and how to go on."""
     if step == steps:
         return f"{path} holds all {steps} steps"
     return f"{path} holds {step} of {steps} steps; go on with --resume {shlex.quote(str(path))}"

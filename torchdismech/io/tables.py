@@ -1,6 +1,6 @@
-"""Tables of numbers in files: text with commas, tabs or spaces, and the first sheets of Excel's workbooks (.xlsx).
+"""Tables of numbers in files: text with commas, tabs or spaces, and the first sheet of an Excel workbook (.xlsx).
 
-Those over time are linear between the rows, held before the first and after the last.
+Tables over time are linear between their rows, and constant before the first and after the last.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from torchdismech.system.memory import size_of
 
 __all__ = ["TimeTable", "first_of_times", "read_rows", "read_time_table"]
 
-LARGEST_WORKBOOK = 1 << 29  # bytes when unpacked: a small file may say that it is endless
+LARGEST_WORKBOOK = 1 << 29  # bytes when unpacked: a small compressed file may unpack to any size
 # what damaged workbooks make openpyxl raise
 UNREADABLE = (zipfile.BadZipFile, KeyError, IndexError, ValueError, TypeError, AttributeError, SyntaxError, EOFError)
 
 
 @dataclass(frozen=True)
 class TimeTable:
-    """Numbers (T, C) at the times (T,) [s]."""
+    """Numbers over time: `values` (T, C) at the increasing `times` (T,) [s]."""
 
     times: Tensor
     values: Tensor
 
     def at(self, time: Tensor) -> Tensor:
-        """Return the numbers at the times (B,), as (B, C)."""
+        """Return the numbers (B, C) at the times (B,) [s], linear between rows and constant beyond them."""
         times, values = self.times.to(time), self.values.to(time)
         if len(times) == 1:
             return values.expand(len(time), -1)
@@ -47,11 +47,11 @@ class TimeTable:
 
 
 def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:
-    """Read rows of time and numbers.
+    """Read a table over time: rows of a time [s] and numbers.
 
     Parameters
     ----------
-    columns : the numbers of columns that are right, besides the time, and what they are then.
+    columns : the numbers of columns, besides the time, that are allowed, with what messages call these columns.
 
     Raises
     ------
@@ -82,11 +82,12 @@ def first_of_times(path: Path) -> float | None:
 
 
 def read_rows(path: Path, count: int, columns: Sequence[str], what: str) -> Tensor:
-    """Read so many rows of numbers, (count, columns).
+    """Read a table of `count` rows of numbers, (count, len(columns)) float64.
 
     Parameters
     ----------
-    what : of which a row is.
+    columns : what messages call the columns.
+    what : the thing that has a row, for messages, such as "node".
 
     Raises
     ------
@@ -104,7 +105,7 @@ def read_rows(path: Path, count: int, columns: Sequence[str], what: str) -> Tens
 
 
 def _rows(path: Path) -> Iterator[tuple[str, list[float]]]:
-    """Yield where each row of numbers is and its numbers; a header and comments are left out."""
+    """Yield ("file:line", numbers) of each row; a header, comments and empty lines are left out."""
     header_possible = True
     for where, fields in _sheet(path) if path.suffix.lower() == ".xlsx" else _text(path):
         if not any(fields) or fields[0].startswith("#"):
@@ -116,10 +117,10 @@ def _rows(path: Path) -> Iterator[tuple[str, list[float]]]:
 
 
 def _text(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield where each line of a text file is and its fields.
+    """Yield ("file:line", fields) of each line of a text file.
 
-    A line with commas is divided there, else one with tabs there, else at spaces: a tab or comma too many is an empty
-    field, which is refused, and shifts no column.
+    A line is split at commas if it has any, else at tabs if it has any, else at spaces. So a superfluous comma or tab
+    makes an empty field, which is refused, and does not shift the columns unseen.
     """
     if path.suffix.lower() == ".xls":
         raise InputError(f"{path}: tables in .xls are not read: save it as .xlsx or as text")
@@ -147,7 +148,7 @@ def _between_commas(where: str, line: str) -> list[str]:
 
 
 def _sheet(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield where each row of the first sheet of a workbook is and what is in its cells; formulas are their results."""
+    """Yield ("file:row", cells as text) of each row of a workbook's first sheet; of formulas the stored results."""
     try:
         from openpyxl import load_workbook
     except ImportError:
@@ -159,7 +160,7 @@ def _sheet(path: Path) -> Iterator[tuple[str, list[str]]]:
         book = load_workbook(path, read_only=True, data_only=True)
         try:
             sheet = book.worksheets[0]
-            sheet.reset_dimensions()  # what the file says of its size is not believed
+            sheet.reset_dimensions()  # the size that the file declares may be wrong
             for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
                 yield f"{path}:{number}", _cells(row)
         finally:
@@ -180,7 +181,7 @@ def _refuse_endless(path: Path) -> None:
 
 
 def _cells(row: Sequence[Any]) -> list[str]:
-    """Return the cells of a row as text, without those that are empty at its end: sheets are as wide as the widest."""
+    """Return the cells of a row as text, without empty ones at its end: all rows are as wide as the sheet's widest."""
     cells = ["" if cell is None else repr(cell) if type(cell) in (int, float) else str(cell) for cell in row]
     while cells and not cells[-1]:
         cells.pop()
@@ -203,7 +204,7 @@ def _row(where: str, fields: list[str], header_possible: bool) -> list[float] | 
 
 
 def _is_number(field: str) -> bool:
-    """Return whether Python reads a number: a first row with one is no header, even if it is a mistaken one."""
+    """Return whether `float` reads the field: a first row with one is no header, even if `NUMBER` refuses the field."""
     try:
         float(field)
     except ValueError:
