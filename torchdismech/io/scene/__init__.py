@@ -1,4 +1,4 @@
-"""Scene files: read, checked against the robot, and made into what runs."""
+"""Scene files: read, checked against the robot, and made into a model, its initial state, an integrator and more."""
 
 from torchdismech.io.scene.scene import Scene, Setup, load_scene, read_geometry
 

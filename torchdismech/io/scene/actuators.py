@@ -32,7 +32,12 @@ DEFAULTS = {"pretension": 0.0, "slip_velocity": SLIP_VELOCITY}
 
 @dataclass(frozen=True)
 class Driven:
-    """A number of each of T tendons or chambers over time: a table, or what stays, a number or (B, 1)."""
+    """The tension, pull or pressure of each of T tendons or chambers as a function of time.
+
+    Attributes
+    ----------
+    columns : for each of them a table over time, or a constant: a number, or (B, 1), one for each robot.
+    """
 
     columns: list[TimeTable | float | Tensor]
 
@@ -43,7 +48,15 @@ class Driven:
 
 @dataclass(frozen=True)
 class _Group:
-    """Tables of one kind, which become one force."""
+    """The [[tendon]] or [[chamber]] tables that become one force of the model.
+
+    Attributes
+    ----------
+    kind : "tendon" or "chamber".
+    tables : (number in the scene, table) of each.
+    driven_by : the constant of the force by which they are driven: "tension", "pull" or "pressure".
+    rubs : whether the tendons have friction.
+    """
 
     kind: str
     tables: list[tuple[int, Any]]
@@ -52,12 +65,12 @@ class _Group:
 
 
 def actuators(scene: Scene) -> list[RoutedForce]:
-    """Return the forces of the tendons and chambers, one for all tables that are driven alike."""
+    """Return the forces of the tendons and chambers, one for each group of `_groups`."""
     return [_force(scene, group) for group in _groups(scene)]
 
 
 def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
-    """Return what files drive, by the names of the constants that they set in steps."""
+    """Return what files set over time for tendons and chambers, by the names of the model's constants."""
     names = {place: name for name, place in model.places.items()}
     forces = [force for force in model.forces if isinstance(force, RoutedForce)]
     found: dict[str, Driven] = {}
@@ -70,7 +83,7 @@ def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
 
 
 def _groups(scene: Scene) -> list[_Group]:
-    """Return the tables by what drives them and whether they rub, in the order of the first of each kind."""
+    """Return the groups of tables: tendons by what drives them and whether they have friction, then all chambers."""
     document = scene.document
     groups: dict[tuple[str, bool], _Group] = {}
     for k, table in enumerate(document.tendon):
@@ -93,7 +106,7 @@ def _force(scene: Scene, group: _Group) -> RoutedForce:
 
 
 def _route(table: schema.Tendon) -> list[Route]:
-    """Return the parts of a tendon's route."""
+    """Return the parts of a tendon's route: the motor, if there is one, then points at nodes or on edges."""
     offset = table.offsets or table.offset or (0.0, 0.0, 0.0)
     route: list[Route] = [] if table.motor is None else [Fixed(table.motor)]
     if table.nodes is not None:
@@ -103,7 +116,7 @@ def _route(table: schema.Tendon) -> list[Route]:
 
 
 def _stacked(scene: Scene, group: _Group, name: str) -> Tensor:
-    """Return a number of all tables of a group, (T,), or (B, T) where some are drawn."""
+    """Return the number `name` of all tables of a group, (T,), or (B, T) where it is drawn for any of them."""
     each = [tensor_of(_number(scene, group, k, table, name), torch.float64) for k, table in group.tables]
     robots = max(len(x) if x.dim() else 1 for x in each)
     columns = torch.cat([x.reshape(-1, 1).expand(robots, 1) for x in each], dim=1)
@@ -111,7 +124,10 @@ def _stacked(scene: Scene, group: _Group, name: str) -> Tensor:
 
 
 def _number(scene: Scene, group: _Group, k: int, table: Any, name: str) -> float | Tensor:
-    """Return a number of a table, or (B, 1) where it is drawn; 0 where a file drives it."""
+    """Return the number `name` of a table, or (B, 1) where it is drawn; its default (mostly 0) where it is not given.
+
+    The number that a file drives is one that is not given.
+    """
     given = getattr(table, name)
     if given is None:
         return DEFAULTS.get(name, 0.0)
@@ -119,7 +135,7 @@ def _number(scene: Scene, group: _Group, k: int, table: Any, name: str) -> float
 
 
 def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | float | Tensor:
-    """Return what drives one tendon or chamber of a group."""
+    """Return what drives one tendon or chamber of a group: a table over time, a number, or (B, 1)."""
     if table.over_time is None:
         return _number(scene, group, k, table, group.driven_by)
     name, file = table.over_time
@@ -129,7 +145,7 @@ def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | f
 def _refuse_pulls(
     scene: Scene, group: _Group, force: RoutedForce, columns: Sequence[TimeTable | float | Tensor]
 ) -> None:
-    """Refuse files that pull in more than their tendons' whole length."""
+    """Refuse files that pull in more than the whole length of their tendons."""
     if not isinstance(force, Tendons) or group.driven_by != "pull":
         return
     for place, ((k, table), column) in enumerate(zip(group.tables, columns, strict=True)):
@@ -147,7 +163,10 @@ def _column(column: TimeTable | float | Tensor, time: Tensor) -> Tensor:
 
 
 def _table(scene: Scene, key: Key, name: str, file: str) -> TimeTable:
-    """Return the numbers over time of a file."""
+    """Read the table over time that drives a tendon or chamber.
+
+    Refused are negative tensions, and several rows where the integrator is static.
+    """
     with reading(scene.path, key, file) as path:
         table = read_time_table(path, {1: f"{name} [{UNITS[name]}]"})
     if scene.document.simulation.integrator == "static" and len(table.times) > 1:

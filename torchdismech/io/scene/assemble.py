@@ -1,4 +1,4 @@
-"""A checked scene made into a model and its integrator."""
+"""The model and the integrator of a checked scene."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def build_model(
     run_code: bool = False,
     add: Callable[[RobotBuilder], object] | None = None,
 ) -> Model:
-    """Return the model with the numbers of each robot in it.
+    """Return the model of a scene; constants that [batch.randomize] draws have a value for each robot.
 
     Parameters
     ----------
-    compile : False: never, whatever the scene says.
-    run_code : run the file that magnetic.python names; without, there is no field in its place.
-    add : adds to the robot what no scene says, such as learned terms.
+    compile : False: never compile, whatever the scene says.
+    run_code : run the file that magnetic.python names; if False, the field is zero in its place.
+    add : called with the builder at the end, to add what scenes cannot say, such as learned terms.
     """
     document = scene.document
     robot = document.robot
@@ -61,7 +61,7 @@ def build_model(
         clamp_rule=robot.clamp_rule,
     )
     refuse_coincident_nodes(scene)
-    builder.add_nodes(scene.geometry.nodes)  # so that they keep the file's numbers
+    builder.add_nodes(scene.geometry.nodes)  # before all else, so that they keep the file's numbers
     table_of_edges = table_of_each(scene, "rod", scene.geometry.rod_edges)
     table_of_triangles = table_of_each(scene, "shell", scene.geometry.triangles)
     add_rods(scene, builder, table_of_edges)
@@ -100,7 +100,7 @@ def build_model(
 
 
 def build_integrator(scene: Scene) -> SteppingMethod:
-    """Return the integrator."""
+    """Return the integrator that [simulation] asks for."""
     simulation = scene.document.simulation
     common: dict[str, Any] = {
         "force_tolerance": simulation.force_tolerance,
@@ -113,7 +113,7 @@ def build_integrator(scene: Scene) -> SteppingMethod:
     if simulation.integrator == "static":
         return Static(load_steps=simulation.load_steps or 1, unstable=simulation.unstable or "leave", **common)
     most = simulation.max_substeps
-    if most is None:  # a step in which bodies pass through each other is well taken in parts
+    if most is None:  # a step in which bodies would pass through each other often succeeds in smaller parts
         most = SUBSTEPS_WITH_CONTACT if scene.document.contacts else 0
     common |= {"dt": simulation.dt, "max_substeps": most}
     if simulation.integrator == "newmark":
@@ -126,7 +126,7 @@ def build_integrator(scene: Scene) -> SteppingMethod:
 
 
 def _of_robots(scene: Scene, key: Key, given: list[float] | None) -> list[float] | Tensor | None:
-    """Return a vector, or those of the robots (B, 3) where it is drawn."""
+    """Return a vector as it is given, or (B, 3), one for each robot, where it is drawn."""
     if given is None:
         return None
     drawn = scene.numbers.vector(key, given)

@@ -35,7 +35,7 @@ __all__ = [
     "table_of_each",
 ]
 
-# the keys of [dissipation] and [[inelastic]] by the term whose strains they are for, and the tables that this takes
+# by elastic term: the keys of [dissipation] and [[inelastic]] for its strains, and the tables that a robot with it has
 STIFFNESSES = {
     "stretch": (("EA",), "rod"),
     "bend_twist": (("EI1", "EI2", "GJ"), "rod"),
@@ -45,7 +45,10 @@ STIFFNESSES = {
 
 
 def add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
-    """Add the edges in the order of the file, a call for each run of edges that share a table, which is a whole."""
+    """Add the rod edges in the order of the file, with one call for each run of edges that share a [[rod]] table.
+
+    `whole` tells the builder that the calls for one table count as one.
+    """
     nodes, edges = scene.geometry.nodes, scene.geometry.rod_edges
     directors, start = _directors(scene, table_of), 0
     for k, run in _runs(edges, table_of):
@@ -69,7 +72,7 @@ def add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
 
 
 def _directors(scene: Scene, table_of: np.ndarray) -> np.ndarray:
-    """Return the directors (E, 3) that files give the edges, zero where none does."""
+    """Return the first directors (E, 3) that directors_file gives the rod edges, zero where a table has none."""
     found = np.zeros((len(table_of), 3))
     for k, rod in enumerate(scene.document.rod):
         if rod.directors_file is not None:
@@ -80,7 +83,10 @@ def _directors(scene: Scene, table_of: np.ndarray) -> np.ndarray:
 
 
 def add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
-    """Add the triangles in the order of the file, table by table for runs of triangles that share one."""
+    """Add the triangles in the order of the file, with one call for each run of triangles that share a [[shell]] table.
+
+    [membrane], if there is one, replaces the energy of all of them.
+    """
     nodes = scene.geometry.nodes
     triangles = scene.geometry.triangles
     for k, run in _runs(triangles, table_of):
@@ -96,12 +102,12 @@ def add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> Non
 
 
 def _membrane(shell: schema_robot.Shell) -> str:
-    """Return how a table's triangles stretch, where the table does not say so, too."""
+    """Return the membrane model of a [[shell]] table, "springs" or "continuum"; its default depends on `bending`."""
     return USUAL_MEMBRANE[shell.bending] if shell.membrane is None else shell.membrane
 
 
 def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.Membrane) -> None:
-    """Let all shells stretch as [membrane] says."""
+    """Replace the membrane energy of all shells by that of [membrane]; refuse this unless all are of a continuum."""
     kinds = {_membrane(shell) for shell in scene.document.shell}
     if kinds != {"continuum"}:
         problem = 'stretches shells with membrane = "continuum"; ' + (
@@ -130,7 +136,7 @@ def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
 
 
 def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
-    """Let the strains of all rods and shells dissipate as [dissipation] says."""
+    """Add the dissipation of [dissipation] to the elastic terms of all rods and shells."""
     table = scene.document.dissipation
     given = {} if table is None else table.model_dump(exclude_none=True)
     for term, values in _by_term(scene, ("dissipation",), given, "relaxation_time of [shell]").items():
@@ -140,7 +146,7 @@ def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
 
 
 def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
-    """Let the materials of all rods or shells remember as the [[inelastic]] tables say."""
+    """Add the laws of the [[inelastic]] tables (hysteresis, plasticity, relaxation) to the elastic terms."""
     for k, table in enumerate(scene.document.inelastic):
         key = ("inelastic", k)
         found = _by_term(scene, key, table.model_dump(exclude_none=True), "what builder.add_inelastic takes in Python")
@@ -154,7 +160,7 @@ def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
 
 
 def _law(scene: Scene, key: Key, table: schema_robot.Inelastic, stiffness: Mapping[str, Any]) -> Inelastic:
-    """Return the law of a table [[inelastic]]; bending yields to all sides together."""
+    """Return the law of a table [[inelastic]]; in a plastic one the two bending strains yield together."""
     if table.law == "maxwell":
         return Maxwell(stiffness, scene.numbers.scalar((*key, "relaxation_time"), cast(float, table.relaxation_time)))
     limit = scene.numbers.scalar((*key, "limit"), cast(float, table.limit))
@@ -164,11 +170,14 @@ def _law(scene: Scene, key: Key, table: schema_robot.Inelastic, stiffness: Mappi
 
 
 def _by_term(scene: Scene, key: Key, given: Mapping[str, Any], instead: str) -> dict[str, dict[str, Any]]:
-    """Return the numbers that a table gives for strains, by the terms that have these.
+    """Return the numbers of [dissipation] or [[inelastic]] by elastic term and key; keys of a term not given are 0.
+
+    Refused are keys for strains that the robot does not have.
 
     Parameters
     ----------
-    instead : what to take where shells have no such strains.
+    given : the keys of the table and their values.
+    instead : what messages recommend where shells have other membrane or bending strains.
     """
     shells, found = scene.document.shell, {}
     if "membrane" in given and any(_membrane(shell) == "continuum" for shell in shells):
@@ -186,14 +195,14 @@ def _by_term(scene: Scene, key: Key, given: Mapping[str, Any], instead: str) -> 
 
 
 def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (table, elements) for each run of elements that share a table."""
+    """Yield (table, elements) for each run of consecutive elements that share a table."""
     starts = np.flatnonzero(np.diff(table_of, prepend=-1))
     for start, stop in zip(starts, [*starts, len(elements)][1:], strict=True):
         yield int(table_of[start]), elements[start:stop]
 
 
 def table_of_each(scene: Scene, kind: str, elements: np.ndarray) -> np.ndarray:
-    """Return the index of the [[rod]] or [[shell]] table of each edge or triangle."""
+    """Return the number of the [[rod]] or [[shell]] table of each edge (E,) or triangle (F,), exactly one for each."""
     name = {"rod": "rod edge", "shell": "triangle"}[kind]
     table_of = np.full(len(elements), -1)
     for k, table in enumerate(getattr(scene.document, kind)):
@@ -220,7 +229,7 @@ def table_of_each(scene: Scene, kind: str, elements: np.ndarray) -> np.ndarray:
 
 
 def selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: Box | None) -> np.ndarray:
-    """Return the nodes that a table is for."""
+    """Return the indices of the nodes that a table selects by `nodes` or `box`; refuse an empty box."""
     if box is None:
         return np.array(nodes, dtype=np.int64)
     x = scene.geometry.nodes
@@ -232,7 +241,7 @@ def selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: Box | Non
 
 
 def refuse_coincident_nodes(scene: Scene) -> None:
-    """Refuse two nodes at one place: the builder would join them, and the file's numbers would be others."""
+    """Refuse two nodes at one place: the builder would merge them, and the numbers of nodes would not be the file's."""
     nodes = scene.geometry.nodes
     order = np.lexsort(nodes.T)
     same = np.flatnonzero((np.diff(nodes[order], axis=0) == 0).all(axis=1))
@@ -275,7 +284,7 @@ def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, 
         return scene.numbers.scalar(("shell", k, *name), nominal)
 
     material = Material(
-        1.0 if shell.youngs is None else number(shell.youngs, "youngs"),  # as of rods
+        1.0 if shell.youngs is None else number(shell.youngs, "youngs"),  # nothing is derived from 1.0, as for rods
         number(shell.density, "density"),
         number(shell.poisson, "poisson"),
         number(shell.relaxation_time, "relaxation_time"),

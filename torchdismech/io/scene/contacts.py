@@ -44,13 +44,13 @@ __all__ = ["add_contacts", "contact_radius", "refuse_overlap"]
 
 POTENTIALS: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
 ROUNDING = 1e-12  # of components of unit vectors
-TOLERANCE = 0.5  # of the smallest contact radius, where the scene does not say
-# [s] a moving obstacle's way is linear for so long: no run gets there, and a power of two rounds nothing
+TOLERANCE = 0.5  # default tolerance of penalties and barriers, over the smallest contact radius
+# [s] end of the path of an obstacle with a constant velocity: no run gets there, and a power of two does not round
 FOREVER = 2.0**100
 
 
 def add_contacts(scene: Scene, builder: RobotBuilder) -> None:
-    """Let the robot touch what the scene says."""
+    """Add the contacts of a scene to the robot: with the floor, with obstacles, and between its own parts."""
     for key, table in scene.document.contacts.items():
         try:
             builder.add_contact(_contact(scene, key, table))
@@ -100,13 +100,13 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
 
 
 def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:
-    """Return the response and the friction of a table."""
+    """Return the contact response of a table, and its friction, None for smooth surfaces."""
     number = partial(_number, scene, key, table)
     tolerance = None if table.tolerance is None else number("tolerance")
     friction = 0.0 if table.friction is None else number("friction")
     more = {} if table.static_friction is None else {"static": number("static_friction"), "release": number("release")}
     for way in ("forward", "backward"):
-        if getattr(table, f"{way}_friction", None) is not None:  # rods that touch each other have none
+        if getattr(table, f"{way}_friction", None) is not None:  # tables of self-contact have no such key
             more[f"{way}_coefficient"] = number(f"{way}_friction")
     smooth = not isinstance(friction, Tensor) and friction == 0 and not more
     if table.response == "complementarity":
@@ -119,12 +119,12 @@ def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction 
 
 
 def _number(scene: Scene, key: Key, table: schema.Law | schema.Obstacle, name: str) -> Number:
-    """Return a number of a table by its name, a number or one of each robot (B, 1)."""
+    """Return the number `name` of a table, or (B, 1), one for each robot, where it is drawn."""
     return scene.numbers.scalar((*key, name), getattr(table, name))
 
 
 def _smallest_radius(scene: Scene) -> Number:
-    """Return the smallest contact radius of a robot, a number or (B, 1) [m]."""
+    """Return the smallest contact radius of rods and shells [m], a number, or (B, 1) where sizes are drawn."""
     numbers = scene.numbers
     radii = []
     for k, rod in enumerate(scene.document.rod):
@@ -180,9 +180,10 @@ def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
 
 
 def refuse_overlap(scene: Scene, model: Model, x: Tensor) -> None:
-    """Refuse robots that start at x (B, N, 3) where a response cannot keep, or bring, surfaces apart.
+    """Refuse initial positions x (B, N, 3) with overlaps that the contact response cannot handle.
 
-    With a barrier in an obstacle, or parts in each other; with complementarity held nodes in an obstacle.
+    A barrier needs gaps above 0, to obstacles and between parts of the robot; complementarity cannot push clamped nodes
+    out of an obstacle, and refuses only these.
     """
     tables = scene.document.contacts
     own: list[Key] = [key for key, table in tables.items() if isinstance(table, schema.SelfContact)]
@@ -196,9 +197,9 @@ def refuse_overlap(scene: Scene, model: Model, x: Tensor) -> None:
 
 
 def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gaps (B, P) of the points that touch [m], and which clamps keep from moving across the surface.
+    """Return the gaps (B, P) of an obstacle's contact points [m], and whether (B, P) clamps hold them along the normal.
 
-    Points between nodes count as kept where their nodes do not move at all.
+    Points between nodes count as held where all their nodes are fixed in all directions.
     """
     body, points = model.body, obstacle.points
     distance, normal, _ = obstacle.shape.distance_and_derivatives(
@@ -216,14 +217,14 @@ def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, 
 
 
 def _refuse_gaps(scene: Scene, key: Key, points: TouchPoints, gap: Tensor, refused: Tensor, what: str) -> None:
-    """Refuse the smallest of the gaps (B, P) that are `refused`, if there is any."""
+    """Raise an error that names the smallest of the gaps (B, P) at which `refused` (B, P) is True, if there is any."""
     if bool(refused.any()):
         robot, point = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
         _refuse(scene, key, f"{what}{points.said(point)} of robot {robot}", float(gap[robot, point]))
 
 
 def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tensor) -> None:
-    """Refuse parts that touch each other at the start where a barrier is between them; `keys` of contacts of parts."""
+    """Refuse parts of the robot that touch at the start with a barrier between them; `keys` are of self-contacts."""
     contacts, q = model.self_contacts, model.body.q_of(x)
     for found in contacts.touching(contacts.pairs(x, x, x.new_zeros(len(x))), q, torch.zeros_like(q)):
         number = found.table.contact

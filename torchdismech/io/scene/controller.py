@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["build_controller"]
 
 KEY = "controller.python"
-OVER_TIME = {  # keys of [actuation] that [controller] may override, with the table in `Schedule` and the strains in it
+# keys of [actuation] that [controller] may override: the attribute of `Schedule` with the table, and its strains
+OVER_TIME = {
     "natural_curvature": ("curvature", ("kappa1", "kappa2")),
     "natural_twist": ("twist", ("twist",)),
     "natural_hinge_angle": ("hinge_angle", ("hinge_angle",)),
@@ -38,12 +39,12 @@ OVER_TIME = {  # keys of [actuation] that [controller] may override, with the ta
 def build_controller(
     scene: Scene, model: Model, state: State, schedule: Schedule, run_code: bool = True
 ) -> Controller | None:
-    """Return the controller of a scene, if it has one, after a look at whether the run is one for it.
+    """Return the controller of a scene, checked to fit the run; None if the scene has none.
 
     Parameters
     ----------
-    schedule : what is prescribed over time; that the controller overrides all of it is refused.
-    run_code : run the file that controller.python names; without, there is no controller in its place.
+    schedule : natural strains over time; a table in it that the controller overrides as a whole is refused.
+    run_code : run the file that controller.python names; if False, its controller is not made, and None returned.
     """
     table, dt = scene.document.controller, scene.document.simulation.dt
     if table is None or (table.python is not None and not run_code):
@@ -63,7 +64,7 @@ def build_controller(
 
 
 def _refuse_overridden(scene: Scene, controller: PI, model: Model, schedule: Schedule) -> None:
-    """Refuse tables of natural strains of which the controller sets every one."""
+    """Refuse a table of [actuation] of which the controller sets every natural strain: it would do nothing."""
     for key, (name, fields) in OVER_TIME.items():
         table = getattr(schedule, name)
         if table is None:
@@ -115,7 +116,7 @@ def _reference(scene: Scene, table: schema.Controller, model: Model, strains: St
 
 
 def _directors(scene: Scene, table: schema.Controller, model: Model) -> Tensor | None:
-    """Return where the sections' first directors (E, 3) point in the target, if a file says so."""
+    """Return the first directors (E, 3) of the target shape from target_directors; None if there is no such file."""
     if table.target_directors is None:
         return None
     with reading(scene.path, "controller.target_directors", table.target_directors) as path:
@@ -123,7 +124,7 @@ def _directors(scene: Scene, table: schema.Controller, model: Model) -> Tensor |
 
 
 def _given(table: Keys | None) -> dict[str, Any]:
-    """Return the keys of a table that are given."""
+    """Return the keys of a table that are given, with their values."""
     return {} if table is None else table.model_dump(exclude_none=True)
 
 
@@ -131,7 +132,7 @@ def _given(table: Keys | None) -> dict[str, Any]:
 
 
 def _of_code(scene: Scene, name: str, model: Model, dt: float) -> Controller:
-    """Return the controller that the function called "file.py:function" makes for a model and a step [s]."""
+    """Return the controller that the user's function "file.py:function" makes, called with the model and dt [s]."""
     path, make = named_in_code(scene.path, KEY, name)
     named = _Named(scene.path, path, name.rpartition(":")[2])
     made = named.call(make, model, dt)
@@ -141,24 +142,30 @@ def _of_code(scene: Scene, name: str, model: Model, dt: float) -> Controller:
 
 
 class _Named:
-    """What errors of the code of a scene say of where they come from."""
+    """The function that controller.python names: its calls, in which errors name scene, file and line.
+
+    Parameters
+    ----------
+    scene, path : the scene file and the Python file.
+    attribute : the name of the function in that file.
+    """
 
     def __init__(self, scene: Path, path: Path, attribute: str):
         self.scene, self.path, self.attribute = scene, path, attribute
 
     def refused(self, problem: str) -> SceneError:
-        """Return the error of that problem."""
+        """Return an error that names scene, file and function, and says the problem."""
         return SceneError(self.scene, KEY, f"{self.attribute} of {self.path} {problem}")
 
     def call(self, function: Callable, *arguments: Any) -> Any:
-        """Return what a function of the code returns; what it raises is named, with its cause kept."""
+        """Call a function of the user's code; raise what it raises as a `SceneError` that names its line."""
         try:
             return function(*arguments)
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # the user's code may raise anything
             raise self.refused(f"raised {type(error).__name__}{line_in(self.path, error)}: {error}") from error
 
     def checked(self, control: object, model: Model, batch: int) -> Control:
-        """Return a control; refuse what is none, and what does not fit the robot."""
+        """Return `control` if it is a `Control` that fits the robot; refuse anything else."""
         if not isinstance(control, Control):
             raise self.refused(f"made a controller that has to return a Control, got {type(control).__name__}")
         try:
@@ -169,25 +176,25 @@ class _Named:
 
 
 class _NamedController:
-    """A controller without memory, from the code of a scene."""
+    """A controller without memory made by a user's code; its errors are named and its controls checked."""
 
     def __init__(self, named: _Named, controller: Any):
         self.named, self.controller = named, controller
 
     def __call__(self, state: State, control: Control, model: Model) -> Control:
-        """Return the control."""
+        """Return the control of the step from `state`."""
         answer = self.named.call(self.controller, state, control, model)
         return self.named.checked(answer, model, state.batch)
 
 
 class _NamedWithMemory:
-    """A controller with memory, from the code of a scene."""
+    """A controller with memory made by a user's code; its errors are named and its controls checked."""
 
     def __init__(self, named: _Named, controller: Any):
         self.named, self.controller = named, controller
 
     def check(self, model: Model, state: State, dt: float, steps: int) -> None:
-        """Let the controller refuse a run."""
+        """Let the controller refuse a run of `steps` steps of dt [s], if it has a method `check`."""
         check = getattr(self.controller, "check", None)
         if check is not None:
             self.named.call(check, model, state, dt, steps)
@@ -197,7 +204,7 @@ class _NamedWithMemory:
         return self.named.call(self.controller.initial, model, state)
 
     def __call__(self, state: State, memory: Memory, control: Control, model: Model) -> tuple[Control, Memory]:
-        """Return the control and the memory."""
+        """Return the control of the step from `state`, and the memory after it."""
         answer = self.named.call(self.controller, state, memory, control, model)
         if not (isinstance(answer, tuple) and len(answer) == 2):
             problem = (

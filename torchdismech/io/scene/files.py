@@ -1,4 +1,4 @@
-"""The files that a scene names: where they are, whether they are the same as before, what messages may show of them."""
+"""The files that a scene names: their paths, their digests, and what error messages may show of their content."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["fingerprints", "named_files", "named_time_tables", "reading"]
 
 
 def named_files(document: BaseModel) -> dict[str, str]:
-    """Return the names of all files that a scene names, by dotted key; of "file.py:function" the file."""
+    """Return the names of all files that a scene names, by dotted key; for "file.py:function" the file's."""
     return dict(_names(document, (), names_file))
 
 
 def named_time_tables(document: BaseModel) -> dict[str, str]:
-    """Return the names of those files whose rows begin with their times, by dotted key."""
+    """Return the names of those files that are tables over time, by dotted key."""
     return dict(_names(document, (), names_time_table))
 
 
@@ -53,8 +53,9 @@ def existing(scene: Path, key: str | Key, name: str) -> Path:
 def reading(scene: Path, key: str | Key, name: str) -> Iterator[Path]:
     """Yield the path of a file that a scene names, for a block that reads it.
 
-    A scene may name any file, and messages quote what is wrong in it. Of a file outside of the scene's folder (links
-    followed) they give the line alone: a scene from elsewhere shall not make a program show what a user may read.
+    A scene may name any file, and messages quote what is wrong in it. For files outside of the scene's folder (links
+    followed) they give the number of the line alone: otherwise a scene from a stranger could make the program print
+    files that only its user may read.
     """
     path = existing(scene, key, name)
     try:
@@ -72,6 +73,7 @@ def reading(scene: Path, key: str | Key, name: str) -> Iterator[Path]:
 
 
 def _names(table: BaseModel, key: Key, wanted: Callable[[FieldInfo], bool]) -> Iterator[tuple[str, str]]:
+    """Yield (dotted key, file name) of a table's fields that `wanted` accepts, those of inner tables included."""
     for name, field in type(table).model_fields.items():
         value = getattr(table, name)
         if isinstance(value, str) and wanted(field):

@@ -1,4 +1,4 @@
-"""What of a scene never acts within its run, as its times are beyond the end: in ms perhaps, where s are meant."""
+"""Warnings of loads, motions and tables that begin after the end of the run, perhaps with times in ms instead of s."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from torchdismech.io.tables import first_of_times
 __all__ = ["warn_of_idle"]
 
 TIMED = {"point_force": "acts", "line_load": "acts", "moment": "acts", "move": "moves anything"}
-ROUNDING = 1e-9  # of the duration, a number of steps times their length
+ROUNDING = 1e-9  # relative, of the duration, which is a number of steps times dt
 
 
 def warn_of_idle(scene: Scene) -> None:
-    """Warn of what begins when the run has ended; not refused, as the run may be gone on with."""
+    """Warn of loads, motions and tables over time that begin after the end of the run.
+
+    They are not refused, as the run may be resumed with a longer duration.
+    """
     end = scene.document.simulation.duration
     if end is not None:  # an equilibrium has none: there are no start and stop, and no table of several rows
         _warn_of_late_starts(scene, end)

@@ -1,4 +1,4 @@
-"""What a scene names of its robot, compared with its geometry: nodes, edges, parts, choices that it has a use for."""
+"""Checks of a scene against its robot's geometry: indices, names of parts, and keys that would have no effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_indices", "refuse_unused"]
 
 
 def check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse node and edge indices that the robot does not have, and neighbours beyond its other end."""
+    """Refuse indices and part names that the robot does not have, and self-contact in which nothing could touch."""
     _check_contacts(path, document, len(geometry.nodes))
     _check_tables(path, document, geometry)
     tuples: dict[Key, Any] = {("spring", k, "nodes"): spring.nodes for k, spring in enumerate(document.spring)}
@@ -29,7 +29,7 @@ def check_indices(path: Path, document: schema.Document, geometry: Geometry) -> 
 
 
 def refuse_unused(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse choices of [robot] about what the robot does not have."""
+    """Refuse keys of [robot] that have no effect, as they are about joints, rods or clamps that the robot lacks."""
     robot, ends = document.robot, geometry.rod_edges.reshape(-1)
     rods = len(ends) > 0
     joined = rods and (np.bincount(ends).max() > 2 or bool(np.isin(ends, geometry.triangles).any()))
@@ -45,7 +45,7 @@ def refuse_unused(path: Path, document: schema.Document, geometry: Geometry) -> 
 
 
 def _check_contacts(path: Path, document: schema.Document, count: int) -> None:
-    """Refuse neighbours beyond the other end of a robot of `count` nodes, and names that no part has."""
+    """Refuse a `ring` of self-contact that is not below `count`, the number of nodes, and names that no part has."""
     for key, contact in document.contacts.items():
         if isinstance(contact, SelfContact) and contact.ring is not None and contact.ring >= count:
             most = f"expected less than {count}, the number of nodes"
@@ -58,7 +58,7 @@ def _check_contacts(path: Path, document: schema.Document, count: int) -> None:
 
 
 def _check_tables(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse indices in tables that the robot does not have, and those that stand twice."""
+    """Refuse indices of nodes and edges that the robot does not have, and repeated ones, except in tendons."""
     names = (
         "rod",
         "shell",

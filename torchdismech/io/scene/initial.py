@@ -1,4 +1,4 @@
-"""Where the robots of a checked scene begin, and how they move there: [initial]."""
+"""The initial state of a checked scene's robots, from its table [initial]."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ KEY = "initial"
 AXES = ("x", "y", "z")
 AS_BUILT = 1e-9  # m, rad: rounding in files and angles
 OF_ANOTHER = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions, or none"
-ASTRAY = 1e-2  # rad by which frames that are carried from stored frame to stored frame may be off at the end
+ASTRAY = 1e-2  # [rad] most by which directors transported from stored frame to stored frame may be off at the last one
 
 
 def initial_state(scene: Scene, model: Model, schedule: Schedule) -> State:
-    """Return the state that the robots of a scene begin in, with the acceleration that they have by its schedule.
+    """Return the initial state of a scene's robots, with the acceleration that the forces give them under its schedule.
 
     Raises
     ------
     SceneError
-        Files and trajectories that do not fit, robots that begin in what they touch, clamped nodes that begin elsewhere
-        than where [[move]] moves them from.
+        Files and trajectories that do not fit, robots that begin inside of what they touch, clamped nodes that do not
+        begin where [[move]] moves them from.
     """
     table = scene.document.initial or Initial.model_construct()
     state = _placed(scene, model, table)
@@ -69,7 +69,7 @@ def initial_state(scene: Scene, model: Model, schedule: Schedule) -> State:
 
 
 def _vector(scene: Scene, like: State, name: str) -> Tensor:
-    """Return a vector (3,) or (B, 3) of the table, zero where it is not given."""
+    """Return the vector `name` of [initial], (3,), or (B, 3) where it is drawn; zero where it is not given."""
     given = getattr(scene.document.initial, name)
     return scene.numbers.vector((KEY, name), [0.0, 0.0, 0.0] if given is None else given).to(like.q)
 
@@ -78,7 +78,7 @@ def _vector(scene: Scene, like: State, name: str) -> Tensor:
 
 
 def _placed(scene: Scene, model: Model, table: Initial) -> State:
-    """Return the robots where they begin, with velocities of files; accelerations are not known yet."""
+    """Return the robots at their initial positions, with velocities from files; accelerations are not known yet."""
     if table.trajectory is not None:
         with reading(scene.path, (KEY, "trajectory"), table.trajectory) as path:
             run = Trajectory.load(path)
@@ -95,7 +95,7 @@ def _placed(scene: Scene, model: Model, table: Initial) -> State:
 
 
 def _posture(scene: Scene, model: Model, name: str) -> Tensor:
-    """Return the q (B, n) of robots whose nodes are where a file says."""
+    """Return the dofs q (B, n) of robots with the node positions of a file."""
     x = _of_nodes(scene, model, "positions_file", name)
     _refuse_collapsed_edges(scene, model, x[None])
     q = model.posture(x.expand(scene.batch, -1, -1).contiguous())
@@ -105,13 +105,13 @@ def _posture(scene: Scene, model: Model, name: str) -> Tensor:
 
 
 def _of_nodes(scene: Scene, model: Model, key: str, name: str) -> Tensor:
-    """Return three numbers of each node (N, 3) from a file."""
+    """Return a vector for each node, (N, 3), from the file that [initial] names under `key`."""
     with reading(scene.path, (KEY, key), name) as path:
         return read_rows(path, model.body.n_nodes, AXES, "node").to(model.nodes)
 
 
 def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> State:
-    """Return the robots in a frame of a run, at time 0."""
+    """Return the robots in a frame of an earlier run, with the time set to 0 and accelerations still unknown."""
     whole = _last_state(scene, model, run)
     rows = _rows(scene, table, run)
     frames = len(run.time)
@@ -130,10 +130,10 @@ def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> St
 
 
 def _carried(scene: Scene, model: Model, run: Trajectory, rows: Tensor, frame: int, last: State) -> State:
-    """Return the robots in a frame that is not the last, of which the file has no directors.
+    """Return the robots in a frame before the last one; a file stores no directors of such frames.
 
-    They are transported from frame to frame. At the end the file says what they are: so it shows whether the frames are
-    close enough for that.
+    Directors are transported from the rest state through all stored frames. Those of the last frame are compared with
+    the stored ones `last`, which shows whether frames are close enough for that; if not, the frame is refused.
     """
     rest = model.body.held_tangents
     if rest.numel() and not torch.equal(last.held_tangents, rest.expand_as(last.held_tangents)):
@@ -160,7 +160,7 @@ def _carried(scene: Scene, model: Model, run: Trajectory, rows: Tensor, frame: i
 
 
 def _velocity(run: Trajectory, rows: Tensor, frame: int) -> Tensor:
-    """Return the velocity (B, n) in a frame that is not the last; angles' rates by the frames beside it."""
+    """Return the velocity (B, n) in a frame before the last one; rates of angles are differences of its neighbours."""
     before, after = max(frame - 1, 0), frame + 1
     turned = (run.twist[after] - run.twist[before])[rows] / (run.time[after] - run.time[before])
     held = turned.new_zeros(len(rows), 3 * run.state.n_held)
@@ -168,7 +168,7 @@ def _velocity(run: Trajectory, rows: Tensor, frame: int) -> Tensor:
 
 
 def _rows(scene: Scene, table: Initial, run: Trajectory) -> Tensor:
-    """Return the robot of the run (B,) that each robot of the scene begins as."""
+    """Return the index (B,) of the robot of the run whose state each robot of the scene takes."""
     if table.robot is not None:
         if table.robot >= run.batch:
             raise SceneError(scene.path, (KEY, "robot"), f"expected 0 to {run.batch - 1}, got {table.robot}")
@@ -182,9 +182,9 @@ def _rows(scene: Scene, table: Initial, run: Trajectory) -> Tensor:
 
 
 def _last_state(scene: Scene, model: Model, run: Trajectory) -> State:
-    """Return the last state of a run of this robot, or of one whose clamps with a direction are let go.
+    """Return the last state of a run, refused unless it is of this robot, with the same laws that remember.
 
-    Refused are runs of other robots, and of chains of rigid elements.
+    If the run's robot has clamps with a direction, and this one has none, they are let go.
     """
     body = model.body
     if not isinstance(run.state, State):
@@ -208,7 +208,7 @@ def _last_state(scene: Scene, model: Model, run: Trajectory) -> State:
 
 
 def _let_go(scene: Scene, state: State) -> State:
-    """Return a state without its held directions."""
+    """Return a state without the held tangents of its clamps; refuse one with internal variables."""
     if state.internal is not None:
         problem = "clamps with a direction are let go where materials remember: expected to do so in Python, by "
         raise SceneError(scene.path, (KEY, "trajectory"), f"{problem}model.released(state, before)")
@@ -216,7 +216,7 @@ def _let_go(scene: Scene, state: State) -> State:
 
 
 def _laws(run: Trajectory) -> list | None:
-    """Return the tables [[inelastic]] of the scene that a run was made of; None where it had no scene."""
+    """Return the tables [[inelastic]] of the scene of a run; None if the run was not made from a scene."""
     text = run.attributes.get("tables")
     return None if text is None else json.loads(text).get("inelastic", [])
 
@@ -225,7 +225,7 @@ def _laws(run: Trajectory) -> list | None:
 
 
 def _refuse_collapsed_edges(scene: Scene, model: Model, positions: Tensor) -> None:
-    """Refuse nodes that an edge joins and that begin at the same place, at positions (B, N, 3)."""
+    """Refuse positions (B, N, 3) in which both nodes of an edge are at the same place."""
     found = collapsed_edge(model.body, positions)
     if found is not None:
         robot, start, end = found
@@ -234,7 +234,7 @@ def _refuse_collapsed_edges(scene: Scene, model: Model, positions: Tensor) -> No
 
 
 def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
-    """Refuse planar robots that begin beside their plane, or leave it."""
+    """Refuse planar robots whose initial positions or velocities are out of their plane."""
     table = scene.document.initial
     if table is None or not scene.document.robot.planar:
         return
@@ -249,13 +249,13 @@ def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
 
 
 def _has(scene: Scene, name: str, axes: tuple[int, ...]) -> bool:
-    """Return whether a vector of the table has components along some axes."""
+    """Return whether the vector `name` of [initial] is given and has components along some axes."""
     given = getattr(scene.document.initial, name)
     return given is not None and bool((scene.numbers.vector((KEY, name), given)[..., axes] != 0).any())
 
 
 def _refuse_displaced_clamps(scene: Scene, model: Model, state: State) -> None:
-    """Refuse [[move]] where what is clamped does not begin where the robot was built: motions are told from there."""
+    """Refuse [[move]] if clamped dofs do not begin as the robot was built: motions are relative to that."""
     if not scene.document.move:
         return
     off = model.unknowns.with_held(torch.zeros_like(state.q), state.q - model.body.rest_q).abs() > AS_BUILT

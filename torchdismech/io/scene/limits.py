@@ -1,4 +1,4 @@
-"""What a run takes at least, and the refusal of what would never end or not fit."""
+"""Lower bounds of the time and memory of a run, and the refusal of scenes that would never end or not fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["refuse_endless", "refuse_too_large"]
 FASTEST_STEP = 1e-4  # s
 FASTEST_NODE = 1e-9  # s for each node of each robot, the rate that a large GPU is hoped to reach
 LONGEST_RUN = timedelta(days=30)
-STATES = 3  # that are alive at once: before a step, after it, and what is stored
+STATES = 3  # states in memory at once: before a step, after it, and the one that is stored
 
 
 def refuse_too_large(path: Path, document: Document, geometry: Geometry) -> None:
@@ -51,7 +51,7 @@ def refuse_endless(path: Path, document: Document, geometry: Geometry, steps: in
 
 
 def _bytes_of_robot(document: Document, geometry: Geometry) -> int:
-    """Return the bytes that a robot takes at least."""
+    """Return the least memory of a robot [bytes]: of its states and drawn numbers."""
     edges = len(geometry.rod_edges)
     dofs = 3 * len(geometry.nodes) + edges
     state = 3 * dofs + 6 * edges  # q, velocity and acceleration; directors and tangents

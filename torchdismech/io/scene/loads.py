@@ -1,4 +1,4 @@
-"""External forces of a scene: what surrounds the robot, and loads on its nodes, edges and triangles."""
+"""External forces of a scene: gravity, the fluid around the robot, and loads on its nodes, edges and triangles."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def external_forces(scene: Scene) -> list[forces.Force]:
 
 
 def _of_robots(load: torch.Tensor) -> torch.Tensor:
-    """Return a load (3,), or one of each robot (B, 3) as (B, 1, 3), which can mean nothing else."""
+    """Return a load (3,) as it is, and loads of the robots (B, 3) as (B, 1, 3), so that B is not taken for nodes."""
     return load.unsqueeze(1) if load.dim() == 2 else load
 
 

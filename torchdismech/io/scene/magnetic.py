@@ -1,4 +1,4 @@
-"""The magnetised rods and shells of a checked scene and the field that they are in."""
+"""The magnetic forces of a checked scene: its magnetised rods and shells, and the field around them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def magnetic_forces(
     Parameters
     ----------
     of_edges, of_triangles : (E,), (F,) the [[rod]] table of each edge, the [[shell]] table of each triangle.
-    run_code : run the file that magnetic.python names; without, there is no field in its place.
+    run_code : run the file that magnetic.python names; if False, the field is zero in its place.
     """
     table = scene.document.magnetic
     if table is None:
@@ -106,7 +106,7 @@ def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
 
 
 def _rows_in_time(scene: Scene, key: str, file: str, columns: dict[int, str]) -> TimeTable:
-    """Return the rows of a file; refuse several where there is no time."""
+    """Read a table over time; refuse several rows with the static integrator, which has no time."""
     with reading(scene.path, key, file) as path:
         rows = read_time_table(path, columns)
     if scene.document.simulation.integrator == "static" and len(rows.times) > 1:
@@ -131,7 +131,7 @@ def _field_of_code(scene: Scene, name: str) -> magnetics.Field:
             raise refused(error) from error
 
     field = field_of(found) if isinstance(found, nn.Module) else magnetics.Timed(checked)
-    try:  # what is wrong with it shows at once
+    try:  # one evaluation, so that errors in the field show before the run
         tried = field(
             torch.zeros(scene.batch, 1, 3, dtype=torch.float64, device="cpu"),
             torch.zeros(scene.batch, dtype=torch.float64, device="cpu"),

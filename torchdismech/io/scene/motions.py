@@ -1,4 +1,4 @@
-"""What a scene prescribes over time: motions of clamped nodes and edges, natural strains, constants that change."""
+"""The schedule of a checked scene: motions of clamped nodes and edges, natural strains, constants that files drive."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["build_schedule"]
 AXES = "xyz"
 CURVATURES = ("kappa1", "kappa2")
 ROUNDING = 1e-12  # of natural curvatures
-OUT_OF_SHAPE = 1e-6  # of the distance between two nodes of a clamp: files have some digits less than numbers have
+OUT_OF_SHAPE = 1e-6  # over the distance between two nodes of a clamp: files have fewer digits than float64
 
 
 def build_schedule(scene: Scene, model: Model) -> Schedule:
-    """Return what is prescribed over time, without running actuation.python."""
+    """Return the schedule of a scene, but for the function that actuation.python names, which is not run here."""
     actuation = scene.document.actuation or schema.Actuation.model_construct()
     springs, edges, triangles = len(model.springs), len(model.rod_edges), continuum_triangles(model.terms)
     if actuation.natural_twist is not None and scene.document.robot.planar:
@@ -69,7 +69,7 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
 
 
 def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[Twisting]]:
-    """Return the motions of nodes and of edges."""
+    """Return the motions of nodes and of edges; refuse two of one node at the same time."""
     of_nodes: list[Translation | Rotation | Path3] = []
     of_edges: list[Twisting] = []
     owner: list[int] = []
@@ -127,7 +127,10 @@ def _check_held(scene: Scene, model: Model) -> None:
 
 
 def _refuse_split_clamps(scene: Scene, model: Model) -> None:
-    """Refuse motion of a part of a clamp's nodes: clamps move as rigid bodies where one with a direction turns."""
+    """Refuse motion of only some of a clamp's nodes, in a scene where clamps move as rigid bodies.
+
+    They do so where a clamp with a direction turns.
+    """
     for k, move in enumerate(scene.document.move):
         for clamp in model.body.clamps:
             moved = np.isin(clamp.nodes, move.nodes or [])
@@ -139,7 +142,7 @@ def _refuse_split_clamps(scene: Scene, model: Model) -> None:
 
 
 def _refuse_turned_edges(scene: Scene, model: Model) -> None:
-    """Refuse twists of edges that clamps hold where clamps move as rigid bodies: the angles follow from that."""
+    """Refuse a twist_rate of edges that clamps hold where clamps move as rigid bodies, which sets these angles."""
     for k, move in enumerate(scene.document.move):
         for number, clamp in enumerate(model.body.clamps):
             turned = np.intersect1d(clamp.framed, move.edges or [])
@@ -152,7 +155,7 @@ def _refuse_turned_edges(scene: Scene, model: Model) -> None:
 
 
 def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -> None:
-    """Refuse paths that do more than shift a clamp where clamps move as rigid bodies."""
+    """Refuse paths from files that turn or deform a clamp where clamps move as rigid bodies: they may only shift it."""
     numbers = [k for k, move in enumerate(scene.document.move) if move.file is not None]
     for k, path in zip(numbers, paths, strict=True):
         for number, clamp in enumerate(model.body.clamps):
@@ -176,7 +179,7 @@ def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -
 
 
 def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:
-    """Return the components in which a [[move]] may move its nodes."""
+    """Return the axes (0, 1, 2) along which a [[move]] may move its nodes."""
     if move.velocity is not None:
         drawn = scene.numbers.vector(("move", k, "velocity"), move.velocity)
         return [axis for axis in range(3) if (drawn[..., axis] != 0).any()]

@@ -1,4 +1,4 @@
-"""Dotted names of what stands in a scene, such as "rod.1.section.radius"."""
+"""Dotted names of the keys of a scene, such as "rod.1.section.radius"."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from torchdismech.io.schema.scene import Document
 __all__ = ["number_in_list", "number_of_table", "put"]
 
 SEVERAL = {name for name, field in Document.model_fields.items() if typing.get_origin(field.annotation) is list}
-ALONE = {"rod", "shell"}  # of these: what one [table] may say
+ALONE = {"rod", "shell"}  # those of `SEVERAL` that a scene may write as a single [table]
 
 
 def put(path: Path, tables: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value where a dotted key says; what does not fit there is told when the tables are checked."""
+    """Set the key with a dotted name to a value, in the tables of a scene as they are read.
+
+    Refused are names of places that there are not; the value itself is checked later, with the tables.
+    """
     parts = _as_written(path, tables, key)
     inside: Any = tables
     for k, part in enumerate(parts):
@@ -33,7 +36,7 @@ def put(path: Path, tables: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _as_written(path: Path, tables: dict[str, Any], key: str) -> list[str]:
-    """Return the parts of a dotted key as the file has its tables: [[rod]] by their numbers, [rod] without one."""
+    """Return the parts of a dotted key, with the number of its table if the file has [[rod]], without it for [rod]."""
     first, *rest = key.split(".")
     if not rest or first not in SEVERAL:
         return [first, *rest]
@@ -47,9 +50,9 @@ def _as_written(path: Path, tables: dict[str, Any], key: str) -> list[str]:
 
 
 def number_of_table(path: Path, where: str, name: str, part: str, count: int) -> int | None:
-    """Return which of `count` tables, all called `name`, a part of a dotted name says.
+    """Return the number of the table, out of `count` called `name`, that a part of a dotted name gives.
 
-    None: it is a key of the only one, whose number is left out.
+    None: the part is a key, as the number of a table that stands alone may be left out.
     """
     if count == 1 and part.isidentifier():
         return None
@@ -62,7 +65,7 @@ def number_of_table(path: Path, where: str, name: str, part: str, count: int) ->
 
 
 def number_in_list(path: Path, where: str, name: str, part: str, count: int) -> int:
-    """Return which of the `count` entries of the list called `name` a part of a dotted name says."""
+    """Return the index, below `count`, that a part of a dotted name gives for the list called `name`."""
     number = _number(part)
     if number is not None and number < count:
         return number
@@ -71,5 +74,5 @@ def number_in_list(path: Path, where: str, name: str, part: str, count: int) -> 
 
 
 def _number(part: str) -> int | None:
-    """Return the whole number that is written so; None where it is none, or beyond all lists."""
+    """Return the whole number that a text is; None if it is not one, or larger than any index."""
     return int(part) if re.fullmatch("[0-9]{1,10}", part) else None

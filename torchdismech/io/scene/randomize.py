@@ -20,8 +20,10 @@ from torchdismech.io.schema.scene import Batch, Distribution, Document
 __all__ = ["Numbers", "Sampled", "draw"]
 
 Sampled = Callable[[str, Distribution], Iterator[np.ndarray]]
-TRIES = 100  # for a number that the scene accepts
-BOUND = 1e-9  # of an interval: a bound that is not allowed itself, such as 0, may be one of the draws
+TRIES = 100  # most draws of a number, until the scene accepts one
+# An interval is checked at two points this part of its length inside of its bounds, so that a bound may itself be a
+# value that is not allowed, such as 0 for a positive number.
+BOUND = 1e-9
 
 WHY_NOT = {
     "simulation": "all robots of a batch take the same steps",
@@ -45,15 +47,15 @@ class Numbers:
         self._drawn = drawn
 
     def scalar(self, key: Key, nominal: float) -> float | torch.Tensor:
-        """Return the number, or (B, 1) where it is drawn."""
+        """Return the number `nominal` of the scene, or (B, 1) where it is drawn."""
         return torch.from_numpy(self._drawn[key])[:, None] if key in self._drawn else nominal
 
     def rows(self, rows: slice) -> Numbers:
-        """Return the numbers of some of the robots."""
+        """Return the numbers of the robots `rows` alone."""
         return Numbers({key: values[rows] for key, values in self._drawn.items()})
 
     def vector(self, key: Key, nominal: list[float]) -> torch.Tensor:
-        """Return the vector (3,), or (B, 3) where a component is drawn."""
+        """Return the vector `nominal` of the scene, (3,), or (B, 3) where a component is drawn."""
         parts = [self._drawn.get((*key, k), number) for k, number in enumerate(nominal)]
         return torch.from_numpy(np.stack(np.broadcast_arrays(*parts), axis=-1).astype(np.float64))
 
@@ -63,19 +65,19 @@ def draw(
 ) -> tuple[Numbers, dict[str, torch.Tensor]]:
     """Draw what [batch.randomize] asks for.
 
-    A robot draws the same numbers whatever the size of the batch, and whatever else is randomised. Intervals that reach
-    to what the scene would not accept are refused, whatever is drawn of them.
+    A robot draws the same numbers whatever the size of the batch, and whatever else is randomised. An interval is
+    refused if the scene would not accept the values at its bounds, whether or not such a value is drawn.
 
     Parameters
     ----------
     path : the scene file, for messages.
     raw : the tables that `document` was made of.
-    sampled : yields draws (B,) of a distribution for a key with dots, in place of those by the seed of the batch, and
-        then such as take the place of what the scene would not accept.
+    sampled : called with a dotted key and its distribution; yields draws (B,) in place of those by the batch's seed,
+        and then further ones, which robots take whose draw the scene would not accept.
 
     Returns
     -------
-    the numbers by key, and (B,) by the name as written.
+    the numbers by key, and the draws (B,) by the names that the scene gives them.
     """
     by_key: dict[Key, np.ndarray] = {}
     by_name: dict[str, torch.Tensor] = {}
@@ -96,7 +98,7 @@ def draw(
 
 
 def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
-    """Return the key of a dotted name; the index of a table that stands alone may be left out."""
+    """Return the key that a dotted name stands for; the number of a table that stands alone may be left out."""
     key: list[str | int] = []
     value: Any = document
     table: BaseModel = document
@@ -118,7 +120,13 @@ def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
 
 
 def _entry(path: Path, where: str, value: Any, part: str, before: str) -> tuple[str | int, Any]:
-    """Return the key that the next part of a name is, behind the parts `before` it, and what stands under it."""
+    """Return the key or list index that the next part of a dotted name is, and the value there.
+
+    Parameters
+    ----------
+    value : the table or list that the name has led to so far.
+    before : the name so far, for messages.
+    """
     if isinstance(value, list) and value:
         place = number_in_list(path, where, before, part, len(value))
         return place, value[place]
@@ -141,7 +149,7 @@ def _kind(value: Any) -> str:
 
 
 def _check_per_robot(path: Path, where: str, key: Key, table: BaseModel) -> None:
-    """Refuse a number of a table that all robots share."""
+    """Refuse to draw a number that all robots of a batch share."""
     field = field_at(Document, key)
     if field is None or not per_robot(field):
         reason = WHY_NOT.get(str(key[0]), f"all robots of a batch share it; {_what_may(table)}")
@@ -161,7 +169,7 @@ def _what_may(table: BaseModel) -> str:
 def _samples(
     path: Path, where: str, key: Key, distribution: Distribution, batch: Batch, sampled: Sampled
 ) -> Iterator[np.ndarray]:
-    """Return an iterator of draws (B,)."""
+    """Return an iterator of draws (B,) of a number: its `values`, or what `sampled` yields."""
     if distribution.values is None:
         return sampled(".".join(map(str, key)), distribution)
     values = np.array(distribution.values, dtype=np.float64)
@@ -171,7 +179,7 @@ def _samples(
 
 
 def _by_seed(batch: Batch, name: str, distribution: Distribution) -> Iterator[np.ndarray]:
-    """Yield draws (B,), once; the stream of a number depends on the seed and on its key alone."""
+    """Yield draws (B,) of a number, once; they depend on the seed, the number's key and the distribution alone."""
     random = np.random.default_rng([batch.seed, *name.encode()])
     if distribution.uniform is not None:
         low, high = distribution.uniform
@@ -186,7 +194,7 @@ def _by_seed(batch: Batch, name: str, distribution: Distribution) -> Iterator[np
 
 
 def _refuse_bounds(path: Path, where: str, key: Key, distribution: Distribution, raw: dict[str, Any]) -> None:
-    """Refuse an interval that reaches to what the scene would not accept, whatever is drawn of it."""
+    """Refuse an interval whose bounds the scene would not accept as values, whatever is drawn from it."""
     for kind in ("uniform", "loguniform"):
         ends = getattr(distribution, kind)
         if ends is None:
@@ -199,9 +207,10 @@ def _refuse_bounds(path: Path, where: str, key: Key, distribution: Distribution,
 
 
 def _accepted(path: Path, where: str, key: Key, samples: Iterator[np.ndarray], raw: dict[str, Any]) -> np.ndarray:
-    """Return draws (B,) that the scene accepts in the place of the number; refuse those for which no other ones come.
+    """Return draws (B,) of a number that the scene accepts: each robot's first that is accepted.
 
-    A robot has its first draw that is accepted, so it does not depend on the other robots.
+    So a robot's number does not depend on the other robots. Refused is a robot without such a draw among the samples,
+    or the first `TRIES` of them.
     """
     values = next(samples)
     for tries in range(1, TRIES + 1):
@@ -220,7 +229,11 @@ def _accepted(path: Path, where: str, key: Key, samples: Iterator[np.ndarray], r
 
 
 def _refused(key: Key, values: np.ndarray, raw: dict[str, Any]) -> np.ndarray:
-    """Return which draws (B,) of a key the scene would not accept; those that it does lie between two bounds."""
+    """Return which draws (B,) of a key the scene would not accept.
+
+    Accepted numbers are taken to be an interval: values are tried from the smallest up and from the largest down, until
+    one is accepted.
+    """
     refused = np.zeros(len(values), dtype=bool)
     for order in (values.argsort(), values.argsort()[::-1]):
         for robot in order:

@@ -1,4 +1,4 @@
-"""Sentences on what is wrong with a scene file: file, key, what was expected, what came."""
+"""Error messages for scene files, which name file, key, what was expected and what came."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SceneError(InputError):
 
 @contextmanager
 def naming(path: str | Path, key: Key) -> Iterator[None]:
-    """Name the scene and the table in what a block refuses."""
+    """Raise an `InputError` of the block as a `SceneError` that names the scene file and the key."""
     try:
         yield
     except SceneError:
@@ -53,7 +53,7 @@ def naming(path: str | Path, key: Key) -> Iterator[None]:
 
 
 def _plain(text: str) -> str:
-    """Return the text of a message without what steers a terminal, and without the middle of what is endless."""
+    """Return a message with control characters escaped, and its middle left out if it is longer than `MAX_LENGTH`."""
     shown = text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]} ... {text[-MAX_LENGTH // 2 :]}"
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in shown)
 
@@ -93,7 +93,7 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
 
 
 def _wrong_tag(key: Key, fault: Any, field: FieldInfo | None) -> tuple[Key, str]:
-    """Return key and sentence where the key that tells alternative tables apart is missing, or has no such value."""
+    """Return key and sentence where the key that tells alternative tables apart is missing, or has an unknown value."""
     assert field is not None, "alternatives stand in a field"
     tag = fault["ctx"]["discriminator"].strip("'")
     choices = _alternatives([repr(name) for table in _tables(field.annotation) for name in _tags(table)])
@@ -103,7 +103,7 @@ def _wrong_tag(key: Key, fault: Any, field: FieldInfo | None) -> tuple[Key, str]
 
 
 def choices_of(field: FieldInfo | None) -> str:
-    """Return the values that a key may have, in words: "'a', 'b' or 'c'"; empty where they are not a few words."""
+    """Return the values that a key may have, in words: "'a', 'b' or 'c'"; empty unless its type lists them."""
     if field is None or typing.get_origin(field.annotation) is not typing.Literal:
         return ""
     return _alternatives([repr(choice) for choice in typing.get_args(field.annotation)])
@@ -114,7 +114,7 @@ def _alternatives(words: Sequence[str]) -> str:
 
 
 def _of_each_robot(key: Key, field: FieldInfo | None, fault: Any) -> str:
-    """Return where a number of each robot is said, for a list that stands where one number does."""
+    """Return a hint at [batch.randomize] where a list is given for a number that may be drawn; else an empty text."""
     if field is None or fault["type"] != "float_type" or not isinstance(fault["input"], list) or not per_robot(field):
         return ""
     name = ".".join(map(str, key))
@@ -122,7 +122,7 @@ def _of_each_robot(key: Key, field: FieldInfo | None, fault: Any) -> str:
 
 
 def _exact_lengths(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[int]:
-    """Return the lengths of the lists in an annotation that have to have one length."""
+    """Yield the length of each list in an annotation that allows only one length."""
     bounds = [bound for given in metadata for bound in (getattr(given, "metadata", None) or [given])]
     most = [bound.max_length for bound in bounds if hasattr(bound, "max_length")]
     yield from (bound.min_length for bound in bounds if getattr(bound, "min_length", None) in most)
@@ -131,7 +131,10 @@ def _exact_lengths(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[in
 
 
 def _names_alternative(location: Key, key: Key) -> bool:
-    """Whether pydantic's location ends with one of several types that a value may have, which is not in the file."""
+    """Return whether pydantic's location ends with the name of a type, one of those that a value may have.
+
+    It is then not a key of the file.
+    """
     return isinstance(location[-1], str) and location[-1] != key[-1]
 
 
@@ -144,7 +147,7 @@ def _in_words_of_toml(message: str) -> str:
 
 
 def _key_in_file(location: Key, raw: Any) -> Key:
-    """Return pydantic's location without what is not in the file: tags of alternatives, the 0 of a single [rod]."""
+    """Return pydantic's location without what the file does not have: tags of alternatives, the 0 of a single [rod]."""
     key: list[str | int] = []
     for k, part in enumerate(location):
         last = k == len(location) - 1
@@ -167,13 +170,15 @@ def _unknown_key(key: Key, location: Key, document: type[BaseModel]) -> str:
 
 
 def meant(key: Key, known: Sequence[str], document: type[BaseModel]) -> str:
-    """Return what an unknown key may stand for: one of another table, or one of nearly that name; empty where none is.
+    """Return a hint at the key that is meant by an unknown one: one of nearly that name, or one of another table.
+
+    It is empty where there is no such key.
 
     Parameters
     ----------
     known : the keys that its table may have.
     """
-    slip = _nearest(str(key[-1]), known, cutoff=0.8)  # a letter or two in a word
+    slip = _nearest(str(key[-1]), known, cutoff=0.8)  # a letter or two are wrong
     return slip or _elsewhere(key, document) or _nearest(str(key[-1]), known, cutoff=0.6)
 
 
@@ -183,10 +188,11 @@ def _nearest(name: str, known: Sequence[str], cutoff: float) -> str:
 
 
 def _elsewhere(key: Key, document: type[BaseModel]) -> str:
-    """Return where a key belongs that stands in the wrong table; empty where that is not known.
+    """Return a hint at the table to which a key in the wrong table belongs; empty where that is not known.
 
-    Keys at the top of the file are looked for in all tables, others in the tables below their own. In TOML what follows
-    the head of a table belongs to it, so that tables of their own, written as keys, end up in the table before.
+    Keys at the top of the file are looked for in all tables, other keys in the tables inside the one that they are in.
+    A key that is the name of a table of the scene is named as such: in TOML all that follows the head of a table
+    belongs to it, so a table written as a key ends up in the table before.
     """
     first, name = key[0], str(key[-1])
     if first != name and name in document.model_fields:
@@ -199,7 +205,7 @@ def _elsewhere(key: Key, document: type[BaseModel]) -> str:
 
 
 def _quotes(key: Key) -> str:
-    """Return what to do about the name of a draw that came without quotes; empty for other keys."""
+    """Return a hint at the quotes that a dotted name in [batch.randomize] lacks; empty for other keys."""
     if key[:2] != ("batch", "randomize") or "." in str(key[2]):
         return ""
     return f'; a name with dots stands in quotes: "{".".join(map(str, key[2:]))}" = {{..}}'
@@ -216,7 +222,7 @@ def keys_at(document: type[BaseModel], location: Sequence[str | int]) -> list[st
 
 
 def field_at(document: type[BaseModel], location: Sequence[str | int]) -> FieldInfo | None:
-    """Return the field at the location, the innermost that has a name; None for the document itself."""
+    """Return the innermost named field at pydantic's location; None for the document itself."""
     field, tables = None, [document]
     for part in location:
         if isinstance(part, int):
@@ -234,12 +240,12 @@ def _tagged(table: type[BaseModel]) -> bool:
 
 
 def _tags(table: type[BaseModel]) -> tuple[str, ...]:
-    """Return what pydantic's locations call a table where there are alternatives: the shape, or its class."""
+    """Return the names by which pydantic's locations tell alternative tables apart: the shape, or the class."""
     return typing.get_args(table.model_fields["shape"].annotation) if _tagged(table) else (f"({table.__name__})",)
 
 
 def _tables(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Return the tables that an annotation allows."""
+    """Yield the classes of the tables that an annotation allows."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in typing.get_args(annotation):

@@ -1,4 +1,4 @@
-"""Scene files: read, checked against the robot, and made into what runs."""
+"""Scene files read and checked (`load_scene`), and made into what `rollout` needs (`Scene.build`)."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from torchdismech.sparse import Pattern
 
 __all__ = ["Scene", "SceneError", "Setup", "load_scene", "read_geometry"]
 
-DEEPEST = 20  # tables and lists in each other; no key needs half of that
-OF_FITS = {"data", "stages"}  # tables of the configs of fits that scenes have not
+DEEPEST = 20  # levels of tables and lists inside each other; no key needs half of that
+OF_FITS = {"data", "stages"}  # tables by which the config of a fit is known: no scene has them
 DEEP = f"tables or lists are nested more than {DEEPEST} deep; no key is"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A scene ready to run.
+    """A scene ready to run: the arguments of `rollout` that it stands for.
 
-    As `rollout(model, state, integrator, steps, schedule, every, controller=controller, strains=strains,
+    Run it by `rollout(model, state, integrator, steps, schedule, every, controller=controller, strains=strains,
     reactions=reactions)`.
     """
 
@@ -71,15 +71,15 @@ class Scene:
 
     Attributes
     ----------
-    path, text : the file.
-    tables : its tables with the overrides in place.
-    document : the same, checked and with defaults.
-    fingerprints : SHA-256 of the files that it names, by dotted key.
+    path, text : the file and its text.
+    tables : its tables as they were read, with the overrides in place.
+    document : the same tables checked, with defaults.
+    fingerprints : SHA-256 of the files that the scene names, by dotted key.
     geometry : nodes, rod edges and triangles.
-    numbers, randomized : what was drawn for each robot, by key and by name.
-    whole : number of robots of the scene that this is a part of; its own number where it is all.
-    robots : their numbers in the whole.
-    overridden : dotted keys whose values are not the file's.
+    numbers, randomized : the numbers drawn for each robot, by key and by the name in [batch.randomize].
+    whole : number of robots of the whole scene, also in a `part` of it.
+    robots : the numbers that the robots have in the whole scene.
+    overridden : dotted keys whose values were overridden.
     """
 
     path: Path
@@ -109,10 +109,10 @@ class Scene:
         return round(simulation.duration / simulation.dt)
 
     def part(self, rows: slice) -> Scene:
-        """Return the scene of some of the robots only.
+        """Return the scene of the robots `rows` alone.
 
-        Each has the constants and the linear solver that it has in the whole, so it moves the same up to rounding: the
-        bits depend on the number of robots, by which kernels group their sums.
+        Each robot has the constants and the linear solver that it has in the whole scene, so it moves as it does there,
+        up to rounding: the order of sums in kernels depends on the number of robots.
         """
         size = len(range(*rows.indices(self.batch)))
         batch = self.document.batch.model_copy(update={"size": size})
@@ -125,13 +125,13 @@ class Scene:
         )
 
     def redrawn(self, sampled: Sampled) -> Scene:
-        """Return the scene with what [batch.randomize] draws taken from elsewhere (see `randomize.draw`)."""
+        """Return the scene with the numbers of [batch.randomize] drawn by `sampled` (see `randomize.draw`)."""
         numbers, randomized = draw(self.path, self.document, self.tables, sampled)
         return dataclasses.replace(self, numbers=numbers, randomized=randomized)
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files that it names, by dotted key."""
+        """Paths of the files that the scene names, by dotted key."""
         return {key: self.path.parent / name for key, name in named_files(self.document).items()}
 
     def build(
@@ -140,17 +140,18 @@ class Scene:
         allow_code: bool = False,
         add: Callable[[RobotBuilder], object] | None = None,
     ) -> Setup:
-        """Return what runs.
+        """Return the model, the initial state and all else that a run of the scene needs.
 
         Parameters
         ----------
-        allow_code : run the files that actuation.python, controller.python and magnetic.python name.
-        add : adds to the robot what no scene says, such as learned terms.
+        allow_code : run the files that actuation.python, controller.python and magnetic.python name; if False, a scene
+            that names any is refused.
+        add : called with the builder, to add to the robot what scenes cannot say, such as learned terms.
 
         Raises
         ------
         SceneError
-            What only shows on the model: motion of dofs that are not clamped, a solver that does not fit, ...
+            Faults that only show on the model: motion of dofs that are not clamped, a solver that does not fit, ...
         """
         allow_code = truth(allow_code, "Scene.build: allow_code")
         code = self.document.code
@@ -187,11 +188,11 @@ def load_scene(
 
     Parameters
     ----------
-    overrides : values by dotted key that take the place of the file's, such as {"batch.size": 8}; of tables that come
-        several times one is named by its number, counted from 0, as in {"mass.1.add": 0.2}; that of a table that stands
+    overrides : values by dotted key that take the place of the file's, such as {"batch.size": 8}. One of several tables
+        of a name is named by its number, counted from 0, as in {"mass.1.add": 0.2}; the number of a table that stands
         alone may be left out.
     steps : number of steps in place of simulation.duration.
-    insist : accept what would take more than a month, or more than the memory that is free.
+    insist : accept a run that would take more than a month, or more memory than is free.
 
     Raises
     ------
@@ -266,7 +267,7 @@ def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _depth(tables: dict[str, Any]) -> int:
-    """Return how deep tables and lists are nested; no deeper than one beyond what is allowed."""
+    """Return how deep tables and lists are nested; counting ends at one level more than is allowed."""
     depth = 0
     level: list[Any] = [tables]
     while level and depth <= DEEPEST:
@@ -277,7 +278,7 @@ def _depth(tables: dict[str, Any]) -> int:
 
 
 def _set_steps(path: Path, simulation: Any, steps: int) -> None:
-    """Put the duration of so many steps into [simulation]; what else is wrong with it comes out later."""
+    """Set simulation.duration to `steps` times dt; other faults of [simulation] are left to the schema."""
     if not isinstance(simulation, dict):
         return
     if simulation.get("integrator") == "static":
@@ -287,7 +288,7 @@ def _set_steps(path: Path, simulation: Any, steps: int) -> None:
 
 
 def _check_solver(path: Path, setting: linear.Setting) -> None:
-    """Refuse a linear solver that there is not, and options that it does not take."""
+    """Refuse an unknown linear solver, and options that it does not take, by making one for a 1 x 1 matrix."""
     try:
         name, options = linear.named(setting)
         if name != "auto":
@@ -297,7 +298,7 @@ def _check_solver(path: Path, setting: linear.Setting) -> None:
 
 
 def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
-    """Return one error that names every fault, a line each."""
+    """Return one error with a line for each fault, for ten of them at most."""
     errors = [str(SceneError(path, key, problem)) for key, problem in faults]
     first = SceneError(path, *faults[0])
     first.args = ("\n".join(errors[:10]),)

@@ -1,4 +1,4 @@
-"""What a scene prescribes over time: motion of clamped dofs, natural strains, rest lengths."""
+"""The control of a scene as a function of time: motion of clamped dofs, natural strains, rest lengths, constants."""
 
 from __future__ import annotations
 
@@ -31,15 +31,20 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Motion:
-    """Where nodes or edges go between start and stop [s]; before they rest, afterwards they stay."""
+    """A motion of nodes or edges from `start` to `stop` [s]; before it they are at rest, after it they stay.
+
+    Attributes
+    ----------
+    index : the nodes or edges that move.
+    """
 
     index: list[int]
     start: float
     stop: float
 
     def elapsed(self, time: Tensor) -> Tensor:
-        """Return how long the motion has been on at the times (B,), as (B, 1)."""
-        # inf - start stays inf: clamp has no upper end then
+        """Return the time (B, 1) [s] since the start, from 0 to the motion's duration, at the times (B,)."""
+        # with stop = inf the upper limit is inf: `clamp` then only limits from below
         return (time - self.start).clamp(0, self.stop - self.start)[:, None]
 
     def overlaps(self, other: Motion) -> bool:
@@ -81,7 +86,7 @@ class Rotation(Motion):
         return torch.cat([torch.cos(half), torch.sin(half) * self._axis(time)], dim=1)
 
     def turn(self, time: Tensor) -> Tensor:
-        """Return by what the nodes have turned at the times (B,), as rotation vectors (B, 3) [rad]; turns count."""
+        """Return the rotation vectors (B, 3) [rad] at the times (B,); angles beyond a full turn are not reduced."""
         return self._angle(time) * self._axis(time)
 
     def _axis(self, like: Tensor) -> Tensor:
@@ -94,7 +99,7 @@ class Rotation(Motion):
 
 @dataclass(frozen=True)
 class Path3(Motion):
-    """Motion of nodes along a table of positions: x y z of each node in turn [m]."""
+    """Motion of nodes along a table of positions over time: x y z of each node in turn [m]."""
 
     table: TimeTable
 
@@ -126,12 +131,12 @@ class Schedule:
     ----------
     node_motions : applied one after the other in the order of their starts.
     edge_motions : twists, which add up.
-    curvature : (S,) columns for kappa1, or (2 S,) for kappa1 and then kappa2 [1].
-    twist, hinge_angle, length : (S,) columns [rad], (H,) columns [rad], (E,) columns [m].
-    membrane_strain : (3 F,) columns, E11, E22, E12 of each triangle in turn.
-    values : constants of the model that files set, by name.
-    poses : whether clamps with a direction turn: then all clamps move as rigid bodies.
-    function : called last with (time, model, control); what it returns counts.
+    curvature : table of natural curvatures [1]: S columns for kappa1, or 2 S for kappa1 and then kappa2 of the springs.
+    twist, hinge_angle, length : tables with S columns [rad], H columns [rad] and E columns [m].
+    membrane_strain : table with 3 F columns, E11, E22, E12 of each triangle in turn.
+    values : constants of the model that files set over time, by name.
+    poses : whether clamps with a direction turn: then all clamps move as rigid bodies, by poses.
+    function : called last with (time, model, control); the control that it returns is the schedule's.
     """
 
     node_motions: list[Translation | Rotation | Path3]
@@ -147,7 +152,10 @@ class Schedule:
 
     @property
     def ahead(self) -> bool:
-        """Whether it may be asked before the steps are taken, see `rollout`; what users wrote may look at anything."""
+        """Whether `rollout` may ask for controls before the steps are taken: not if a user's function takes part.
+
+        Such a function may depend on anything, also on what steps change.
+        """
         return self.function is None
 
     def __call__(self, time: Tensor, model: Model) -> Control:
@@ -182,7 +190,10 @@ class Schedule:
         return sorted(self.node_motions, key=lambda motion: motion.start)
 
     def _pose(self, time: Tensor, model: Model) -> Tensor:
-        """Return the poses (B, C, 7) of clamps whose nodes are moved together."""
+        """Return the poses (B, C, 7) of the clamps: mean position of the nodes, and rotation as a quaternion.
+
+        Motions move all nodes of a clamp or none (see `motions`), so each clamp moves as a rigid body.
+        """
         pose = model.rest_poses.expand(len(time), -1, -1).clone()
         for k, clamp in enumerate(model.body.clamps):
             x, nodes = model.nodes[clamp.nodes].expand(len(time), -1, -1).clone(), clamp.nodes.tolist()
@@ -204,12 +215,15 @@ class Schedule:
         if values.shape[1] == 2 * springs:
             return torch.stack([values[:, :springs], values[:, springs:]], dim=-1)
         natural = model.natural_strains(len(time)).natural_curvature
-        assert natural is not None  # the robot has springs: the table has a column for each
+        assert natural is not None  # the robot has springs, as the table has a column for each
         return torch.stack([values, natural[..., 1]], dim=-1)
 
 
 def load_function(scene: Path, name: str) -> Function:
-    """Return the function that actuation.python names; it refuses what is no `Control` of tensors."""
+    """Return the function that actuation.python names, wrapped so that its errors and wrong results are named.
+
+    A right result is a `Control` that fits the robot.
+    """
     path, function = named_in_code(scene, "actuation.python", name)
     attribute = name.rpartition(":")[2]
 

@@ -1,4 +1,4 @@
-"""How far [[move]] turns clamps: poses do not count turns, so each has to be less than half a turn from the last."""
+"""Refusals of rotations by half a turn or more: poses of clamps do not count turns, so they turn the shorter way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refuse_half_turns_in_a_step(scene: Scene, rotations: dict[int, Rotation]) ->
 
     Parameters
     ----------
-    rotations : those of [[move]], by its number, where clamps move by poses.
+    rotations : the rotations of [[move]] tables, by their numbers, in a scene where clamps move by poses.
     """
     dt = scene.document.simulation.dt
     for k, rotation in rotations.items():
@@ -45,7 +45,10 @@ def refuse_half_turns_in_a_step(scene: Scene, rotations: dict[int, Rotation]) ->
 
 
 def refuse_half_turns(schedule: Schedule, model: Model, time: Tensor) -> None:
-    """Refuse times (B,) by which a clamp has turned by half a turn or more, where it is to go there in one way."""
+    """Refuse times (B,) at which a clamp has turned by half a turn or more, for paths of equilibria (`follow`).
+
+    On such a path clamps turn evenly to their poses at these times, by the shorter way.
+    """
     if not schedule.poses:
         return
     for number, clamp in enumerate(model.body.clamps):

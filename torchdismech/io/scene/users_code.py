@@ -1,4 +1,4 @@
-"""Python that a scene names: run, with what goes wrong in it named."""
+"""Python files that a scene names: how they are run and imported, and how errors in them are located."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchdismech.io.scene.refusals import SceneError
 
 __all__ = ["line_in", "named_in_code"]
 
-_KNOWN: dict[str, set[str]] = {}  # by folder of files that were run: the modules that there were before
+_KNOWN: dict[str, set[str]] = {}  # by folder: the modules that were imported before the first of its files was run
 
 
 def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
-    """Return the file and what is called so in it, for the name "file.py:function" relative to the scene's folder.
+    """Return the path and the function for a name "file.py:function", relative to the scene's folder.
 
     Running the file runs whatever code is in it. It imports modules that lie beside it, as a script does.
     """
@@ -28,7 +28,7 @@ def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
     path = scene.parent / file
     try:
         module = _run(path)
-    except (Exception, SystemExit) as error:  # whatever the user's file raises: named here, with its cause kept
+    except (Exception, SystemExit) as error:  # the user's file may raise anything
         said = error.msg if isinstance(error, SyntaxError) else error
         problem = f"{path} does not run: {type(error).__name__}{line_in(path, error)}: {said}"
         raise SceneError(scene, key, problem) from error
@@ -39,7 +39,7 @@ def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
 
 
 def _run(path: Path) -> ModuleType:
-    """Return the module that a file makes; it stays among Python's modules, where dataclasses and pickles look."""
+    """Run a file and return its module, which stays in `sys.modules`, where dataclasses and pickle look for it."""
     whole = path.absolute()
     digest = hashlib.sha256(str(whole).encode()).hexdigest()[:12]
     called = f"torchdismech_scene_{path.stem}_{digest}"
@@ -58,7 +58,10 @@ def _run(path: Path) -> ModuleType:
 
 @contextmanager
 def _folder_first(folder: str) -> Iterator[None]:
-    """Let Python find modules in a folder before all others, and afterwards, for what functions import, at last."""
+    """Search a folder first for what the block imports, and last for what is imported later, in functions.
+
+    Modules of the same names from folders of other users' files are forgotten before.
+    """
     for name in _strangers(folder):
         del sys.modules[name]
     _KNOWN.setdefault(folder, set(sys.modules))
@@ -72,7 +75,10 @@ def _folder_first(folder: str) -> Iterator[None]:
 
 
 def _strangers(folder: str) -> list[str]:
-    """Return which modules were imported beside files of other folders and are called as one in this folder."""
+    """Return the modules that files of other folders imported from there, and that this folder has by the same name.
+
+    Python would take them in place of those in this folder.
+    """
     elsewhere = set()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -88,11 +94,11 @@ def _has_module(folder: str, name: str) -> bool:
 
 
 def line_in(path: Path, error: BaseException) -> str:
-    """Return " in line ..": the last line of a file that an error came through; nothing if it did not.
+    """Return " in line ..", the innermost line of a file in an error's traceback; empty if the file is not in it.
 
-    Where the error was raised in another file of the same folder, that one's line is said, too.
+    If the error was raised in another file of the same folder, that file and its line follow.
     """
-    own = os.path.realpath(path)  # frames have whole paths
+    own = os.path.realpath(path)  # paths in tracebacks are absolute
     places = [(os.path.realpath(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename is not None:
         places.append((os.path.realpath(error.filename), error.lineno))
