@@ -1,1 +1,1 @@
-"""What a scene file may hold: its tables and keys, and what each may be."""
+"""The schema of scene files, as pydantic models: their tables and keys, and what each key may be."""

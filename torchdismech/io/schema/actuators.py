@@ -73,12 +73,12 @@ class Tendon(Table):
 
     @property
     def by_tension(self) -> bool:
-        """Whether it is driven by tension, else by length."""
+        """Whether the tendon is driven by its tension; else it is driven by the length that is pulled in."""
         return self.tension is not None or self.tension_file is not None
 
     @property
     def over_time(self) -> tuple[str, FileName] | None:
-        """What a file drives, and its name."""
+        """The quantity that a file drives, and the name of the file; None if no file does."""
         for name in ("tension", "pull"):
             if (file := getattr(self, f"{name}_file")) is not None:
                 return name, file
@@ -102,5 +102,5 @@ class Chamber(Table):
 
     @property
     def over_time(self) -> tuple[str, FileName] | None:
-        """What a file drives, and its name."""
+        """The quantity that a file drives, and the name of the file; None if no file does."""
         return None if self.pressure_file is None else ("pressure", self.pressure_file)

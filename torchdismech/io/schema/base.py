@@ -1,4 +1,4 @@
-"""What the tables of a scene file are made of: kinds of numbers, and a table that takes no others."""
+"""What the tables of a scene file are made of: types of keys, strict base classes, and marks of what keys stand for."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _NamesFile:
 
 
 class _NamesTimeTable:
-    """Marks the name of a file whose rows begin with their times."""
+    """Marks the name of a file with a table over time, whose rows begin with their times."""
 
 
 PER_ROBOT, _NAMES_FILE, _NAMES_TIME_TABLE = _PerRobot(), _NamesFile(), _NamesTimeTable()
@@ -60,7 +60,7 @@ Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
 def _nonzero(direction: list[float]) -> list[float]:
-    """Return the vector; refuse one without a direction."""
+    """Return the vector; refuse a vector of zeros."""
     if not any(direction):
         raise ValueError("expected a direction that is not zero")
     return direction
@@ -72,7 +72,7 @@ Direction = Annotated[Vector, AfterValidator(_nonzero)]
 class Table(BaseModel):
     """A table of a scene file: no key that is not listed, no conversion of types, finite numbers only."""
 
-    # validators are built at their first use: most tables are part of another, whose validator is enough
+    # validators are built at their first use: most tables are part of another one, whose validator includes theirs
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
@@ -87,7 +87,7 @@ class FilledTable(Table):
 
 
 def exactly_one(table: Table, *names: str) -> str:
-    """Return which of the keys is given; refuse none and several."""
+    """Return the name of the key that is given; refuse a table with none or several of them."""
     given = [name for name in names if getattr(table, name) is not None]
     if len(given) != 1:
         listed = " or ".join(names)
@@ -102,22 +102,22 @@ def ordered(table: Any) -> None:
 
 
 def per_robot(field: FieldInfo) -> bool:
-    """Return whether [batch.randomize] may draw the number."""
+    """Return whether [batch.randomize] may draw the number of a field for each robot."""
     return PER_ROBOT in (*field.metadata, *_metadata(field.annotation))
 
 
 def names_file(field: FieldInfo) -> bool:
-    """Return whether the text is the name of a file."""
+    """Return whether a field's text is the name of a file."""
     return _NAMES_FILE in (*field.metadata, *_metadata(field.annotation))
 
 
 def names_time_table(field: FieldInfo) -> bool:
-    """Return whether the text is the name of a file whose rows begin with their times."""
+    """Return whether a field's text is the name of a file with a table over time."""
     return _NAMES_TIME_TABLE in (*field.metadata, *_metadata(field.annotation))
 
 
 def _metadata(annotation: Any) -> Iterator[Any]:
-    """Return what Annotated attaches to the alternatives of an annotation."""
+    """Yield the metadata that `Annotated` attaches to an annotation or to any part of it."""
     yield from getattr(annotation, "__metadata__", ())
     for part in typing.get_args(annotation):
         yield from _metadata(part)
@@ -131,7 +131,7 @@ def usable_name(name: str) -> str:
 
 
 def file_and_function(name: str | None) -> str | None:
-    """Return the name of a function in a Python file; refuse what is not "file.py:function"."""
+    """Return the name, "file.py:function" or None; refuse any other text."""
     file, _, function = (name or "").rpartition(":")
     if name is not None and not (file.endswith(".py") and function.isidentifier()):
         raise ValueError('expected "file.py:function"')

@@ -34,7 +34,7 @@ __all__ = [
     "obstacle_name",
 ]
 
-# what reports call other things: energies of the robot itself, and of its contact with the floor and with itself
+# names that reports use already: for energies of the robot itself, and of its contact with the floor and with itself
 TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
 
 
@@ -112,7 +112,7 @@ class Law(Table):
 
 
 class LawOfObstacles(Law):
-    """How surfaces of rods push an obstacle and rub on it."""
+    """A contact law of the robot with an obstacle: besides `Law`, friction along rods, and rods that roll."""
 
     forward_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
         default=None,
@@ -182,7 +182,7 @@ class PartContact(SelfContact):
 
 
 def _free_name(name: str) -> str:
-    """Return a name for what touches; refuse those that reports use."""
+    """Return the name of an obstacle or contact; refuse one that reports cannot use, or use for something else."""
     if usable_name(name) in TAKEN_NAMES or re.fullmatch(r"part\d+", name):  # part0: forces between parts
         raise ValueError(f"{name!r} is what reports call something else: choose another name")
     return name
@@ -198,7 +198,7 @@ class Obstacle(LawOfObstacles):
 
     @property
     def at_rest(self) -> bool:
-        """Whether it does not move."""
+        """Whether the obstacle does not move."""
         return self.velocity is None and self.path is None
 
     @field_validator("name")
@@ -296,7 +296,7 @@ class Contacts(Table):
 
     @property
     def contacts(self) -> dict[tuple[str | int, ...], Law]:
-        """The tables by their keys."""
+        """All tables about contact by their keys, such as ("obstacle", 0)."""
         found: dict[tuple[str | int, ...], Law] = {} if self.floor is None else {("floor",): self.floor}
         found |= {("obstacle", k): obstacle for k, obstacle in enumerate(self.obstacle)}
         found |= {("contact", k): contact for k, contact in enumerate(self.contact)}
@@ -325,11 +325,11 @@ class Contacts(Table):
         return self
 
     def keys_with(self, response: str) -> list[str]:
-        """Return the dotted names of the tables with this response."""
+        """Return the dotted names of the contact tables with this response."""
         return [".".join(map(str, key)) for key, law in self.contacts.items() if law.response == response]
 
     def check_contacts_in_statics(self) -> None:
-        """Refuse what needs time."""
+        """Refuse friction and moving obstacles, which need time, for the static integrator."""
         for key, law in self.contacts.items():
             name = ".".join(map(str, key))
             if law.friction:

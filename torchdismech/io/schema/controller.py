@@ -1,4 +1,4 @@
-"""The table of a scene file that closes a loop: [controller]."""
+"""The table of a scene file for a feedback controller: [controller]."""
 
 from __future__ import annotations
 

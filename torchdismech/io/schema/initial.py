@@ -58,5 +58,5 @@ class Initial(Table):
 
     @property
     def motion(self) -> str | None:
-        """The first key that says how they move."""
+        """The first key that gives the robots a velocity; None if none of them is there."""
         return next((name for name in MOTIONS if getattr(self, name) is not None), None)

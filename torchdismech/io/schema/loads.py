@@ -13,7 +13,7 @@ __all__ = ["LineLoad", "Moment", "PointForce"]
 
 
 class Load(Table):
-    """Something that acts for a while."""
+    """A load that acts from a start to a stop."""
 
     start: float = Field(default=-math.inf, description="time [s]; without it the load acts from the beginning")
     stop: Stop = Field(default=math.inf, description="time [s], or inf")

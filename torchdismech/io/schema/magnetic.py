@@ -1,4 +1,4 @@
-"""The table of a scene file that says in what magnetic field its magnetised rods are: [magnetic]."""
+"""The table of a scene file for the field around its magnetised rods and shells: [magnetic]."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Stiffness(Table):
 
 
 class Magnetisable(Table):
-    """What rods and shells say of their magnetisation."""
+    """The keys of [[rod]] and [[shell]] tables for the magnetisation of their elements."""
 
     magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
         default=None, description="remanence [x, y, z] of the robot as built in A/m"
@@ -135,7 +135,7 @@ class Magnetisable(Table):
 
     @property
     def magnetised(self) -> bool:
-        """Whether its elements are magnetised."""
+        """Whether the table's elements are magnetised."""
         return self.magnetisation is not None or self.magnetisation_file is not None
 
 
@@ -180,12 +180,12 @@ class Rod(Part):
         return self
 
     def problem_of_moduli(self, planar: bool, turned: bool) -> str | None:
-        """Return what is wrong with youngs and stiffness: what is missing, or does nothing; None where nothing is.
+        """Return what is wrong with youngs and stiffness: a missing key, or one without effect; None if nothing is.
 
         Parameters
         ----------
-        planar : the robot keeps to the x-z plane.
-        turned : rods have directors of the user's, and may bend in the plane with EI2.
+        planar : whether the robot keeps to the x-z plane.
+        turned : whether rods have directors from files, with which bending in the plane may take EI2.
         """
         acting = {"EA": True, "EI1": True, "EI2": turned or not planar, "GJ": not planar}
         for name, acts in acting.items():
@@ -247,11 +247,11 @@ class Shell(Part):
         return self
 
     def problem_of_moduli(self, stretched_otherwise: bool) -> str | None:
-        """Return what is wrong with youngs and stiffness: what is missing, or does nothing; None where nothing is.
+        """Return what is wrong with youngs and stiffness: a missing key, or one without effect; None if nothing is.
 
         Parameters
         ----------
-        stretched_otherwise : [membrane] says how triangles stretch.
+        stretched_otherwise : whether [membrane] says how triangles stretch, in place of this table.
         """
         if stretched_otherwise and self.stiffness.membrane is not None:
             return "stiffness.membrane: [membrane] is there in its place: leave it out"
@@ -268,7 +268,10 @@ class Shell(Part):
 
 
 def _problem_of_youngs(youngs: float | None, stiffness: Table, names: Sequence[str], every: str) -> str | None:
-    """Return what is wrong with Young's modulus beside the stiffnesses that take its place where all are given."""
+    """Return what is wrong with Young's modulus: needed and missing, or without effect; None if nothing is.
+
+    It is needed unless all stiffnesses `names` that would be derived from it are given.
+    """
     derived = [name for name in names if getattr(stiffness, name) is None]
     if youngs is None and derived:
         return f"youngs is missing: Young's modulus [Pa], or {every}"

@@ -1,6 +1,6 @@
 """The tables and keys of a scene file, what each may be, and which may differ from robot to robot.
 
-Only what can be judged from the file alone stands here; indices and sizes are checked against the robot in `io/scene/`.
+Checked here is only what the file alone tells; `io/scene/` checks indices and sizes against the robot.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from torchdismech.io.schema.robot import (
 __all__ = ["MOST_STEPS", "Document"]
 
 MOST_STEPS = 10**12  # beyond it a float64 no longer counts time in steps
-# What no run needs, and what would be as good as endless where a step cannot be solved.
+# Limits beyond what any run needs: with larger ones, a step that cannot be solved would be tried practically forever.
 MOST_LOAD_STEPS = 100_000
 MOST_ITERATIONS = 100_000
 MOST_SUBSTEPS = 1_000_000
@@ -430,5 +430,5 @@ class Document(Contacts):
 
 
 def _label(name: str, number: int, tables: Sequence[Table]) -> str:
-    """Return what messages call one of the tables of a name: with its number where there are several."""
+    """Return what messages call a table: its name, with its number if there are several tables of this name."""
     return f"{name}.{number}" if len(tables) > 1 else name
