@@ -1,7 +1,7 @@
 """Looking at trajectories: figures (matplotlib), movies, files for other programs, a page in the browser.
 
-What needs a package of an extra imports it where it is used. Modules: `figure` and `curves` draw; `scenery` chooses
-what is shown and makes surfaces of it, which `movie`, `export` and `page` all show.
+Optional packages are imported where they are used. `figure` and `curves` draw with matplotlib; `scenery` chooses the
+robots and frames of a run and makes surfaces of them, which `movie`, `export` and `page` show.
 """
 
 from torchdismech.view.curves import draw_curves, save_curves

@@ -1,4 +1,4 @@
-"""Forces of contacts as arrows: one at each node that something pushes, from all that touches it."""
+"""Contact forces as arrows: one at each node that something touches, for the sum of the forces there."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ LONGEST_ARROW = 0.3  # of the robots' size
 RADIUS, HEAD = 0.004, 0.01  # of the shaft and of the head, of the robots' size
 LEAST_FORCE = 1e-3  # of the largest force: what is smaller has no arrow
 SIDES = 8
-VERTICES = 2 + 3 * SIDES  # of an arrow
+VERTICES = 2 + 3 * SIDES  # of an arrow: foot and tip, and three rings
 
 
 class ContactForces:
-    """The forces of contacts on the nodes that a run keeps.
+    """The contact forces on nodes that a run has stored.
+
+    Rows are those of the trajectory, one for each frame.
 
     Attributes
     ----------
-    largest : of all forces in all frames and robots [N].
+    largest : the largest force of all frames, robots and nodes [N].
 
     Raises
     ------
@@ -43,15 +45,15 @@ class ContactForces:
         self.largest = float(self._sizes.max(initial=0.0))
 
     def nodes(self, rows: np.ndarray, robots: np.ndarray) -> np.ndarray:
-        """Return the nodes (K,) on which a force in some rows is large enough to be shown, on any of some robots."""
+        """Return the nodes (K,) on which a force is large enough to be shown, in any of some rows and robots."""
         return np.flatnonzero((self._sizes[np.ix_(rows, robots)] > LEAST_FORCE * self.largest).any((0, 1)))
 
     def forces(self, rows: np.ndarray, robots: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-        """Return the forces (T, R, K, 3) on nodes of some robots in some rows of the trajectory [N]."""
+        """Return the forces (T, R, K, 3) [N] on some nodes of some robots in some rows; 0 where they are not known."""
         return np.nan_to_num(self._chosen(self._forces, rows, robots, nodes))
 
     def places(self, rows: np.ndarray, robots: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-        """Return where these nodes are, (T, R, K, 3) [m]."""
+        """Return the positions (T, R, K, 3) [m] of some nodes of some robots in some rows."""
         return self._chosen(self._trajectory.positions, rows, robots, nodes)
 
     def _chosen(self, of_nodes: Tensor, rows: np.ndarray, robots: np.ndarray, nodes: np.ndarray) -> np.ndarray:
@@ -63,15 +65,16 @@ class Arrows:
 
     Parameters
     ----------
-    forces : of the run.
-    rows, robots : which frames (T,) and robots (R,).
-    size : of what is shown [m]: the largest force is `LONGEST_ARROW` of it.
+    forces : the contact forces of the run.
+    rows, robots : the rows (T,) of the trajectory and the robots (R,) that are shown.
+    size : size of all that is shown [m]; the arrow of the largest force is `LONGEST_ARROW` times as long.
 
     Attributes
     ----------
-    count : number of arrows in a frame, those that are points for the moment among them.
-    faces : (F, 3) of all arrows of a frame.
-    said : what their length means.
+    scale : length of an arrow over its force [m/N].
+    count : number of arrows in each frame, including those too short to be seen, which are collapsed to points.
+    faces : (F, 3) triangles of all arrows of a frame.
+    said : text for a legend: the force of the longest arrow.
     """
 
     def __init__(self, forces: ContactForces, rows: np.ndarray, robots: np.ndarray, size: float):
@@ -83,12 +86,18 @@ class Arrows:
         self.said = f"longest arrow {forces.largest:.3g} N"
 
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far (3,) arrows reach beyond where they begin, down and up each axis [m]."""
+        """Return the least and the largest components (3,) of the arrows along each axis [m], to make room for them."""
         ways = self.scale * self._forces.forces(self._rows, self._robots, self._nodes).reshape(-1, 3)
         return ways.min(0, initial=0.0), ways.max(0, initial=0.0)
 
     def vertices(self, index: slice, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return vertices [m] and unit normals, (T, V, 3) float32, in some of the frames; robots moved by offsets."""
+        """Return vertices [m] and unit normals, (T, V, 3) float32, in some of the frames.
+
+        Parameters
+        ----------
+        index : which of the rows.
+        offsets : (R, 3) by which the robots are moved [m].
+        """
         rows = self._rows[index]
         ways = self.scale * self._forces.forces(rows, self._robots, self._nodes)
         places = self._forces.places(rows, self._robots, self._nodes) + offsets[:, None]
@@ -98,7 +107,10 @@ class Arrows:
 
 
 def _arrows(places: np.ndarray, ways: np.ndarray, size: float) -> np.ndarray:
-    """Return the vertices (..., V, 3) of arrows from places on the ways (..., 3); short ones are points."""
+    """Return the vertices (..., V, 3) of arrows with feet at `places` and vectors `ways`, (..., 3).
+
+    Arrows of forces that are too small to be shown are collapsed to points.
+    """
     length = np.linalg.norm(ways, axis=-1, keepdims=True)
     along = ways / np.where(length > 0, length, 1.0)
     across = np.cross(along, np.eye(3)[np.abs(along).argmin(-1)])
@@ -115,7 +127,7 @@ def _arrows(places: np.ndarray, ways: np.ndarray, size: float) -> np.ndarray:
 
 
 def _faces() -> np.ndarray:
-    """Return the triangles of an arrow, counter-clockwise seen from outside: foot, shaft, collar, head."""
+    """Return the triangles (F, 3) of an arrow, counter-clockwise seen from outside: foot, head, shaft, collar."""
     k = np.arange(SIDES)
     a, b = 1 + k, 1 + (k + 1) % SIDES
     foot, tip = np.zeros(SIDES, dtype=int), np.full(SIDES, 1 + 3 * SIDES)

@@ -1,4 +1,4 @@
-"""Colours of robots: one each, or by a quantity at the nodes that a trajectory gives."""
+"""Colours of robots: one for each robot, or by a quantity at the nodes, such as curvature."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ UNKNOWN = np.array([170, 170, 170])  # of nodes that do not have the quantity
 
 @dataclass(frozen=True)
 class Scale:
-    """Colours of a quantity.
+    """The colour scale of a quantity.
 
     Attributes
     ----------
     name, unit : of the quantity.
-    low, high : values at the ends; beyond them colours stay.
+    low, high : values at the ends of the scale; values beyond have the colours of the ends.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Scale:
 
     @classmethod
     def of(cls, name: str, values: np.ndarray) -> Scale:
-        """Return the scale for values; of signed ones its middle is zero."""
+        """Return the scale that spans all finite values; if some are negative, it is symmetric about zero."""
         finite = values[np.isfinite(values)]
         low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
         if low < 0:
@@ -53,7 +53,7 @@ class Scale:
 
     @property
     def ends(self) -> str:
-        """Its range, in words."""
+        """The range of the scale in words, with the unit."""
         return f"{self.name} from {self.low:.3g} to {self.high:.3g}" + ("" if self.unit == "1" else f" {self.unit}")
 
     def colours(self, values: np.ndarray) -> np.ndarray:
@@ -68,27 +68,29 @@ class Scale:
 
 
 def distinct(count: int) -> np.ndarray:
-    """Return a colour (count, 3) uint8 for each robot; after seven they come again."""
+    """Return a colour (count, 3) uint8 for each robot; colours repeat after seven."""
     return HUES[np.arange(count) % len(HUES)].astype(np.uint8)
 
 
 def node_values(
     name: str, trajectory: Trajectory, frames: np.ndarray, robots: np.ndarray, directors: np.ndarray
 ) -> np.ndarray:
-    """Return a quantity at the nodes (T, R, N): NaN at nodes that do not have it.
+    """Return a quantity at the nodes (T, R, N), NaN at nodes that do not have it.
 
-    "stretch": of rod edges against the first frame, of triangles the square root of their area against it, minus one;
-    at nodes the mean of what meets there. "curvature": of rods, where two edges meet, 2 tan(angle/2) over their mean
-    length [1/m]. "twist": of rods, there, the angle by which the frame turns over this length [rad/m]. "speed" [m/s].
+    "stretch" [1]: the length of rod edges, and the square root of the area of triangles, over that in the first frame,
+    minus one; at a node the mean of the edges and triangles there. "curvature" [1/m]: of rods, at nodes where two edges
+    meet, 2 tan(angle/2) over the mean length of the edges. "twist" [rad/m]: of rods, at the same nodes, the angle by
+    which the material frame turns over that length. "speed" [m/s].
 
     Parameters
     ----------
+    frames, robots : the rows (T,) of the trajectory and the robots (R,).
     directors : (T, R, E, 3) first material directors of the rod edges.
 
     Raises
     ------
     InputError
-        The robot has nothing of which there is such a quantity; no such quantity.
+        An unknown quantity, or one of rods for a robot without any.
     """
     if name not in QUANTITIES:
         raise InputError(f"colour: expected 'robot' or one of {', '.join(QUANTITIES)}, got {name!r}")
@@ -127,11 +129,11 @@ def _root_areas(positions: np.ndarray, triangles: np.ndarray) -> np.ndarray:
 
 
 def _bend_twist(name: str, edges: np.ndarray, positions: np.ndarray, directors: np.ndarray) -> np.ndarray:
-    """Return curvature or twist at the nodes where two edges meet."""
+    """Return curvature or twist (T, R, N) at the nodes where two edges meet, NaN at the others."""
     values = np.full(positions.shape[:-1], np.nan)
     order = np.argsort(edges.ravel(), kind="stable")
     count = np.bincount(edges.ravel(), minlength=positions.shape[-2])
-    first, second = order[count[edges.ravel()[order]] == 2].reshape(-1, 2).T  # 2 edge + side
+    first, second = order[count[edges.ravel()[order]] == 2].reshape(-1, 2).T  # ends of edges, as 2 edge + side
     nodes = edges.ravel()[first]
     along = positions[..., edges[:, 1], :] - positions[..., edges[:, 0], :]
     length = np.linalg.norm(along, axis=-1)
@@ -149,7 +151,7 @@ def _bend_twist(name: str, edges: np.ndarray, positions: np.ndarray, directors: 
 
 
 def _turn(d: np.ndarray, other: np.ndarray, e: np.ndarray, f: np.ndarray) -> np.ndarray:
-    """Return the angle (...) about f from directors d, transported from tangents e, to those of the other edges."""
+    """Return the angle (...) [rad] about tangents f from directors d, transported there from tangents e, to `other`."""
     there = torch.as_tensor(f, device="cpu")
     moved = transported(torch.as_tensor(d, device="cpu"), torch.as_tensor(e, device="cpu"), there)
     return signed_angle(moved, torch.as_tensor(other, device="cpu"), there).numpy()

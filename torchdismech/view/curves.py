@@ -1,4 +1,4 @@
-"""Figures of what a run kept beside its shapes: energies, contacts, strains."""
+"""Figures of what a run has stored beside its shapes: energies, contacts and strains over time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_curves", "save_curves"]
 
-SUMS = ("sum (without loads)", "sum")  # the latter where gravity is among the energies
-STILL = 1e-12  # largest number of a strain, in any unit, that is rounding
+SUMS = ("sum (without loads)", "sum")  # names of the energies' sum; the second where gravity is among them
+STILL = 1e-12  # strains up to this number, in any unit, count as zero
 TALLEST = 6  # panels one above the other; more stand side by side
-COUNTS = ("active", "sticking", "sliding")  # of contact: numbers of contacts
+COUNTS = ("active", "sticking", "sliding")  # names in `Trajectory.contact` of numbers of contacts
 
 
 def save_curves(
@@ -42,11 +42,11 @@ def draw_curves(
 ) -> Figure:
     """Return a figure of a robot's energies, its contacts and its strains over time.
 
-    Energies: each, and their sum. Loads on rods and shells, gravity among them, have no energies in a run, and the sum
-    is called so; of chains and arms gravity has one. Contact: how many there are, how deep surfaces overlap, the size
-    of the force of each obstacle on the robot and of the other parts on each part, and the load of each contact by its
-    name. Strains: of each kind the largest, the mean and the smallest over the robot; the title names those that are
-    zero throughout, which are left out. A run without time is drawn over its steps.
+    Energies: each, and their sum. Runs of rods and shells have no energies of loads, gravity included, so their sum is
+    called "sum (without loads)"; runs of chains and arms have one of gravity. Contact: the number of contacts, the
+    depth of the overlap, the size of the force of each obstacle on the robot and of the other parts on each part, and
+    the load of each contact by its name. Strains: of each kind the largest, the mean and the smallest over the robot;
+    kinds that are zero throughout are left out, and named in the title. A run without time is drawn over its steps.
 
     Raises
     ------
@@ -100,7 +100,10 @@ def _energies(trajectory: Trajectory, robot: int) -> dict[str, np.ndarray]:
 
 
 def _strains(trajectory: Trajectory, robot: int) -> tuple[list[tuple[str, dict[str, np.ndarray]]], list[str]]:
-    """Return curves by the labels of their axes, and the names of strains that are zero throughout, if not all are."""
+    """Return panels (label of the axis, curves by name), and the kinds of strains left out as zero throughout.
+
+    If all kinds are zero, none is left out.
+    """
     curves = _of_robot(trajectory.strains, robot)
     if not curves:
         raise InputError(
@@ -122,7 +125,7 @@ def _strains(trajectory: Trajectory, robot: int) -> tuple[list[tuple[str, dict[s
 
 
 def _contacts(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """Return curves by the labels of their axes."""
+    """Return the panels of a robot's contacts: (label of the axis, curves by name)."""
     curves = _of_robot(trajectory.contact, robot)
     if not curves:
         raise InputError("--contact: nothing can touch in this run: it has neither obstacles nor self-contact")

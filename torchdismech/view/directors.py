@@ -1,4 +1,4 @@
-"""Material directors of rods in the frames of a trajectory, which stores the last state's reference directors only."""
+"""Material directors of rods in all frames of a trajectory, which stores the reference directors of its last state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["material_directors"]
 def material_directors(trajectory: Trajectory, frames: np.ndarray, robots: np.ndarray) -> np.ndarray:
     """Return the first material directors (T, R, E, 3) of the rod edges in some frames of some robots.
 
-    Reference directors are transported from the last state to the frames before it, stored frame by stored frame. With
-    all steps stored they are those of the run; else they differ by the angle that tangents turn about between frames
-    (their path on the sphere against the arc between stored ones), which is small. Where two tangents are opposite, and
-    of chains of rigid elements, which have no directors, a fixed direction across the edge stands in.
+    Reference directors are transported from the last state to the other frames, stored frame by stored frame. If all
+    steps are stored, they are exactly those of the run; else they differ by a small angle, as the tangents' path on the
+    sphere between two stored frames is not the arc that joins these. Where tangents of two frames are opposite, and for
+    chains of rigid elements, which have no directors, a fixed direction across the edge is taken.
     """
     edges = trajectory.rod_edges
     count, rows = len(edges), torch.as_tensor(robots, device="cpu")
@@ -46,18 +46,25 @@ def material_directors(trajectory: Trajectory, frames: np.ndarray, robots: np.nd
 def _carried(
     trajectory: Trajectory, walk: Iterable[int], rows: Tensor, tangent: Tensor, director: Tensor
 ) -> Iterable[tuple[int, Tensor, Tensor]]:
-    """Yield (row, tangents, reference directors) along the rows of a walk."""
+    """Yield (row, tangents, reference directors) for the rows of a walk, with directors transported from row to row.
+
+    Parameters
+    ----------
+    walk : rows of the trajectory in their order, forwards or backwards.
+    rows : the robots (R,).
+    tangent, director : (R, E, 3) where the walk begins.
+    """
     for row in walk:
         there = _tangents(trajectory, row, rows)
         moved = transported(director, tangent, there)
-        moved = unit(moved - there * (moved * there).sum(-1, keepdim=True))  # rounding does not add up
+        moved = unit(moved - there * (moved * there).sum(-1, keepdim=True))  # so that rounding does not add up
         director = torch.where(moved.isfinite().all(-1, keepdim=True), moved, first_director(there))
         tangent = there
         yield row, tangent, director
 
 
 def _tangents(trajectory: Trajectory, row: int, rows: Tensor) -> Tensor:
-    """Return the unit tangents (R, E, 3) of the rod edges in a frame."""
+    """Return the unit tangents (R, E, 3) of the rod edges of the robots `rows` in a frame."""
     x = trajectory.positions[row, rows].double()
     edges = torch.as_tensor(trajectory.rod_edges, device="cpu")
     return unit(x[:, edges[:, 1]] - x[:, edges[:, 0]])

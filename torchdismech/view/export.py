@@ -22,18 +22,19 @@ BEGINNINGS = {".glb": b"glTF", ".usda": b"#usda", ".usdc": b"PXR-USDC", ".pvd": 
 
 
 def save_export(scenery: Scenery, path: str | Path, progress: bool = False) -> None:
-    """Write a run for another program; one that is stopped half-way leaves no file.
+    """Write a run for another program; if it is stopped half-way, no file is left.
 
     Parameters
     ----------
     scenery : what is written, `Scenery(trajectory)` of a run.
     path : its ending says the format. ".glb": the surfaces, animated. ".usda", ".usdc": the same, as text or binary.
-        ".pvd": a list of files, one a frame, in a folder beside it: nodes, rod edges and triangles with their values.
+        ".pvd": a list of files, one for each frame, in a folder beside it: nodes, rod edges and triangles with values.
+    progress : show a progress bar.
 
     Raises
     ------
     InputError
-        No scenery, another ending, no such folder, a package that is missing.
+        No scenery, another ending, no such folder, a missing package, a file that cannot be written.
     """
     refuse_other_kind(
         "save_export: scenery", scenery, Scenery, "what is shown of a run, view.scenery.Scenery(trajectory)"
@@ -64,7 +65,7 @@ def save_export(scenery: Scenery, path: str | Path, progress: bool = False) -> N
 
 
 def _replace_series(new: Path, folder: Path) -> None:
-    """Put a folder of .vtu files in the place of an earlier one; refuse one that holds anything else."""
+    """Move a new folder of .vtu files to the place of an earlier one; refuse to if that holds anything else."""
     if folder.exists():
         if not folder.is_dir() or any(file.suffix != ".vtu" for file in folder.iterdir()):
             raise InputError(f"--out: {folder} holds other things than .vtu files: choose another name")
@@ -73,5 +74,5 @@ def _replace_series(new: Path, folder: Path) -> None:
 
 
 def is_export(path: Path) -> bool:
-    """Return whether the file begins as one of its name's kind does."""
+    """Return whether a file begins with the bytes of the format that its name's ending says."""
     return begins_with(path, BEGINNINGS.get(path.suffix.lower()))

@@ -26,7 +26,7 @@ __all__ = ["draw_trajectory", "index_of", "pictured", "require_matplotlib", "sav
 AXES = "xyz"
 # Shapes that are drawn if nobody says how many: surfaces hide each other sooner than lines do.
 SNAPSHOTS, SNAPSHOTS_OF_SHELLS = 9, 4
-# A direction in which the robot extends less than this part of its size is left out of the picture.
+# A direction in which the robot extends by less than this part of its size is left out of the picture.
 FLAT = 1e-6
 COMPONENT_COLOURS = ("#4477aa", "#228833", "#cc3311")
 
@@ -141,14 +141,14 @@ def require_matplotlib() -> None:
 
 
 def index_of(index: int, count: int, what: str) -> int:
-    """Return an index from 0 on, which may be given from the end; refuse what is not there."""
+    """Return an index counted from 0; a negative one counts from the end; refuse one out of range."""
     if not -count <= index < count:
         raise InputError(f"{what}: expected a number 0 to {count - 1} (or -1 for the last), got {index}")
     return index % count
 
 
 def title_of(robot: int, batch: int) -> str:
-    """Return which robot of a batch a figure shows; they count from 0."""
+    """Return a title that says which robot of a batch a figure shows."""
     return f"robot {robot} of 0 to {batch - 1}" if batch > 1 else "robot 0"
 
 
@@ -161,7 +161,7 @@ def _length_unit(size: float) -> tuple[float, str]:
 
 
 def _drawn_axes(points: np.ndarray) -> list[int]:
-    """Return the axes of a picture of points (.., 3): two if they are in such a plane, else all."""
+    """Return the axes in which points (.., 3) are drawn: two if they lie in a coordinate plane, else all three."""
     extent = np.ptp(points, axis=0)
     moving = [k for k in range(3) if extent[k] > FLAT * extent.max()]
     if len(moving) == 3:
@@ -186,7 +186,10 @@ def _border_edges(triangles: np.ndarray) -> np.ndarray:
 def _draw_shapes(
     plot: Any, trajectory: Trajectory, shapes: np.ndarray, node: int, axes: list[int], snapshots: int
 ) -> tuple[ScalarMappable, np.ndarray]:
-    """Draw the shapes; return the colours of times and the numbers of the frames drawn."""
+    """Draw the shapes at several times; return the colour map of times, and the rows of the frames drawn.
+
+    `shapes` (T, N, 3) are in the unit of the picture.
+    """
     import matplotlib
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -207,7 +210,7 @@ def _draw_shapes(
 
 
 def _draw_forces(view: View, forces: ContactForces, rows: np.ndarray, robot: int) -> None:
-    """Draw the contact forces on a robot in some frames, the largest of the run as long as the shapes allow."""
+    """Draw the contact forces on a robot in some frames as arrows, scaled to the picture by the run's largest force."""
     limits = [getattr(view.plot, f"get_{'xyz'[k]}lim")() for k in range(len(view.axes))]
     scale = LONGEST_ARROW * np.ptp(limits, axis=1).max() / forces.largest if forces.largest else 0.0
     where = (rows, np.array([robot]), forces.nodes(rows, np.array([robot])))
@@ -232,7 +235,7 @@ def _draw_forces(view: View, forces: ContactForces, rows: np.ndarray, robot: int
 def _label(
     figure: Figure, plot: Any, trajectory: Trajectory, colour_of_time: ScalarMappable, axes: list[int], unit: str
 ) -> None:
-    """Scale the picture of the shapes alike in all directions, and say what is what."""
+    """Give the picture of the shapes equal scales, labels of its axes, a legend and a colour bar of times."""
     times = trajectory.time
     names = [f"{AXES[k]} [{unit}]" for k in axes]
     plot.set_xlabel(names[0], labelpad=8)
@@ -241,7 +244,7 @@ def _label(
         plot.set_zlabel(names[2])
         plot.set_aspect("equal")
         if len(trajectory.triangles):
-            # a little smaller: what falls or rises far makes a tall box, whose labels need room
+            # a little smaller, as the labels of a tall box need room: robots may fall or rise far
             plot.set_box_aspect([np.ptp(getattr(plot, f"get_{axis}lim")()) for axis in AXES], zoom=0.85)
         plot.view_init(elev=22, azim=-60)
         _thin_out_ticks(plot)
@@ -254,7 +257,7 @@ def _label(
 
 
 def _draw_surface(plot: Any, shape: np.ndarray, triangles: np.ndarray, colour: Any) -> None:
-    """Draw triangles (F, 3) of the nodes (N, 3), each shaded by how it lies in the light."""
+    """Draw triangles (F, 3) of the nodes (N, 3), each shaded by its angle to the light."""
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
     surface = Poly3DCollection(

@@ -1,7 +1,7 @@
 """Runs as binary glTF 2.0 (.glb): surfaces whose vertices move from frame to frame, for Blender and browsers.
 
-glTF moves vertices by morph targets: displacements that weights switch on. Frame k is the target k - 1 with weight one
-at its time; between frames weights, and so vertices, change evenly.
+glTF moves vertices by morph targets: displacements from the mesh, times weights that change over time. Frame 0 is the
+mesh, frame k the target k - 1, with weight one at its time; between frames weights, and so vertices, change evenly.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torchdismech.view.scenery import Scenery, Shown
 __all__ = ["still_glb", "write_glb"]
 
 MAX_BYTES = 2**32 - 1  # bytes of a file, which it counts in 32 bits
-FLOAT, BYTE, INDEX = 5126, 5121, 5125  # glTF's numbers of these types
-ARRAY, ELEMENTS = 34962, 34963  # what a part of the buffer is for
+FLOAT, BYTE, INDEX = 5126, 5121, 5125  # glTF's codes of the types float32, uint8 and uint32
+ARRAY, ELEMENTS = 34962, 34963  # glTF's codes of what a buffer view holds: attributes of vertices, or indices
 TOO_LARGE = "--out: more than 4 GiB do not fit into a .glb file: choose fewer robots, or a larger --every"
 GAMMA = 2.2
-Z_UP = [-(0.5**0.5), 0.0, 0.0, 0.5**0.5]  # quaternion x, y, z, w: glTF's axis upwards is y
+Z_UP = [-(0.5**0.5), 0.0, 0.0, 0.5**0.5]  # quaternion x, y, z, w that turns z to glTF's upward axis, y
 
 
 class _Buffer:
-    """The binary part of the file and what says where things stand in it."""
+    """The binary part of a file, with the buffer views and accessors by which its JSON part refers to arrays there."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -36,7 +36,14 @@ class _Buffer:
         self.accessors: list[dict[str, Any]] = []
 
     def add(self, values: np.ndarray, target: int | None = None, bounds: bool = False, normalised: bool = False) -> int:
-        """Append an array (n,), (n, 3) or (n, 4); return the number of its accessor."""
+        """Append an array (n,), (n, 3) or (n, 4); return the number of its accessor.
+
+        Parameters
+        ----------
+        target : `ARRAY` or `ELEMENTS`; None for data of animations.
+        bounds : whether the accessor gives the least and largest values.
+        normalised : whether integers stand for numbers from 0 to 1.
+        """
         kinds = {"float32": FLOAT, "uint8": BYTE, "uint32": INDEX}
         view = {"buffer": 0, "byteOffset": len(self.content), "byteLength": values.nbytes}
         self.views.append(view | ({} if target is None else {"target": target}))
@@ -59,9 +66,9 @@ class _Buffer:
 
 
 def write_glb(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]], Iterable[Shown]]) -> None:
-    """Write all robots with the colours of one frame, obstacles, and how they move.
+    """Write all robots and obstacles, animated over the frames, with the colours of the first frame.
 
-    The colours are those of the first frame. A run without time, which looks for an equilibrium, is its last frame.
+    Of a run without time, such as one to an equilibrium, only the last frame is written.
     """
     buffer = _Buffer()
     frames = list(progress(scenery))
@@ -97,7 +104,7 @@ def write_glb(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]]
 
 
 def still_glb(shown: Shown, faces: np.ndarray) -> bytes:
-    """Return a frame of all robots as a file of one mesh, whose axis upwards is z as in the run."""
+    """Return a file with one mesh of all robots in a frame; unlike `write_glb` it keeps z as the upward axis."""
     buffer = _Buffer()
     count, size = shown.vertices.shape[:2]
     every = (faces + size * np.arange(count)[:, None, None]).reshape(-1, 3)
@@ -112,7 +119,7 @@ def _file(
     root: int,
     animation: dict[str, Any],
 ) -> bytes:
-    """Return the file whose topmost node is the one of number `root`."""
+    """Return the content of a .glb file whose scene is the node of number `root` with its children."""
     document = {
         "asset": {"version": "2.0", "generator": "torchdismech"},
         "scene": 0,
@@ -136,9 +143,15 @@ def _file(
 def _mesh(
     buffer: _Buffer, frames: list[tuple[np.ndarray, np.ndarray]], colours: np.ndarray, faces: np.ndarray
 ) -> dict[str, Any]:
-    """Add vertices and normals (V, 3) of frames, as the first and what is added to it; return the mesh."""
+    """Add a mesh to the buffer, and return its description: the first frame, and a morph target for each other one.
+
+    Parameters
+    ----------
+    frames : vertices [m] and unit normals, (V, 3), of each frame.
+    colours, faces : (V, 3) uint8 and (F, 3), the same in all frames.
+    """
     first, normals = frames[0]
-    linear = (255 * (colours / 255.0) ** GAMMA).round().astype(np.uint8)  # colours of glTF are linear in light
+    linear = (255 * (colours / 255.0) ** GAMMA).round().astype(np.uint8)  # glTF's colours are linear in light
     opaque = np.concatenate([linear, np.full((len(colours), 1), 255, dtype=np.uint8)], axis=1)
     primitive: dict[str, Any] = {
         "attributes": {

@@ -1,4 +1,4 @@
-"""Movies of trajectories, made without a display."""
+"""Movies of trajectories as .mp4 or .gif, rendered by `raster` without a display."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from torchdismech.view.scenery import Scenery, Shown
 __all__ = ["is_movie", "pictures", "save_movie", "size_of_pictures"]
 
 INSTALL = "pip install 'torchdismech[movie]'"
-FASTEST_GIF = 50  # frames per second that programs show
-BAR = 160  # pixels that the bar of colours is wide
-EDGE = 12  # pixels from the picture's sides to what is written on it
-SMALLEST = 6  # pixels: letters are no smaller
+FASTEST_GIF = 50  # most frames per second that programs show of a .gif
+BAR = 160  # width of the colour bar [pixels]
+EDGE = 12  # distance from the picture's sides to what is written on it [pixels]
+SMALLEST = 6  # least size of letters [pixels]
 DARK = (40, 40, 40)
 
 
@@ -37,7 +37,7 @@ def save_movie(
     elevation: float | None = None,
     progress: bool = False,
 ) -> None:
-    """Write a movie; a movie that is stopped half-way leaves no file.
+    """Write a movie of a run; if it is stopped half-way, no file is left.
 
     Parameters
     ----------
@@ -45,14 +45,15 @@ def save_movie(
     path : its ending, .mp4 or .gif, says the format.
     fps : frames per second.
     size : width and height [pixels], even.
-    azimuth, elevation : the direction from which it is seen [degrees]; by default from the front and the right, or
-        straight at the plane of a robot that moves in one.
+    azimuth, elevation : the direction from which it is seen [degrees]: about z from x, and up from the x-y plane. By
+        default from the front and the right, or straight at the x-z plane for robots that stay near it.
+    progress : show a progress bar.
 
     Raises
     ------
     InputError
-        No scenery, another ending, a size or a rate that the format does not have, no such folder, a package that is
-        missing.
+        No scenery, another ending, a size or a rate that the format does not have, no such folder, a missing package, a
+        file that cannot be written.
     """
     refuse_other_kind(
         "save_movie: scenery", scenery, Scenery, "what is shown of a run, view.scenery.Scenery(trajectory)"
@@ -97,7 +98,7 @@ def pictures(
 
 
 def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
-    """Return all triangles of a frame."""
+    """Return all triangles of a frame: robots, obstacles and arrows."""
     surface = scenery.surface
     count, size = shown.vertices.shape[:2]
     faces = (surface.faces + size * np.arange(count)[:, None, None]).reshape(-1, 3)
@@ -115,7 +116,7 @@ def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
 
 
 def _labelled(picture: np.ndarray, scenery: Scenery, time: float) -> np.ndarray:
-    """Return the picture with its time, and what its colours mean."""
+    """Return the picture with the time [s], the arrows' legend and the colour scale written on it."""
     from PIL import Image, ImageDraw
 
     image = Image.fromarray(picture)
@@ -126,7 +127,7 @@ def _labelled(picture: np.ndarray, scenery: Scenery, time: float) -> np.ndarray:
     size, font = _font_for(pen, longest, max(12, image.height // 36), room)
     together = "" if scale is None else said[0][0] + scale.ends
     beside = scale is not None and pen.textlength(together, font=font) + BAR + 2 * EDGE <= room
-    if scale is not None and not beside:  # a narrow picture: below what else is said, at the left
+    if scale is not None and not beside:  # in a narrow picture the scale is below the other lines, at the left
         said.append((scale.ends, DARK))
     for line, (text, fill) in enumerate(said):
         pen.text((EDGE, 10 + line * (size + 4)), text, fill=fill, font=font)
@@ -141,7 +142,10 @@ def _labelled(picture: np.ndarray, scenery: Scenery, time: float) -> np.ndarray:
 
 
 def _font_for(pen: Any, text: str, size: int, room: int) -> tuple[int, Any]:
-    """Return the size and the font in which a text is no wider than some pixels, of this size or smaller."""
+    """Return the largest font, and its size, in which a text is at most `room` pixels wide.
+
+    It is no larger than `size`; letters of `SMALLEST` pixels are taken even if the text is then too wide.
+    """
     from PIL import ImageFont
 
     font = ImageFont.load_default(size=size)
@@ -152,7 +156,7 @@ def _font_for(pen: Any, text: str, size: int, room: int) -> tuple[int, Any]:
 
 
 def _writer(path: Path, fps: int, size: tuple[int, int]) -> Any:
-    """Return the function that writes this kind of file; refuse what it cannot write."""
+    """Return the function that writes files of the path's format; refuse sizes and rates that it does not have."""
     writers = {".mp4": _write_mp4, ".gif": _write_gif}
     ending = path.suffix.lower()
     if ending not in writers:
@@ -198,20 +202,23 @@ def _write_mp4(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[i
 def _write_gif(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[int, int]) -> None:
     from PIL import Image
 
-    # the colours that are there, not those that cover most: of thin rods little is left else
+    # Colours are chosen to be far apart, not to cover most pixels: else thin rods would lose theirs.
     few = Image.Quantize.MAXCOVERAGE
     images = [Image.fromarray(frame).quantize(method=few) for frame in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=_durations(len(images), fps), loop=0)
 
 
 def _durations(count: int, fps: int) -> list[int]:
-    """Return how long each frame of a .gif is shown [ms]: whole hundredths of a second, which sum up to count / fps."""
+    """Return how long each frame of a .gif is shown [ms].
+
+    A .gif counts hundredths of a second: frames may differ by one of these, so that all together take count / fps.
+    """
     begins = [10 * round(100 * k / fps) for k in range(count + 1)]
     return [end - begin for begin, end in pairwise(begins)]
 
 
 def is_movie(path: Path) -> bool:
-    """Return whether the file begins as a movie of its name's kind does."""
+    """Return whether a file begins with the bytes of the movie format that its name's ending says."""
     with path.open("rb") as file:
         beginning = file.read(8)
     if path.suffix.lower() == ".gif":

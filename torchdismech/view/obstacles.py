@@ -1,4 +1,4 @@
-"""Obstacles in pictures: their section with the plane of a flat picture, their surface in space."""
+"""Shapes of obstacles as triangles, and obstacles in figures: their section with a flat picture's plane, or surface."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class View:
 
     Attributes
     ----------
-    plot : matplotlib's axes.
-    axes : the two or three coordinates that it shows.
-    factor : from metres to its unit.
+    plot : the axes of matplotlib.
+    axes : the two or three coordinates that the picture shows.
+    factor : factor from metres to the unit of the picture.
     through : (3,) a point of the plane that a flat picture shows [m].
     """
 
@@ -50,7 +50,7 @@ def draw_obstacle(view: View, obstacle: Thing, robot: int, batch: int, time: flo
 
 
 def obstacle_displacement(obstacle: Thing, robot: int, batch: int, time: float) -> np.ndarray:
-    """Return how far (3,) the obstacle of a robot has moved [m]."""
+    """Return the displacement (3,) [m] of the obstacle of a robot, out of a batch, at a time [s]."""
     if obstacle.path is None:
         return np.zeros(3)
     times = obstacle.path.times.new_full((batch,), time)
@@ -59,7 +59,7 @@ def obstacle_displacement(obstacle: Thing, robot: int, batch: int, time: float) 
 
 @torch.no_grad()
 def _draw_section(view: View, shape: Shape, displacement: np.ndarray, robot: int, batch: int, colour: Any) -> None:
-    """Shade where the obstacle is in the plane of a flat picture."""
+    """Shade the section of an obstacle with the plane of a flat picture."""
     plot, limits = view.plot, np.array([view.plot.get_xlim(), view.plot.get_ylim()])
     middle, reach = limits.mean(1), np.ptp(limits, axis=1).max()  # the picture is widened to equal scales later
     grid = np.meshgrid(*(np.linspace(m - reach, m + reach, GRID) for m in middle))
@@ -69,7 +69,7 @@ def _draw_section(view: View, shape: Shape, displacement: np.ndarray, robot: int
     local = torch.as_tensor(points - displacement, device="cpu").to(like)
     distance = shape.distance(local.expand(batch, -1, -1))[robot].cpu().numpy().reshape(GRID, GRID)
     if distance.min() >= 0 or distance.max() <= 0:
-        return  # nothing of it is near, or it is everywhere
+        return  # no part of the obstacle is near, or it is everywhere
     shown = plot.dataLim.frozen()
     plot.contourf(*grid, distance, levels=[-np.inf, 0.0], colors=[colour], alpha=0.3, zorder=0)
     plot.contour(*grid, distance, levels=[0.0], colors=[colour], linewidths=1.0, zorder=0)
@@ -96,11 +96,17 @@ def _draw_surface(view: View, shape: Shape, displacement: np.ndarray, robot: int
 
 
 def floor_of(shape: HalfSpace, displacement: np.ndarray, robot: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return a square (4, 3) of the plane, below all that lies between two corners."""
+    """Return the corners (4, 3) [m] of a rectangle in the plane of a half-space, below a whole box.
+
+    Parameters
+    ----------
+    displacement : (3,) by which the half-space has moved [m].
+    low, high : (3,) corners of the box [m].
+    """
     normal = torch.nn.functional.normalize(_of(shape.normal, robot, 1), dim=0)
     across = first_director(normal)
     first, second, up = (v.cpu().numpy() for v in (across, torch.linalg.cross(normal, across), normal))
-    if abs(up).max() == 1:  # along the axes of the picture
+    if abs(up).max() == 1:  # of a plane across an axis, the sides are along the other axes
         first, second = np.roll(abs(up), 1), np.roll(abs(up), 2)
     point = _of(shape.point, robot, 1).cpu().numpy() + displacement
     corners = np.stack(np.meshgrid(*np.stack([low, high], axis=1)), axis=-1).reshape(-1, 3) - point
@@ -144,7 +150,7 @@ def surface_of(shape: Shape, robot: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of(parameter: Tensor, robot: int, dims: int) -> Tensor:
-    """Return a shape's parameter of one robot: a number (dims 0) or a vector (dims 1)."""
+    """Return a parameter of a shape for one robot: a number (dims = 0) or a vector (dims = 1)."""
     own = parameter.detach()
     if own.dim() > dims:
         own = own[robot % len(own)]

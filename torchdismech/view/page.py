@@ -1,4 +1,4 @@
-"""A page in the browser that shows a run, by viser: time, play, robots, colours; also of a run that goes on."""
+"""A page in the browser that shows a run (`Page`), or one that is still going on (`Live`), by the package viser."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Live", "Page", "Wanted"]
 
-TICK = 1 / 30  # s, between looks at what the user wants
-AZIMUTH, ELEVATION = -60.0, 18.0  # degrees: from where the robot is seen first
+TICK = 1 / 30  # s, between two calls of `Page.tick`
+AZIMUTH, ELEVATION = -60.0, 18.0  # degrees: the direction from which robots are seen first
 FIELD = 0.9  # rad, the angle of the page's camera from top to bottom
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a page shows: robots as `chosen_robots` reads them, a colour, side by side or overlaid, the radius of rods.
+    """The choices of what a page shows.
 
-    `contact` shows contact forces as arrows.
+    Attributes
+    ----------
+    robots : text that `chosen_robots` reads, such as "all" or "0,3,8-11".
+    colour, apart, radius, contact : as of `Scenery`.
     """
 
     robots: str = "all"
@@ -43,7 +46,7 @@ class Wanted:
     contact: bool = False
 
     def scenery(self, trajectory: Trajectory, every: int = 1) -> Scenery:
-        """Return it of a run."""
+        """Return the scenery of a run with these choices, of every `every`-th frame."""
         chosen = chosen_robots(self.robots, trajectory.batch)
         return Scenery(
             trajectory,
@@ -57,20 +60,20 @@ class Wanted:
 
 
 class Page:
-    """A page that shows a run; nothing moves but in `tick`, which looks at what the user has set.
+    """A page that shows a run; it changes in `tick` alone, which reads what the user has set.
 
     Parameters
     ----------
     trajectory : the run.
-    wanted : what it shows first.
-    every : frames of the run from one that is shown to the next.
-    host, port : where it is served; if the port is taken, at the next one that is free.
+    wanted : what the page shows first.
+    every : show every `every`-th frame of the run, and the last one.
+    host, port : where the page is served; if the port is taken, at the next one that is free.
     fps : frames per second while it plays.
 
     Raises
     ------
     InputError
-        viser is not installed; there is nothing such to show.
+        viser is not installed; the run cannot be shown as `wanted`; no page can be served there.
     """
 
     def __init__(
@@ -98,12 +101,12 @@ class Page:
         self._contact = gui.add_checkbox("contact forces", self._wanted.contact, disabled=not trajectory.contact)
         self._legend = gui.add_markdown(_legend(self.scenery))
         self._shown = -1
-        self._due = 0.0  # when the next frame is, while it plays
+        self._due = 0.0  # when the next frame is due, while it plays
         self.tick()
 
     @property
     def address(self) -> str:
-        """Where the page is."""
+        """The URL of the page."""
         return f"http://{self._server.get_host()}:{self._server.get_port()}"
 
     def run(self) -> None:
@@ -116,7 +119,7 @@ class Page:
             self.close()
 
     def tick(self) -> None:
-        """Show what is wanted now: another frame, other robots or colours."""
+        """Follow the user's choices, and show the frame that is chosen, or the next one while the page plays."""
         self._follow_choices()
         now = time.monotonic()
         if self.play.value and now >= self._due:
@@ -134,7 +137,7 @@ class Page:
         self._server.stop()
 
     def _follow_choices(self) -> None:
-        """Make the scenery that the user has chosen; say what cannot be shown."""
+        """Make a new scenery if the user has changed a choice; where it cannot be shown, say why in the legend."""
         wanted = replace(
             self._wanted,
             robots=self._robots.value,
@@ -162,8 +165,12 @@ class Live:
 
     Parameters
     ----------
-    wanted : what is shown.
+    wanted : what the page shows.
     host, port : as of `Page`.
+
+    Attributes
+    ----------
+    address : the URL of the page.
     """
 
     def __init__(self, wanted: Wanted | None = None, host: str = "127.0.0.1", port: int = 8080):
@@ -174,7 +181,7 @@ class Live:
         self.address = f"http://{self._server.get_host()}:{self._server.get_port()}"
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
-        """Learn what all frames have in common."""
+        """Begin with `rows` frames to come, their topology, and the appearance of robots and obstacles."""
         self._topology = (rod_edges, triangles)
         self._attributes = {KEY: appearance.text()}
         self._recorder.start(rows, *self._topology, appearance)
@@ -199,12 +206,12 @@ class Live:
         self._server.stop()
 
     def trajectory(self) -> Trajectory:
-        """Return what was shown."""
+        """Return the trajectory of all frames shown so far."""
         return self._recorder.trajectory()
 
 
 class _Stage:
-    """What stands in the page: one mesh of all robots, one of all arrows, and one for each obstacle."""
+    """The meshes in the page: one of all robots, one of all arrows, and one for each obstacle."""
 
     def __init__(self, server: ViserServer, scenery: Scenery):
         self._server = server
@@ -216,7 +223,7 @@ class _Stage:
         self.set(scenery)
 
     def set(self, scenery: Scenery) -> None:
-        """Put other obstacles on the stage, and the camera where it sees the robots."""
+        """Replace obstacles and arrows by those of a scenery, and put the camera where it sees the robots."""
         for mesh in (*self._obstacles, *([] if self._arrows is None else [self._arrows])):
             mesh.remove()
         self._scenery, self._arrows = scenery, None
@@ -249,7 +256,7 @@ class _Stage:
             else:
                 self._robots.glb_data = content
             if self._scenery.arrows is not None and shown.arrows is not None:
-                # in place of those before, which have the same name
+                # replaces the arrows before, which have the same name
                 faces = self._scenery.arrows.faces
                 self._arrows = self._server.scene.add_mesh_simple("/contact", shown.arrows[0], faces, color=COLOUR)
             for mesh, placed in zip(self._obstacles, self._scenery.obstacles, strict=True):
@@ -265,17 +272,17 @@ def _server(host: str, port: int) -> ViserServer:
         raise InputError("the page needs viser: pip install 'torchdismech[view3d]'") from error
     if not 0 < port < 65536:
         raise InputError(f"--port: expected 1 to 65535, got {port}")
-    try:  # here, as viser waits for ever for what it cannot have
+    try:  # viser itself would wait for ever for an address that it cannot have
         socket.create_server((host, port)).close()
     except OSError as error:
-        if error.errno != errno.EADDRINUSE:  # of a port: then viser takes the next one
+        if error.errno != errno.EADDRINUSE:  # if only the port is in use, viser takes the next one
             why = error.strerror or error
             raise InputError(f"--host {host} --port {port}: no page can be served there: {why}") from error
     return viser.ViserServer(host=host, port=port, label="torchdismech", verbose=False)
 
 
 def _legend(scenery: Scenery) -> str:
-    """Return what the colours mean and what could not be known, as Markdown."""
+    """Return as Markdown what colours and arrows mean, and the scenery's remarks."""
     scale = scenery.scale
     lines = [f"{remark}  " for remark in scenery.remarks]
     lines += [] if scenery.arrows is None else [f"{scenery.arrows.said}  "]

@@ -1,7 +1,7 @@
 """Pictures of triangles by numpy alone: no display, no graphics driver, the same pixels everywhere.
 
-Triangles are grouped by the size of the box of samples around them, and the samples of a group are made at once; of
-those at the same place the nearest is shaded. A pixel is the mean of two by two samples.
+A sample is a point of the picture, and a pixel the mean of two by two samples. For each sample the nearest triangle
+there is found (a z-buffer), and shaded. Triangles whose boxes of samples have similar sizes are evaluated at once.
 """
 
 from __future__ import annotations
@@ -16,15 +16,22 @@ __all__ = ["Camera", "Triangles", "draw"]
 SAMPLES = 2  # along each side of a pixel
 ANGLE = 0.5  # of the view from top to bottom [rad]
 MARGIN = 1.08  # how much more than the robots the view shows
-SAMPLES_AT_ONCE = 1 << 16  # samples that are made at a time: few enough for a processor's cache
+SAMPLES_AT_ONCE = 1 << 16  # samples that are evaluated at a time: few enough for a processor's cache
 BACKGROUND = np.array([245, 247, 250], dtype=np.uint8)
 AMBIENT, DIFFUSE, SHINE, EXPONENT = 0.38, 0.62, 0.18, 24.0
-LIGHT = np.array([-0.35, 0.55, 0.76])  # towards the light: right, up, to the viewer
+LIGHT = np.array([-0.35, 0.55, 0.76])  # direction to the light: right, up, towards the eye
 
 
 @dataclass(frozen=True)
 class Triangles:
-    """What is drawn: vertices (V, 3) [m], unit normals (V, 3), colours (V, 3) uint8, faces (F, 3), both_sides (F,)."""
+    """Triangles to be drawn.
+
+    Attributes
+    ----------
+    vertices, normals, colours : (V, 3) [m], (V, 3) unit vectors, (V, 3) uint8.
+    faces : (F, 3) vertices of each triangle, counter-clockwise seen from its front.
+    both_sides : (F,) bool, whether a triangle is seen from its back, too.
+    """
 
     vertices: np.ndarray
     normals: np.ndarray
@@ -34,7 +41,7 @@ class Triangles:
 
     @classmethod
     def joined(cls, parts: list[Triangles]) -> Triangles:
-        """Return all parts as one."""
+        """Return the triangles of all parts as one object."""
         first = np.cumsum([0, *(len(part.vertices) for part in parts)])
         return cls(
             np.concatenate([part.vertices for part in parts]),
@@ -47,12 +54,12 @@ class Triangles:
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera.
+    """A camera with perspective.
 
     Attributes
     ----------
-    eye : (3,) where it stands [m].
-    axes : (3, 3) rows: to the right, up, and from what it sees to the eye.
+    eye : (3,) where the camera stands [m].
+    axes : (3, 3) unit vectors as rows: to the right, up, and back, against the direction of view.
     width, height : of the picture [pixels].
     angle : of the view from top to bottom [rad].
     """
@@ -95,7 +102,10 @@ class Camera:
         return cls(middle + max(distance, 1e-9) * back, axes, width, height, angle)
 
     def seen(self, points: np.ndarray, scale: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return places (V, 2) in samples, `scale` a pixel, from the upper left, and distances (V,) ahead [m]."""
+        """Return places (V, 2) in the picture and depths (V,) [m] of points (V, 3).
+
+        Places are in samples, `scale` per pixel, to the right and down from the upper left corner.
+        """
         local = (points - self.eye) @ self.axes.T
         ahead = -local[:, 2]
         focal = 0.5 * scale * self.height / np.tan(0.5 * self.angle)
@@ -121,7 +131,10 @@ def draw(camera: Camera, scene: Triangles) -> np.ndarray:
 
 
 def _mixed(camera: Camera, covered: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """Return the picture (height, width, 3) uint8 of the covered samples' colours (P, 3) before the background."""
+    """Return the picture (height, width, 3) uint8; `covered` (P,) are the samples with `colours` (P, 3).
+
+    All other samples have the colour of the background.
+    """
     size, width = camera.width * camera.height, SAMPLES * camera.width
     pixel = covered // width // SAMPLES * camera.width + covered % width // SAMPLES
     count = np.bincount(pixel, minlength=size)
@@ -134,20 +147,20 @@ def _mixed(camera: Camera, covered: np.ndarray, colours: np.ndarray) -> np.ndarr
 
 
 def _towards(places: np.ndarray, ahead: np.ndarray, scene: Triangles) -> tuple[np.ndarray, np.ndarray]:
-    """Return corners (P, 3, 2) and faces (P, 3), wound alike, of the triangles that the camera sees.
+    """Return corners (P, 3, 2) in the picture and faces (P, 3), wound alike, of the triangles that the camera may see.
 
-    They are before it, and turn towards it or are seen from both sides.
+    They are in front of it, and face it or are seen from both sides. `places`, `ahead` are of `Camera.seen`.
     """
     faces = scene.faces[(ahead[scene.faces] > 0).all(1)]
     both = scene.both_sides[(ahead[scene.faces] > 0).all(1)]
     area = _cross(places[faces])
-    seen = (area < 0) | (both & (area > 0))  # rows count downwards, so what is wound towards the eye is negative
+    seen = (area < 0) | (both & (area > 0))  # rows count downwards, so triangles that face the eye have negative areas
     faces = np.where((area < 0)[:, None], faces[:, ::-1], faces)[seen]
     return places[faces], faces
 
 
 def _cross(corners: np.ndarray) -> np.ndarray:
-    """Return twice the areas (P,) of triangles (P, 3, 2)."""
+    """Return twice the signed areas (P,) of triangles (P, 3, 2)."""
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     return u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
 
@@ -155,12 +168,16 @@ def _cross(corners: np.ndarray) -> np.ndarray:
 def _samples(
     corners: np.ndarray, inverse: np.ndarray, width: int, height: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (triangle, sample, 1 / distance) of the samples inside triangles, many at a time."""
+    """Yield (triangle, sample, 1 / depth), each (k,), of the samples inside triangles, for many triangles at a time.
+
+    `corners` (P, 3, 2) are in samples, `inverse` (P, 3) is 1 / depth at these corners. A sample inside of several
+    triangles comes once for each.
+    """
     first = np.maximum(np.ceil(corners.min(1) - 0.5), 0)
     last = np.minimum(np.floor(corners.max(1) - 0.5), [width - 1, height - 1])
     count = (last - first + 1).astype(np.int64)
     inside = np.flatnonzero((count > 0).all(1))
-    powers = np.ceil(2 * np.log2(count[inside])).astype(np.int64)  # of the root of two
+    powers = np.ceil(2 * np.log2(count[inside])).astype(np.int64)  # boxes are sorted by powers of the root of two
     kinds = 64 * powers[:, 0] + powers[:, 1]
     for kind in np.unique(kinds).tolist():
         members = inside[kinds == kind]
@@ -179,9 +196,16 @@ def _inside(
     box: np.ndarray,
     width: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (triangle, sample, 1 / distance) of the samples of boxes that are inside their triangles."""
+    """Return (triangle, sample, 1 / depth), each (k,), of the samples inside the triangles `members`.
+
+    Parameters
+    ----------
+    first, last : (P, 2) column and row of the first and last sample of the box around each triangle.
+    box : (2,) columns and rows of the largest of the members' boxes.
+    width : samples in a row of the picture.
+    """
     x, y = (first[members, k, None] + np.arange(box[k]) for k in range(2))
-    x = np.where(x > last[members, :1], np.nan, x)  # beyond the picture: inside nothing
+    x = np.where(x > last[members, :1], np.nan, x)  # beyond a triangle's own box: NaN is inside of no triangle
     y = np.where(y > last[members, 1:], np.nan, y)
     own = corners[members]
     weights = [_edge(own[:, (k + 1) % 3], own[:, (k + 2) % 3], x + 0.5, y + 0.5) for k in range(3)]
@@ -193,7 +217,10 @@ def _inside(
 
 
 def _edge(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return twice the areas (P, rows, columns) of a, b (P, 2) and the points of a grid x (P, columns), y (P, rows)."""
+    """Return twice the signed areas (P, rows, columns) of the triangles of a, b and each point of a grid.
+
+    a, b are (P, 2), the grid's coordinates x (P, columns) and y (P, rows).
+    """
     along = b - a
     down, right = along[:, :1] * (y - a[:, 1:]), along[:, 1:] * (x - a[:, :1])
     return down[:, :, None] - right[:, None, :]
@@ -209,10 +236,10 @@ def _shaded(
     ahead: np.ndarray,
     width: int,
 ) -> np.ndarray:
-    """Return the colours (P, 3) of samples at which a triangle is the nearest."""
+    """Return the shaded colours (P, 3) of `samples` (P,), of which the triangles `owner` (P,) are the nearest."""
     own, at = corners[owner], np.stack([samples % width, samples // width], axis=1) + 0.5
     area = _cross(own)
-    # weights in space: those in the picture over the distances, scaled to one
+    # barycentric coordinates in space: those in the picture over the depths of the corners, scaled to a sum of one
     weights = np.stack(
         [_cross(np.stack([at, own[:, (k + 1) % 3], own[:, (k + 2) % 3]], axis=1)) / area for k in range(3)], axis=1
     )
@@ -220,7 +247,7 @@ def _shaded(
     weights = (weights / weights.sum(1, keepdims=True))[..., None]
     normal = (weights * scene.normals[faces[owner]]).sum(1) @ camera.axes.T
     normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-12)
-    normal = np.where(normal[:, 2:] < 0, -normal, normal)  # of what is seen from its back
+    normal = np.where(normal[:, 2:] < 0, -normal, normal)  # a triangle seen from its back has the opposite normal
     light = LIGHT / np.linalg.norm(LIGHT)
     half = light + np.array([0, 0, 1.0])
     lit = AMBIENT + DIFFUSE * np.maximum(normal @ light, 0)

@@ -24,9 +24,13 @@ VERTICES_AT_ONCE = 1 << 20  # vertices that are made at a time
 
 @dataclass(frozen=True)
 class Shown:
-    """One frame: its row in the trajectory, its time [s], vertices [m], unit normals and colours (R, V, 3).
+    """One frame, as it is shown.
 
-    `arrows` are vertices and normals (2, V, 3) of the arrows of contact forces, if they are shown.
+    Attributes
+    ----------
+    row, time : its row in the trajectory and its time [s].
+    vertices, normals, colours : (R, V, 3) of the robots: [m], unit vectors, uint8.
+    arrows : (2, V, 3) vertices and normals of the arrows of contact forces; None where they are not shown.
     """
 
     row: int
@@ -39,7 +43,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Placed:
-    """An obstacle and how far (3,) the robot beside it was moved for the view [m]."""
+    """The surface of an obstacle, and the offset (3,) [m] by which it is moved together with its robot."""
 
     surface: ObstacleSurface
     offset: np.ndarray
@@ -51,23 +55,24 @@ class Scenery:
     Parameters
     ----------
     trajectory : the run.
-    robots : which of the batch; None: all.
-    every : frames from one that is taken to the next; the last one is taken, too.
-    colour : "robot", or one of `colours.QUANTITIES`.
+    robots : which robots of the batch; None: all.
+    every : take every `every`-th frame, and the last one.
+    colour : "robot" for one colour each, or one of `colours.QUANTITIES`.
     apart : put robots side by side; else they are overlaid, with the obstacles of the first of them.
-    radius : of all rods [m], in place of what the run says; where it says nothing, a quarter of an edge.
-    contact : show the forces of contacts as arrows (`arrows`).
+    radius : radius of all rods [m]; by default the run's sections, or a quarter of an edge if it has none.
+    contact : show contact forces as arrows (see `view.arrows`).
 
     Attributes
     ----------
     frames : (T,) rows of the trajectory.
-    surface : of the robots.
-    obstacles : with the places where they are shown.
-    arrows : of contact forces; None where they are not wanted.
-    scale : of the colours; None where each robot has its own.
+    surface : surface of the robots.
+    obstacles : surfaces of the obstacles, with their offsets.
+    arrows : arrows of contact forces; None where they are not shown.
+    scale : the colour scale of the quantity; None where each robot has its own colour.
     half : (R, E, 2) half of the sizes of the rods' sections along both directors [m].
-    remarks : sentences on what could not be known or shown.
-    low, high : corners of what the robots reach where they are shown, (3,) [m].
+    offsets : (R, 3) by which the robots are moved to stand side by side [m].
+    remarks : sentences on what is not known or cannot be shown.
+    low, high : (3,) corners of a box around all that is shown of the robots in all frames [m].
     """
 
     def __init__(
@@ -98,7 +103,7 @@ class Scenery:
         self.arrows = self._arrows(float((high - low).max())) if contact else None
 
     def _sections(self, known: Appearance, radius: float | None) -> Sections:
-        """Return the sections of the rods; say where they are guessed."""
+        """Return the sections of the rods; a remark is added where their radius is guessed."""
         edges = len(self.trajectory.rod_edges)
         if radius is None and known.sections is not None:
             rows, count = np.atleast_2d(known.sections.height).shape
@@ -113,7 +118,7 @@ class Scenery:
         return circles(edges, 1.0 if radius is None else radius)
 
     def _arrows(self, size: float) -> Arrows:
-        """Return the arrows of contact forces, and make room for them in what is seen."""
+        """Return the arrows of contact forces; the box `low`, `high` is widened to have room for them."""
         arrows = Arrows(ContactForces(self.trajectory), self.frames, self.robots, size)
         down, up = arrows.reach()
         self.low, self.high = self.low + down, self.high + up
@@ -128,7 +133,7 @@ class Scenery:
         return len(self.frames)
 
     def __iter__(self) -> Iterator[Shown]:
-        """Yield the frames; their surfaces are made for many frames at a time."""
+        """Yield the frames in their order; surfaces are computed for many frames at a time."""
         arrows = 0 if self.arrows is None else VERTICES * self.arrows.count
         size = max(1, VERTICES_AT_ONCE // max(1, len(self.robots) * len(self.surface.node) + arrows))
         for first in range(0, len(self.frames), size):
@@ -153,7 +158,7 @@ class Scenery:
         return [Shown(int(row), float(time), v, n, c, a) for row, time, v, n, c, a in arrays]
 
     def values(self, name: str, index: slice) -> np.ndarray:
-        """Return a quantity at the nodes (T, R, N) in some of the frames; see `colours.node_values`."""
+        """Return a quantity at the nodes, (T, R, N), in some of the frames (see `colours.node_values`)."""
         return self.surface.values(name, self.frames[index], self._directors[index])
 
     def _scale(self, colour: str) -> Scale | None:
@@ -162,7 +167,7 @@ class Scenery:
         )
 
     def _reach(self, thickness: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the corners (R, 3) of what each robot reaches in all frames."""
+        """Return the corners, each (R, 3) [m], of a box around each robot in all frames."""
         x = self.trajectory.positions.numpy()
         own = [x[row, self.robots] for row in self.frames]
         low = np.min([frame.min(1) for frame in own], axis=0) - 0.5 * thickness
@@ -203,14 +208,14 @@ def chosen_robots(text: str, batch: int) -> list[int]:
 
 
 def _every(count: int, every: int) -> np.ndarray:
-    """Return every `every`-th of the rows, and the last one."""
+    """Return every `every`-th of `count` rows, and the last one."""
     if every < 1:
         raise InputError(f"every: expected 1 or more, got {every}")
     return np.unique(np.append(np.arange(0, count, every), count - 1))
 
 
 def _side_by_side(count: int, size: np.ndarray) -> np.ndarray:
-    """Return how far (R, 3) robots of a size (3,) are moved so that they stand in a square, in rows along x."""
+    """Return the offsets (count, 3) [m] that put robots of a size (3,) [m] in a square, in rows along x."""
     columns = int(np.ceil(np.sqrt(count)))
     step = size[:2] + GAP * size.max()
     k = np.arange(count)

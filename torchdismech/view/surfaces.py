@@ -19,20 +19,20 @@ from torchdismech.view.tubes import Profile, Tubes
 
 __all__ = ["ObstacleSurface", "RobotSurface", "circles", "guessed_radius", "vertex_normals"]
 
-DEFAULT_RADIUS = 0.25  # of the median edge length: of rods whose sections nobody knows
-STRIPE = 0.35  # brightness of the stripe along the first director
+DEFAULT_RADIUS = 0.25  # radius of rods with unknown sections, over the median edge length
+STRIPE = 0.35  # brightness of the stripe along the first director, over that of the rest
 OBSTACLE = np.array([150, 150, 150], dtype=np.uint8)
 
 
 def circles(edges: int, radius: float) -> Sections:
-    """Return circles of one radius [m]."""
+    """Return round sections of one radius [m] for all edges."""
     if not (np.isfinite(radius) and radius > 0):
         raise InputError(f"radius: expected a positive number of metres, got {radius}")
     return Sections(np.full(edges, 2 * radius), np.full(edges, 2 * radius), np.ones(edges, dtype=bool))
 
 
 def guessed_radius(trajectory: Trajectory) -> float:
-    """Return a quarter of the median edge length [m]: a radius where nothing says what it is."""
+    """Return a quarter of the median edge length [m]: the radius of rods whose sections are not known."""
     edges = trajectory.rod_edges
     x = trajectory.positions[0].numpy()
     lengths = np.linalg.norm(x[:, edges[:, 1]] - x[:, edges[:, 0]], axis=-1)
@@ -40,19 +40,19 @@ def guessed_radius(trajectory: Trajectory) -> float:
 
 
 class RobotSurface:
-    """The surface of a robot: tubes along its rods, and its triangles.
+    """The surfaces of robots of a run: tubes along their rods, and their triangles.
 
     Parameters
     ----------
     trajectory : the run.
-    sections : of its rods.
-    robots : (R,) which of the batch are shown.
+    sections : sections of the rods.
+    robots : (R,) the robots of the batch that are shown.
 
     Attributes
     ----------
     faces : (F, 3) triangles of the vertices, the same in all frames.
     node : (V,) the node to which each vertex belongs.
-    dark : (V,) whether it belongs to the stripe along the first director.
+    dark : (V,) whether a vertex belongs to the stripe along the first director.
     half : (R, E, 2) half of the sizes of the rods' sections along both directors [m].
     shell : (F,) whether a triangle is of a shell, which is seen from both sides.
     """
@@ -90,16 +90,16 @@ class RobotSurface:
         return vertices.astype(np.float32), normals.astype(np.float32)
 
     def values(self, name: str, frames: np.ndarray, directors: np.ndarray) -> np.ndarray:
-        """Return a quantity at the nodes (T, R, N); see `colours.node_values`."""
+        """Return a quantity at the nodes, (T, R, N) (see `colours.node_values`)."""
         return node_values(name, self.trajectory, frames, self.robots, directors)
 
     def coloured_by_robot(self) -> np.ndarray:
-        """Return colours (R, V, 3) uint8, one a robot, stripes darker."""
+        """Return colours (R, V, 3) uint8, one for each robot, with darker stripes."""
         plain = np.broadcast_to(distinct(len(self.robots))[:, None], (len(self.robots), len(self.node), 3))
         return self._striped(plain)
 
     def coloured(self, values: np.ndarray, scale: Scale) -> np.ndarray:
-        """Return colours (..., V, 3) uint8 of values at the nodes (..., N), stripes darker."""
+        """Return colours (..., V, 3) uint8 for values at the nodes (..., N), with darker stripes."""
         return self._striped(scale.colours(values)[..., self.node, :])
 
     def _striped(self, colours: np.ndarray) -> np.ndarray:
@@ -107,7 +107,7 @@ class RobotSurface:
 
 
 def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """Return unit normals (..., V, 3): the sum of those of the triangles at a vertex, by their area."""
+    """Return unit normals (..., V, 3) at vertices: the mean of their triangles' normals, weighted by area."""
     a, b, c = (vertices[..., faces[:, k], :] for k in range(3))
     across = np.cross(b - a, c - a)
     total = np.zeros_like(vertices)
@@ -123,9 +123,9 @@ class ObstacleSurface:
 
     Parameters
     ----------
-    obstacle : what is seen of it.
-    robot, batch : whose obstacle of the batch, which may differ in size and place.
-    low, high : (3,) corners of what the robots reach [m].
+    obstacle : its name, shape and path.
+    robot, batch : the robot whose obstacle it is, and the number of robots; the obstacle may differ between them.
+    low, high : (3,) corners of a box around the robots, for the square [m].
     """
 
     def __init__(self, obstacle: Thing, robot: int, batch: int, low: np.ndarray, high: np.ndarray):
@@ -144,11 +144,11 @@ class ObstacleSurface:
 
     @property
     def moves(self) -> bool:
-        """Whether it moves over time."""
+        """Whether the obstacle moves over time."""
         return self._obstacle.path is not None
 
     @torch.no_grad()
     def displacements(self, times: np.ndarray) -> np.ndarray:
-        """Return how far (T, 3) it has moved at some times [s], in metres."""
+        """Return the displacements (T, 3) [m] of the obstacle at some times (T,) [s]."""
         moved = [obstacle_displacement(self._obstacle, self._robot, self._batch, float(time)) for time in times]
         return np.stack(moved).astype(np.float32)

@@ -21,12 +21,12 @@ FOLDED = 0.2  # 1 + cosine of the angle between two edges, below which their rin
 
 @dataclass(frozen=True)
 class Profile:
-    """The outline of a section whose half sizes along both directors are one.
+    """The outline of a section that reaches from -1 to 1 along both directors; `Tubes` scales it.
 
     Attributes
     ----------
     points : (K, 2) along the first and the second director.
-    normals : (K, 2) out of the section; a corner has a point with each of its two normals.
+    normals : (K, 2) out of the section; a corner is two points, one with the normal of each of its sides.
     dark : (K,) whether a point belongs to the stripe.
     sides : (Q, 2) the points that a side of the outline joins, counter-clockwise.
     """
@@ -55,13 +55,13 @@ class Profile:
 
 
 class Tubes:
-    """Tubes around some edges of a robot: what does not change over time.
+    """Tubes around some edges of a robot: their triangles, which stay, and their vertices in any frame.
 
     Parameters
     ----------
     rod_edges : (E, 2) all rod edges of the robot.
     of : (M,) the edges that get a tube of this profile.
-    profile : of their sections.
+    profile : the outline of their sections.
 
     Attributes
     ----------
@@ -117,7 +117,10 @@ class Tubes:
         )
 
     def _rings(self, tangents: np.ndarray, directors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rings' first directors and the normals of their planes (not unit), both (..., M, 2, 3)."""
+        """Return the rings' first directors and the normals of their planes (not of unit length), both (..., M, 2, 3).
+
+        The rings of an edge are at its start and at its end.
+        """
         t, d = (
             torch.as_tensor(x[..., self._of, None, :].repeat(2, axis=-2), device="cpu") for x in (tangents, directors)
         )
@@ -137,7 +140,10 @@ class Tubes:
         return (triangles + 2 * points * np.arange(count)[:, None, None]).reshape(-1, 3)
 
     def _cap_faces(self, first: int, side: np.ndarray, points: int) -> np.ndarray:
-        """Return the triangles that close tubes at their starts (side 0) and ends (side 1)."""
+        """Return the triangles of the caps that close tubes at starts (side 0) and ends (side 1) of edges.
+
+        `first` is the first vertex of the caps; each has its ring's `points` and then its centre.
+        """
         a, b = self._profile.sides.T
         fan = np.stack([a, b, np.full(len(a), points)], axis=1)
         faces = np.where(side[:, None, None] == 1, fan, fan[:, ::-1])
@@ -145,15 +151,23 @@ class Tubes:
 
 
 def _leaning(offsets: np.ndarray, tangent: np.ndarray, between: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return offsets (..., M, 2, K, 3) across edges moved along them into the rings' planes, by at most `most`."""
+    """Return the offsets (..., M, 2, K, 3) of the rings' vertices, moved along the edges into the rings' planes.
+
+    Parameters
+    ----------
+    offsets : from the nodes, across the edges.
+    tangent, between : (..., M, 1, 3) unit tangents of the edges, (..., M, 2, 3) normals of the rings' planes.
+    most : (..., M) largest movement [m], which limits it at sharp bends.
+    """
     along = -(offsets * between[..., None, :]).sum(-1) / (tangent * between).sum(-1)[..., None]
     return offsets + np.clip(along, -most[..., None, None], most[..., None, None])[..., None] * tangent[..., None, :]
 
 
 def _neighbours(rod_edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the edge beyond each end of the edges (E, 2), and whether it runs on (1) or comes towards it (-1).
+    """Return the neighbour beyond both ends of each edge, (E, 2), and its sense.
 
-    There is one, else -1, where exactly two edges meet.
+    An end has a neighbour where exactly two edges meet; else its number is -1. The sense is 1 if the neighbour runs the
+    same way as the edge, and -1 if it runs the other way.
     """
     count = np.bincount(rod_edges.ravel()) if len(rod_edges) else np.zeros(0, dtype=np.int64)
     place = np.arange(rod_edges.size)  # 2 edge + side

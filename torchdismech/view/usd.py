@@ -13,7 +13,7 @@ from torchdismech.view.scenery import Scenery, Shown
 
 __all__ = ["write_usd"]
 
-RATE = 1000  # time codes a second: whole ones stand for milliseconds
+RATE = 1000  # time codes per second: a time code is a millisecond
 
 
 def write_usd(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]], Iterable[Shown]]) -> None:

@@ -14,7 +14,7 @@ from torchdismech.view.scenery import Scenery, Shown
 
 __all__ = ["folder_of", "write_vtk"]
 
-LINE, TRIANGLE = 3, 5  # VTK's numbers of these cells
+LINE, TRIANGLE = 3, 5  # VTK's codes of these types of cells
 TYPES = {"float32": "Float32", "float64": "Float64", "int64": "Int64", "uint8": "UInt8"}
 
 
@@ -24,11 +24,11 @@ def folder_of(path: Path) -> Path:
 
 
 def write_vtk(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]], Iterable[Shown]]) -> None:
-    """Write the list and, in a folder beside it, the frames.
+    """Write the list of frames (.pvd) and, in a folder beside it, a .vtu file for each frame.
 
-    A frame has the nodes of the robots as points, rod edges as lines, triangles as they are. At points there are the
-    velocity [m/s] and what `colours.node_values` gives, NaN where there is none; at cells the robot's number and the
-    mean radius of rods [m], 0 of triangles; energies of each robot [J], and its number, are field data.
+    A frame has the nodes of the robots as points, and rod edges (lines) and triangles as cells. Point data are the
+    velocity [m/s] and the quantities of `colours.node_values`, NaN where there is none; cell data the robot's number
+    and the mean radius of rods [m], 0 for triangles; field data the number and the energies [J] of each robot.
     """
     folder = folder_of(path)
     folder.mkdir()
@@ -48,7 +48,7 @@ def write_vtk(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]]
 
 
 def _cells(scenery: Scenery) -> tuple[str, str]:
-    """Return the elements Cells and CellData, which are the same in all frames."""
+    """Return the XML elements Cells and CellData, which are the same in all frames."""
     run, count = scenery.trajectory, len(scenery.robots)
     nodes, edges, triangles = run.positions.shape[2], run.rod_edges, run.triangles
     shift = nodes * np.arange(count)[:, None, None]
@@ -65,7 +65,7 @@ def _cells(scenery: Scenery) -> tuple[str, str]:
 
 
 def _grid(scenery: Scenery, index: int, shown: Shown, cells: tuple[str, str]) -> str:
-    """Return a frame as text."""
+    """Return the text of the .vtu file of a frame; `index` is its place among the scenery's frames."""
     run, robots = scenery.trajectory, scenery.robots
     points = (run.positions[shown.row].numpy()[robots] + scenery.offsets[:, None]).reshape(-1, 3)
     values = {"velocity": run.velocities[shown.row].numpy()[robots].reshape(-1, 3)}
@@ -84,7 +84,7 @@ def _grid(scenery: Scenery, index: int, shown: Shown, cells: tuple[str, str]) ->
 
 
 def _element(name: str, arrays: Mapping[str, np.ndarray], tuples: bool = False) -> str:
-    """Return an element of arrays (n,) or (n, 3), each as the text of its bytes after their number."""
+    """Return an XML element with arrays (n,) or (n, 3), each in base64: the number of its bytes, then the bytes."""
     lines = []
     for what, array in arrays.items():
         values = np.ascontiguousarray(array)
