@@ -172,7 +172,7 @@ def _drawn_axes(points: np.ndarray) -> list[int]:
 
 
 def _lines(shape: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return points (3 E, 3) whose polyline draws the edges: a row of NaN lifts the pen after each."""
+    """Return points (3 E, 3) whose polyline draws the edges: a row of NaN after each edge interrupts the line."""
     ends = shape[edges]
     return np.concatenate([ends, np.full_like(ends[:, :1], np.nan)], axis=1).reshape(-1, 3)
 

@@ -1,4 +1,4 @@
-"""Shapes of obstacles as triangles, and obstacles in figures: their section with a flat picture's plane, or surface."""
+"""Surfaces of obstacles as triangles, and obstacles in figures: as sections with a picture's plane, or as surfaces."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Camera:
 
 
 def draw(camera: Camera, scene: Triangles) -> np.ndarray:
-    """Return the picture (height, width, 3) uint8."""
+    """Return the picture (height, width, 3) uint8 of triangles as a camera sees them."""
     width, height = SAMPLES * camera.width, SAMPLES * camera.height
     places, ahead = camera.seen(scene.vertices.astype(np.float64), SAMPLES)
     corners, faces = _towards(places, ahead, scene)

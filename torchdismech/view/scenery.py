@@ -1,4 +1,4 @@
-"""What is shown of a run: which robots and frames, in what colours, beside which obstacles."""
+"""Scenery: the robots and frames of a run that are shown, with their colours and obstacles."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Scenery:
             yield from self._block(slice(first, first + size))
 
     def shown(self, index: int) -> Shown:
-        """Return the frame at an index of `frames`."""
+        """Return one frame, the one at an index of `frames`."""
         return self._block(slice(index, index + 1))[0]
 
     def _block(self, index: slice) -> list[Shown]:

@@ -244,7 +244,7 @@ def _refused(key: Key, values: np.ndarray, raw: dict[str, Any]) -> np.ndarray:
 
 
 def _problem(key: Key, value: float, raw: dict[str, Any]) -> str | None:
-    """Return why the scene would not accept a value in the place of a number; None where it does."""
+    """Return why the scene would not accept a value in the place of a number; None if it would."""
     trial = copy.deepcopy(raw)
     table: Any = trial
     for part, following in zip(key, [*key[1:], None], strict=True):

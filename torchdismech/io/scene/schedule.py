@@ -48,7 +48,7 @@ class Motion:
         return (time - self.start).clamp(0, self.stop - self.start)[:, None]
 
     def overlaps(self, other: Motion) -> bool:
-        """Return whether both move the same node at the same time."""
+        """Return whether both motions move the same node at the same time."""
         together = self.start < other.stop and other.start < self.stop
         return together and not set(self.index).isdisjoint(other.index)
 

@@ -284,7 +284,7 @@ ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Cylinder | Mesh, Fiel
 
 
 class Contacts(Table):
-    """What a scene says about contact."""
+    """The tables of a scene about contact, a part of `Document`."""
 
     floor: Floor | None = Field(default=None, description="table [floor]")
     obstacle: list[ObstacleTable] = Field(
