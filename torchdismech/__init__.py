@@ -1,6 +1,6 @@
 """Many soft robots at once: rods and shells by discrete differential geometry, stepped implicitly in PyTorch.
 
-What stands in `public.py` is imported at its first use, so that the command line can set up its process before torch is
+The names in `public.py` are imported at their first use. So the command line can set up its process before torch is
 imported, and answers signals from its first moment on.
 """
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith("__") or name == "__all__":  # others ask modules of any kind for names like __wrapped__
-        if find_spec(f"{__name__}.{name}") is not None:  # a light module stays light
+    if not name.startswith("__") or name == "__all__":  # inspecting tools ask any module for names like __wrapped__
+        if find_spec(f"{__name__}.{name}") is not None:  # a submodule alone: importing it need not import torch
             return import_module(f"{__name__}.{name}")
         with without_collections():
             public = import_module("torchdismech.public")
         if hasattr(public, name):
-            globals()[name] = getattr(public, name)  # found at once from now on
+            globals()[name] = getattr(public, name)  # from now on Python finds it without calling __getattr__
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -16,7 +16,7 @@ def main() -> None:
             app()
     finally:
         interrupts.ignore()
-        gc.freeze()  # all ends with the process: to look through what torch has made once more takes half a second
+        gc.freeze()  # the process ends anyway: a last collection through torch's objects would take half a second
 
 
 if __name__ == "__main__":

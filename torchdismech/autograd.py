@@ -1,4 +1,4 @@
-"""Derivatives by autograd in the middle of steps, which are taken in any mode of torch but one."""
+"""Derivatives by autograd inside steps, also where the caller has switched gradients off."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["AutogradOn"]
 
 
 class AutogradOn(torch.enable_grad):
-    """Let autograd record in a block, or in a function, also where gradients are off.
+    """Enable autograd in a block, or in a decorated function, also under `torch.no_grad`.
 
     Raises
     ------
     InputError
-        Under `torch.inference_mode`, where nothing is recorded, whatever is asked for: derivatives would be zeros.
+        Under `torch.inference_mode`, where autograd records nothing whatever is enabled: derivatives would be zeros.
     """
 
     def __enter__(self) -> None:

@@ -1,8 +1,8 @@
-"""Eager or compiled: a count of what a model has evaluated eagerly, and kernels once that is worth their compiling.
+"""Which functions of a model run compiled by torch.compile: all, none, or ("auto") those whose eager work is long.
 
 Kernels are compiled for one number of robots, one device and one dtype (a *kind* of evaluation), so each kind has its
-own count. Counts are of evaluations, in seconds as a core that was measured takes for them, never of time that passed:
-the same calls compile at the same step on every machine.
+own count of eager evaluations. The work [s] is that count times an estimated cost of an evaluation, never time that was
+measured: the same calls compile at the same step on every machine.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ Setting = bool | Literal["auto"]
 Kind = tuple[int, torch.device, torch.dtype]
 
 # Eager work [s] after which kernels are compiled. Compiling takes 30 to 70 s (rods, plates, a parachute, empty caches).
-# Where work ends just beyond the threshold, eager steps and compiling together cost twice what eager steps alone would
-# have; where it goes on, compiled steps get that back. With several threads less time has passed by then.
+# Where a run ends just beyond the threshold, eager steps and compiling together cost twice what eager steps alone would
+# have; where it goes on, faster compiled steps make up for it. With several threads less time has passed by then.
 THRESHOLD = 60.0
 
-# What an eager evaluation takes, with its share of the rest of the step (factorisation, frames): for calls, by the
-# number of elastic terms, and for each robot by its second derivatives, of springs and of forces. Against CPU time on
-# one shared core of an EPYC, torch 2.13 (2026-11-25; steps that are not recorded, two runs, medians of ten steps; in
-# brackets what this gives): rods of 101 nodes 1.7 and 2.1 ms alone (1.4), 3.5 and 4.3 for 32 (4.5); plates of 441 nodes
-# with hinges 2.7 and 3.2 ms alone (2.7), 11 and 10 for 8 (13), with mid-edge normals 4.0 and 3.8 (2.6), 14 and 13 (11).
-CALLS = 0.65e-3  # s, a term
-DERIVATIVE = 24e-9  # s
-GPU_SHARE = 0.0025  # of a robot's time on a core that it takes on a GPU (H100), where calls are what steps cost
+# The estimated time of an eager evaluation, with its share of the rest of the step (factorisation, frames): one part
+# for calls of torch, by the number of elastic terms, and one for each robot, by the second derivatives of its springs
+# and forces. Measured CPU time on one shared core of an EPYC, torch 2.13 (2026-11-25; steps that are not recorded, two
+# runs, medians of ten steps; in brackets the estimate): rods of 101 nodes 1.7 and 2.1 ms for one robot (1.4), 3.5 and
+# 4.3 for 32 (4.5); plates of 441 nodes with hinges 2.7 and 3.2 ms for one (2.7), 11 and 10 for 8 (13), with mid-edge
+# normals 4.0 and 3.8 (2.6), 14 and 13 (11).
+CALLS = 0.65e-3  # s, for each elastic term
+DERIVATIVE = 24e-9  # s, for each second derivative of each robot
+GPU_SHARE = (
+    0.0025  # time of a robot on a GPU (H100) over its time on a core: on a GPU, steps cost calls, not arithmetic
+)
 
-# besides what can be called: what the dictionary of a class holds that is no data
+# objects in the dictionary of a class that are code rather than data, beside those that can be called
 CODE = (property, staticmethod, classmethod, dict)
 COMPILATIONS = 256  # kernels that a process may compile before torch.compile refuses
 
@@ -58,34 +61,35 @@ def check_setting(value: object) -> Setting:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an eager evaluation takes [s]: a call, and in it each robot."""
+    """Estimated time of an eager evaluation [s]: `call` for the evaluation itself, and `robot` more for each robot."""
 
     call: float
     robot: float
 
     @classmethod
     def estimated(cls, terms: int, derivatives: int) -> Cost:
-        """Return the cost for a number of elastic terms; each robot has so many second derivatives."""
+        """Return the cost for a number of elastic terms and of second derivatives of each robot."""
         return cls(CALLS * terms, DERIVATIVE * derivatives)
 
     def of(self, robots: int, device: torch.device) -> float:
-        """Return what an evaluation of so many robots takes [s]."""
+        """Return the estimated time [s] of an evaluation of so many robots on a device."""
         return self.call + robots * (self.robot if device.type == "cpu" else GPU_SHARE * self.robot)
 
 
 class Compilation:
-    """Which of a model's functions run compiled.
+    """Decides which of a model's functions run compiled, and holds their kernels.
 
-    A copy, also by pickle, begins anew: it has done nothing yet and has no kernels.
+    A copy, also by pickle, begins anew: without counts of evaluations and without kernels.
 
     Parameters
     ----------
-    setting : True: everything runs compiled. False: nothing. "auto": the kinds of evaluations that are worth it.
-    cost : of an eager evaluation.
+    setting : True: everything runs compiled. False: nothing. "auto": the kinds of evaluations whose work is long
+    enough.
+    cost : estimated cost of an eager evaluation.
 
     Attributes
     ----------
-    refusal : why "auto" has decided to stay eager; None while it has not.
+    refusal : the reason why "auto" has decided to stay eager; None while it has not.
     """
 
     def __init__(self, setting: Setting, cost: Cost):
@@ -102,11 +106,11 @@ class Compilation:
 
     @property
     def active(self) -> bool:
-        """Whether something runs compiled."""
+        """Whether evaluations of at least one kind run compiled."""
         return not in_plain_torch() and (self.setting is True or bool(self._compiled))
 
     def runs_compiled(self, rows: int, like: Tensor) -> bool:
-        """Return whether evaluations of so many robots run compiled, with tensors like this one."""
+        """Return whether evaluations of `rows` robots, with tensors of the device and dtype of `like`, run compiled."""
         if in_plain_torch():
             return False
         if self.setting == "auto":
@@ -114,12 +118,12 @@ class Compilation:
         return self.setting
 
     def compiled(self, function: F, rows: int, like: Tensor) -> F:
-        """Return the function as it is to run for so many robots: as it is, or compiled as a whole."""
-        # what is being traced is compiled with what called it
+        """Return the function to call in place of `function` for so many robots: itself, or its compiled kernel."""
+        # a function that torch.compile is tracing becomes part of its caller's kernel
         if torch.compiler.is_compiling() or self._paused or not self.runs_compiled(rows, like):
             return function
         if function not in self._kernels:
-            # one compilation per number of robots: the default limit of 8 is for code that should not vary
+            # there is one compilation for each number of robots; torch's default limit is 8
             config = torch._dynamo.config
             config.recompile_limit = max(config.recompile_limit, COMPILATIONS)
             options: dict[str, Any] = {"guard_filter_fn": _may_change}
@@ -131,7 +135,7 @@ class Compilation:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let everything run eagerly meanwhile: what is evaluated once is not worth compiling."""
+        """Let everything run eagerly in the block, for evaluations that happen once and are not worth compiling."""
         before, self._paused = self._paused, True
         try:
             yield
@@ -141,14 +145,14 @@ class Compilation:
     # ---- "auto" ------------------------------------------------------------------------------------------------
 
     def count(self, rows: int, like: Tensor) -> None:
-        """Count an evaluation of so many robots, if it is eager."""
+        """Count an evaluation of so many robots, unless its kind runs compiled."""
         if self.setting == "auto":
             kind = (rows, like.device, like.dtype)
             if kind not in self._compiled:
                 self._evaluations[kind] += 1
 
     def work(self, rows: int, like: Tensor) -> float:
-        """Return what the evaluations of so many robots take eagerly [s]."""
+        """Return the estimated time [s] of all eager evaluations of this kind so far."""
         return self._evaluations.get((rows, like.device, like.dtype), 0) * self.cost.of(rows, like.device)
 
     def consider(
@@ -159,12 +163,16 @@ class Compilation:
         ahead: float = 0.0,
         unless: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Compile from now on if the work done and `ahead` [s] is worth it, and say so; or say once why not.
+        """Under "auto", begin to compile this kind of evaluation if its work so far and `ahead` [s] exceed `THRESHOLD`.
+
+        The user is told that it begins, or, once, why nothing can be compiled.
 
         Parameters
         ----------
-        why_not : finds why nothing can be compiled, or None.
-        unless : says whether such work is done in another way, which is faster.
+        why_not : returns the reason why the model cannot be compiled, or None.
+        ahead : estimated eager work that the caller is about to do [s].
+        unless : returns whether this work is done faster in another way, such as by a recording; then nothing is
+        compiled.
         """
         if (
             self.setting != "auto"
@@ -182,9 +190,9 @@ class Compilation:
             self._refuse(reason)
 
     def guarded(self, function: Callable[[], T]) -> T:
-        """Return what the function returns; under "auto" it is called again, eagerly, where torch.compile fails in it.
+        """Return function(); under "auto", call it a second time, eagerly, where torch.compile fails in it.
 
-        The function must not change anything.
+        The function must not change anything, as its first call may have got half through.
         """
         try:
             return function()
@@ -210,7 +218,7 @@ class Compilation:
     # ---- for runs that go on in another process ------------------------------------------------------------------
 
     def counts(self) -> list[list]:
-        """Return what was evaluated and what is compiled, by kind, in numbers and names that JSON can hold."""
+        """Return for each kind [robots, device, dtype, evaluations, whether it is compiled], as JSON can hold it."""
         kinds = [*self._evaluations, *(self._compiled - self._evaluations.keys())]
         return [
             [k[0], str(k[1]), str(k[2]).removeprefix("torch."), self._evaluations.get(k, 0), k in self._compiled]
@@ -218,9 +226,9 @@ class Compilation:
         ]
 
     def take_counts(self, counts: list[list]) -> None:
-        """Go on from what `counts` returned, so that the same steps run compiled as if there had been no other process.
+        """Go on from `counts` of another process, so that the same steps run compiled as in one process.
 
-        Nothing is taken where nothing is counted.
+        Does nothing unless the setting is "auto".
         """
         if self.setting != "auto":
             return
@@ -232,32 +240,33 @@ class Compilation:
 
 
 def _apart_from_default_device(kernel: Callable[..., T], *given: Any, **named: Any) -> T:
-    """Return what a kernel does of what it is given, without torch's default device in place.
+    """Return kernel(*given, **named), called with torch's default device (a torch function mode) out of the way.
 
-    The library does not need it, and torch.compile (2.13) cannot follow some methods of tensors through it.
+    The library does not need the mode, and torch.compile (2.13) cannot follow some methods of tensors through it.
     """
     with torch._C.DisableTorchFunction():
         return kernel(*given, **named)
 
 
 def _may_change(guards: Sequence) -> list[bool]:
-    """Return which of torch's guards are to be looked at in every call: not those on code of this library and torch.
+    """Return which of torch's guards have to be checked in every call: those not on code of this library and torch.
 
-    They are half of 600 guards, which take a tenth of a step of one robot. What users write (energies with numbers in
-    their module, their class or an object) may change, and all of it is looked at.
+    Guards on code of the library and torch are half of 600, and checking them takes a tenth of a step of one robot.
+    What users write (energies
+    with numbers in their module, their class or an object) may change, so all guards on it are kept.
     """
     return [not _of_library(guard) for guard in guards]
 
 
 def _of_library(guard: Any) -> bool:
-    """Return whether a guard is on what stays as it is: code and constants of this library and of torch."""
+    """Return whether a guard is on something that never changes: code and constants of this library and of torch."""
     if guard.name.startswith("G["):
-        # globals of the function, which is one of the library's, or of modules by their names
+        # a global of the compiled function's file, which is the library's, or another module as torch calls it there
         scope = guard.name.removeprefix("G['")
         return not scope.startswith("_") or scope.startswith(("__import_torch", "__builtins_dict"))
     if not guard.has_value:
         return False
-    if guard.guard_type == "NOT_PRESENT_IN_GENERIC_DICT":  # nothing of an object hides what its class has
+    if guard.guard_type == "NOT_PRESENT_IN_GENERIC_DICT":  # no attribute of an object hides one of its class
         return not is_of_user(guard.value)
     return guard.name.startswith("dict(type(") and (callable(guard.value) or isinstance(guard.value, CODE))
 

@@ -1,4 +1,4 @@
-"""What can go wrong, by name: input that is refused, and why a row of a batch stopped."""
+"""Errors and failures by name: input that is refused (`InputError`), and why a row of a batch stopped (`Status`)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ __all__ = [
     "whole_number",
 ]
 
-# Where the code is that stands between users' lines and a warning: the library's, what calls it back for the library,
-# and the constructors that dataclasses make.
+# Code that may lie between the user's line and a warning in the call stack: this library, torch and contextlib, which
+# call the library back, and the constructors that dataclasses generate.
 OWN_CODE = (
     *[f"{Path(module).parent}{os.sep}" for module in (__file__, torch.__file__)],
     contextlib.__file__,
@@ -48,7 +48,8 @@ def warn(message: str, category: type[Warning] = UserWarning, once: bool = False
 
     Parameters
     ----------
-    once : at the line of the library that warns, which is the same for all callers: Python shows such a message once.
+    once : warn at the calling line of the library instead, which is the same for all users' lines: Python shows a
+        message once for each line.
     """
     frame, level = sys._getframe(1), 2
     if once:
@@ -60,13 +61,13 @@ def warn(message: str, category: type[Warning] = UserWarning, once: bool = False
 
 
 def shown(value: object) -> str:
-    """Return what came as a message shows it: on one line, and not longer than can be read."""
+    """Return the repr of a value for a message, cut to 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Return numbers as a message lists them: the first ten, and dots for the others."""
+    """Return numbers separated by commas for a message: the first ten, and dots for the others."""
     return ", ".join(map(str, numbers[:10])) + ", ..." * (len(numbers) > 10)
 
 
@@ -75,20 +76,20 @@ class InputError(ValueError):
 
 
 def any_of(*shapes: str) -> str:
-    """Return shapes that are right as words, each once: some are the same where there is one of something."""
+    """Return the shapes that would be right as words, "a, b or c", each once (some coincide for a count of 1)."""
     *others, last = dict.fromkeys(shapes)
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def whole_number(given: object, where: str, least: int = 1) -> int:
-    """Return a count; refuse what is no whole number from `least` up: Python would cut fractions off."""
+    """Return `given` as an int; refuse what is no whole number of at least `least`, rather than cut fractions off."""
     if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
         raise InputError(f"{where}: expected a whole number from {least} up, got {given!r}")
     return int(given)
 
 
 def real_number(given: object, where: str, what: str = "a number") -> float:
-    """Return a number; refuse text, which Python would read, truths, and tensors that ask for a gradient by it."""
+    """Return `given` as a float; refuse text and truths, which `float` takes, and tensors that require gradients."""
     refuse_trained(given, where)
     refusal = f"{where}: expected {what}, got {given!r:.80}"
     if isinstance(given, str | bytes | bool):
@@ -100,27 +101,27 @@ def real_number(given: object, where: str, what: str = "a number") -> float:
 
 
 def truth(given: object, where: str) -> bool:
-    """Return True or False; refuse all else, such as the text "no", which Python would take for True."""
+    """Return True or False; refuse everything else, such as the text "no", which Python would take for True."""
     if isinstance(given, bool | np.bool_):
         return bool(given)
     raise InputError(f"{where}: expected True or False, got {given!r:.80}")
 
 
 def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:
-    """Refuse what is no instance of a kind; a class instead of an object of it is said to be one."""
+    """Refuse an object that is no instance of `kind`; the message says so where the class itself came."""
     if not isinstance(given, kind):
         got = f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
         raise InputError(f"{where}: expected {expected}, got {got}")
 
 
 def refuse_one_alone(where: str, given: object, of: str) -> None:
-    """Refuse one thing in place of a list of such."""
+    """Refuse a single object where a list of such objects is expected."""
     if not isinstance(given, Iterable):
         raise InputError(f"{where}: expected a list of {of}, also of one alone, got {type(given).__name__}")
 
 
 def refuse_other_dtype(where: str, dtype: object) -> None:
-    """Refuse numbers of another dtype than those that robots are stepped in."""
+    """Refuse a dtype that robots are not stepped in: anything but float32 and float64."""
     if dtype not in (torch.float32, torch.float64):
         raise InputError(f"{where}: expected torch.float32 or torch.float64, got {dtype!r}")
 
@@ -128,9 +129,9 @@ def refuse_other_dtype(where: str, dtype: object) -> None:
 def refuse_trained(
     value: object, what: str, instead: str = "set it in a step by Control(values=...); see docs/gradients.md"
 ) -> None:
-    """Refuse a tensor that requires gradients for a number that is kept as it is, or goes into several constants.
+    """Refuse a tensor that requires gradients where only its numbers are kept, or where it goes into several constants.
 
-    `instead`: what else can be done of a model whose steps take no such control.
+    `instead`: the last advice of the message, for models whose steps take no `Control(values=...)`.
     """
     if isinstance(value, torch.Tensor) and value.requires_grad:
         raise InputError(
@@ -141,15 +142,15 @@ def refuse_trained(
 
 
 def refuse_other_model(caller: str, model: object, kind: type, instead: str = "") -> None:
-    """Refuse a model of another kind than a caller is for; classes of models say what they are `called`."""
+    """Refuse a model that is no instance of the `kind` that a caller is for; messages call these `kind.called`."""
     if not isinstance(model, kind):
         called = kind.called  # type: ignore[attr-defined]
-        got = type_before_parametrizations(model).__name__  # type: ignore[arg-type]  # one with trained constants, too
+        got = type_before_parametrizations(model).__name__  # type: ignore[arg-type]  # the name without torch's prefix
         raise InputError(f"{caller} is for {called} ({kind.__name__}), got {got}{instead}")
 
 
 def refuse_unstepped(integrator: object, model: object, kind: type) -> None:
-    """Refuse a model that an integrator does not step; classes of models say by `stepped_by` what steps them."""
+    """Refuse a model that an integrator cannot step; the message names those that can (`model.stepped_by`)."""
     if not isinstance(model, kind):
         stepped_by = getattr(model, "stepped_by", None)
         instead = "" if stepped_by is None else f"; that takes {stepped_by}"
@@ -182,12 +183,12 @@ class Status(enum.IntEnum):
         return self.explained(SMALLER)
 
     def explained(self, smaller: str) -> str:
-        """Return one sentence on what happened and what to try, with what is to be smaller there."""
+        """Return one sentence on what happened and what to try; `smaller` says which steps to make smaller."""
         return _EXPLANATIONS[self].format(smaller=smaller)
 
 
 SMALLER = "take a smaller dt or set max_substeps (Static: more load_steps)"
-MORE_LOAD_STEPS = "take more load_steps"  # where an equilibrium was looked for: there is no dt
+MORE_LOAD_STEPS = "take more load_steps"  # the advice for equilibria, which have no dt
 _EXPLANATIONS = {
     Status.CONVERGED: "the residual reached the tolerance",
     Status.MAX_ITERATIONS: (
@@ -231,7 +232,7 @@ class SimulationError(RuntimeError):
     Attributes
     ----------
     status : (B,) long tensor of `Status` values.
-    where : what failed, such as "step 7"; empty where the message has more than one.
+    where : what failed, such as "step 7"; empty where the message names several.
     """
 
     def __init__(self, message: str, status: torch.Tensor, where: str = ""):
@@ -243,9 +244,9 @@ class SimulationError(RuntimeError):
     def from_status(
         cls, status: torch.Tensor, where: str, cause: str | None = None, at_rest: bool = False
     ) -> SimulationError:
-        """Name the failed rows and the reasons, and what caused the failure where that is known.
+        """Make the error that names the failed rows and their reasons, followed by the cause where it is known.
 
-        `at_rest`: an equilibrium was looked for, so that there are load steps to be made smaller, and no dt.
+        `at_rest`: an equilibrium was looked for, so the advice is more load steps rather than a smaller dt.
         """
         lines = []
         for code in Status:

@@ -1,7 +1,7 @@
-"""Energies, laws and shapes that belong to one part of one model, as forces do: their constants go by its names.
+"""Which energies, laws and shapes belong to a model already: each belongs to one part of one model.
 
-Where two had one, a control that sets a constant of the one would set that of the other, training it would train both,
-and a model in another dtype would change the numbers of the first.
+Its constants are named after that part. If two parts shared one, a control that sets a constant of one part would set
+that of the other, training it would train both, and a conversion of one model to another dtype would change both.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _owned: WeakSet[nn.Module] = WeakSet()
 
 
 def own(parts: Iterable[nn.Module]) -> None:
-    """Let parts belong to where they are from now on."""
+    """Mark parts as belonging to a model from now on."""
     for part in parts:
         _owned.add(part)
 
 
 def refuse_shared(label: str, parts: Iterable[nn.Module]) -> None:
-    """Refuse parts that belong elsewhere already, or come twice.
+    """Refuse parts that belong to a model already, or that come twice in `parts`.
 
-    Networks may be shared, to be trained on several robots: all their parameters require gradients, and none is a
-    constant. So may be what has no parameters.
+    Networks may be shared, so that they can be trained on several robots: a network here is a module all of whose
+    parameters require gradients, none made by a parametrization. So modules without parameters may be shared, too.
     """
     seen: set[int] = set()
     for part in parts:

@@ -1,7 +1,7 @@
 """Frozen dataclasses: the names of their fields, and copies with some of them changed.
 
-Steps make many such copies. `dataclasses` finds out anew at each call which fields there are, and an `__init__` of a
-frozen class sets them one by one.
+Steps make many such copies. `dataclasses.replace` is slow for them: it looks up the fields anew at each call, and the
+`__init__` of a frozen class sets them one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _names: dict[type, tuple[str, ...]] = {}
 
 
 def field_names(record: Any) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass, by one of its instances; found once for each class."""
+    """Return the names of the fields of a dataclass instance; they are looked up once for each class."""
     kind = type(record)
     if kind not in _names:
         _names[kind] = tuple(field.name for field in dataclasses.fields(record))
@@ -27,13 +27,13 @@ def field_names(record: Any) -> tuple[str, ...]:
 
 
 def replaced(record: R, **changes: Any) -> R:
-    """Return a copy of a frozen dataclass with some fields changed: what `dataclasses.replace` does, in a fifth of it.
+    """Return a copy of a frozen dataclass with some fields changed: `dataclasses.replace` in a fifth of its time.
 
-    A class that does more than to set its fields (`__post_init__`) is copied by that, and so is what it would refuse.
+    A class with `__post_init__` is copied by `dataclasses.replace` itself, and so are changes that it would refuse.
     """
     own = vars(record)
     fields = {name: own[name] for name in field_names(record)}
-    # torch.compile does not follow what is written into `vars` in torch 2.11
+    # torch.compile (2.11) does not follow writes into `vars`
     if hasattr(record, "__post_init__") or not changes.keys() <= fields.keys() or torch.compiler.is_compiling():
         return dataclasses.replace(record, **changes)  # type: ignore[type-var]
     copy = object.__new__(type(record))

@@ -1,4 +1,4 @@
-"""Snapshot: what a model holds at one moment, so that one look tells whether any of it has changed since."""
+"""`Snapshot`: what a model holds at one moment, to tell quickly whether any of it has changed since."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torchdismech.values import Place, Values, every_module
 
 __all__ = ["HOOKS", "Snapshot", "labels", "own_tensors", "sources"]
 
-# of the attributes that every module has, those that say what it holds; the others are its hooks
+# The attributes of every nn.Module that say what it holds; of the others (STANDARD) HOOKS are those for its hooks.
 HELD = ("training", "_parameters", "_buffers", "_modules")
 STANDARD = frozenset(vars(nn.Module())).difference(HELD)
 HOOKS = tuple(sorted(name for name in STANDARD if name.endswith("_hooks") and "state_dict" not in name))
 
 
 class Snapshot:
-    """The modules in a module, their attributes, and where their tensors are.
+    """The modules of a model, their attributes, and where their tensors lie in memory, at one moment.
 
     A step asks several questions about a model whose answers stay the same from step to step: how many robots its
     tensors are for, which of them require gradients, which recording serves. They are answered once for a snapshot,
@@ -35,17 +35,17 @@ class Snapshot:
 
     Parameters
     ----------
-    root : the module. The snapshot does not keep it alive, but may be kept by it.
-    kept_as : the name of the attribute of the root in which the snapshot is kept: it is not looked at.
+    root : the module, usually the model. The snapshot does not keep it alive, but may be kept by it.
+    kept_as : the name of the attribute of the root in which the snapshot is kept: it is not compared.
 
     Attributes
     ----------
-    others : the modules in the root, each once.
-    parametrized : the modules of which some tensors are made by parametrizations.
-    requires_gradients : whether some tensors do; of those that are made, what they are made of.
-    trained : those that do, but for what others are made of, by their places.
-    hooked : whether something is to be called before or after a module of the library is.
-    fitting : what has been found to fit the root, such as shapes of states.
+    others : the submodules of the root at any depth, each once.
+    parametrized : the modules some of whose tensors are made by parametrizations.
+    requires_gradients : whether some tensors require gradients; of parametrized ones their sources count.
+    trained : the tensors that require gradients, by their places; without the sources of parametrizations.
+    hooked : whether a module of the library has a forward or backward hook.
+    fitting : what has been checked against the root and fits it, such as shapes of states; each check adds its key.
     """
 
     def __init__(self, root: nn.Module, kept_as: str):
@@ -78,7 +78,7 @@ class Snapshot:
         self._root, self._numbers = ref(root), [(place, _numbers_of(module)) for place, module in enumerate(modules)]
 
     def shows(self, root: nn.Module) -> bool:
-        """Return whether the root is as it was."""
+        """Return whether the root still is as it was when the snapshot was made."""
         modules = [root, *self.others]
         attributes = [*map(vars, modules)]
         if [*map(type, modules)] != self._kinds or [*map(len, attributes)] != self._counts or any(self._empty):
@@ -88,11 +88,12 @@ class Snapshot:
         return same and _places(self._tensors) == self._places and any(self._hooks) == self.hooked
 
     def versions(self, sources: bool = False) -> list[int]:
-        """Return a number of each public tensor, another one when it has been changed in place.
+        """Return torch's version counter of each public tensor, which grows whenever the tensor is changed in place.
 
         Parameters
         ----------
-        sources : behind them those of what parametrizations make tensors of, too, for steps that make these anew.
+        sources : append the counters of the tensors from which parametrizations make others, for steps that make these
+        anew.
         """
         looked_at = (self._constants, self._sources) if sources else (self._constants,)
         return [tensor._version for held in looked_at for _, _, tensor in held]
@@ -104,13 +105,13 @@ class Snapshot:
         return self._called([(*self._constants, *self._sources)[k][:2] for k in changed])
 
     def exchanged(self, given: Container[Place]) -> list[str]:
-        """Return the names of the public tensors and numbers in whose places there are others now.
+        """Return the names of the public tensors that were replaced by others, and of the public numbers that changed.
 
-        Whole numbers of users' modules do not count: many count calls.
+        Whole numbers of users' modules are left out: many of them count calls.
 
         Parameters
         ----------
-        given : places whose tensors are known otherwise.
+        given : places to leave out, as the caller knows their tensors otherwise.
         """
         root = self._root()
         if root is None or self.shows(root):
@@ -126,30 +127,34 @@ class Snapshot:
         return self._called(places)
 
     def _called(self, places: Sequence[tuple[int, str]]) -> list[str]:
-        """Return what messages call what stands in the modules of these numbers by these names."""
+        """Return the names for messages of (module number, attribute name) pairs, such as "Drag.coefficient"."""
         root = self._root()
         if root is None or not places:
             return []
-        modules, called = [root, *self.others], labels(root)  # one that was exchanged goes by its class
+        modules, called = [root, *self.others], labels(root)  # modules no longer in the root are named by their class
         return [
             f"{called.get(modules[place]) or class_name(modules[place])}.{name}{_made_anew(modules[place], name)}"
             for place, name in places
         ]
 
     def _objects_of(self, attributes: list[dict[str, Any]]) -> list[Any]:
-        """Return what modules with these attributes hold: first these, among them the dictionaries of the rest.
+        """Return all objects that the modules hold: attributes (dictionaries among them), then submodules and tensors.
 
-        It runs in each step, so nothing of it is Python.
+        It runs in each step, so its loops are all in C.
+
+        Parameters
+        ----------
+        attributes : `vars` of each module.
         """
         try:
             found = [*chain.from_iterable(map(call, self._attributes, attributes))]
-        except KeyError:  # one took the place of another
+        except KeyError:  # an attribute was replaced by one of another name
             return []
         return [*found, *chain.from_iterable(map(dict.values, self._dicts))]
 
 
 def _made_anew(module: nn.Module, name: str) -> str:
-    """Return what to say of a tensor that a hook makes anew before each call of its module; "" of any other."""
+    """Return the remark for a tensor that a hook of its module recomputes before each call; "" for any other."""
     if not module._forward_pre_hooks or name not in vars(module):
         return ""
     return (
@@ -159,7 +164,10 @@ def _made_anew(module: nn.Module, name: str) -> str:
 
 
 def _numbers_of(module: nn.Module) -> dict[str, Any]:
-    """Return a module's public tensors, each as the number of the object, and its numbers and truths, by name."""
+    """Return a module's public tensors, each as ("tensor", id), and its public numbers and truths, by name.
+
+    Whole numbers are those of the library's modules alone.
+    """
     kinds = (float, bool, int) if is_of_library(module) else (float, bool)
     found: dict[str, Any] = {}
     for held in (vars(module), *own_tensors(module)):
@@ -174,7 +182,7 @@ def _numbers_of(module: nn.Module) -> dict[str, Any]:
 
 
 def _looked_at(module: nn.Module) -> list[Tensor]:
-    """Return a module's own parameters and its public buffers, those that are set."""
+    """Return a module's own parameters and its public buffers, without those that are None."""
     parameters, buffers = own_tensors(module)
     public = [tensor for name, tensor in buffers.items() if not name.startswith("_")]
     return [tensor for tensor in (*parameters.values(), *public) if tensor is not None]
@@ -189,24 +197,30 @@ def _names(module: nn.Module, kept_as: str) -> list[str]:
 
 
 def _places(tensors: list[Tensor]) -> tuple[list, ...]:
-    """Return where tensors are, how they are shaped, and whether they require gradients."""
+    """Return the addresses, shapes and strides of tensors, and whether they require gradients."""
     shaped = [*map(SHAPE, tensors)], [*map(Tensor.stride, tensors)]
     return [*map(Tensor.data_ptr, tensors)], *shaped, [*map(REQUIRES_GRADIENTS, tensors)]
 
 
 def _parametrizations(module: nn.Module) -> list[nn.Module]:
-    """Return what makes some of a module's tensors: only what it makes is read in a step."""
+    """Return the modules that make parametrized tensors of a module.
+
+    Steps read only their results, so the tensors inside them are treated apart.
+    """
     made_by = module._modules.get("parametrizations")
     return [] if made_by is None else every_module(made_by)
 
 
 def own_tensors(module: nn.Module) -> tuple[dict, dict]:
-    """Return a module's own parameters and buffers, by their names."""
+    """Return a module's own parameters and buffers, without those of its submodules, as two dictionaries by name."""
     return module._parameters, module._buffers
 
 
 def sources(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return what parametrizations make a module's tensors of, each named after what is made."""
+    """Return the tensors from which parametrizations make a module's tensors.
+
+    Their names say what is made, such as "EI1 (Factor.log_factor)".
+    """
     return [
         (f"{made} ({type(part).__name__}.{name})", tensor)
         for made, parametrization in module.parametrizations.items()  # type: ignore[union-attr, operator]
@@ -218,9 +232,9 @@ def sources(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def labels(root: nn.Module) -> dict[nn.Module, str]:
-    """Return what messages call a module and those in it, in the order of `every_module`.
+    """Return the names for messages of a module and its submodules, in the order of `every_module`.
 
-    It is the class, of what stands in a user's module that with the place there, as in "Drag.net.0".
+    A module is named by its class; a module inside a user's module by its path there, such as "Drag.net.0".
     """
     found, anew = {root: class_name(root)}, {root} if is_of_library(root) else set()
     for module in every_module(root):

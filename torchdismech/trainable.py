@@ -32,11 +32,11 @@ from torchdismech.values import Place, Values, problem_of_bounds
 __all__ = ["Factor", "Shift", "constants", "refuse_trained_out_of_bounds", "scaled", "shifted", "value"]
 
 
-KEEPS_BOUNDS = "no optimiser can drive a constant out of its bounds"  # among what fits a model
+KEEPS_BOUNDS = "no optimiser can drive a constant out of its bounds"  # a key of `Snapshot.fitting`
 
 
 class NamesConstants(Protocol):
-    """A model that is no robot of rods and shells and says itself what its constants are called."""
+    """A model other than `Model` (rods and shells) that lists its constants itself, such as a rigid chain."""
 
     @property
     def not_negative(self) -> tuple[str, ...]: ...
@@ -52,7 +52,9 @@ class NamesConstants(Protocol):
 
 AnyModel = Model | NamesConstants
 
-# those that have bounds; a module may be the model itself, which a value must not keep alive
+# The constants of each model that have bounds. Modules are weak references, as one may be the model itself, which an
+# entry of this table must not keep alive. `_looked_at` has the address and version of each tensor when last checked.
+
 _bounded_constants: WeakKeyDictionary[AnyModel, list[tuple[str, ReferenceType[nn.Module], str]]] = WeakKeyDictionary()
 _looked_at: WeakKeyDictionary[AnyModel, dict[str, tuple[int, int]]] = WeakKeyDictionary()
 
@@ -70,19 +72,19 @@ class Factor(nn.Module):
         self.log_factor = nn.Parameter(torch.zeros(tuple(shape), dtype=dtype, device="cpu"))
 
     def forward(self, base: Tensor) -> Tensor:
-        """Return the base scaled."""
+        """Return base * exp(log_factor)."""
         return base * self.log_factor.exp()
 
 
 class _Power(nn.Module):
-    """value = base * exp(power * log_factor), the factor shared with others."""
+    """value = base * exp(power * log_factor), where the factor is one that other constants use, too."""
 
     def __init__(self, factor: Factor, power: float):
         super().__init__()
         self.factor, self.power = factor, float(power)
 
     def forward(self, base: Tensor) -> Tensor:
-        """Return the base scaled by a power of the factor."""
+        """Return base * exp(power * log_factor)."""
         return base * (self.power * self.factor.log_factor).exp()
 
 
@@ -100,27 +102,28 @@ class Shift(nn.Module):
         self.shift = nn.Parameter(torch.zeros(tuple(shape), dtype=dtype, device="cpu"))
 
     def forward(self, base: Tensor) -> Tensor:
-        """Return the base shifted."""
+        """Return base + unit * shift."""
         return base + self.unit * self.shift
 
 
 def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: Sequence[int] = ()) -> Factor:
-    """Give the named constants one trained factor, which is returned.
+    """Let the named constants be multiplied by one trained factor, and return it.
 
     Parameters
     ----------
-    names : names from `constants(model)`; or these with the power of the factor that each goes with, such as
+    names : names from `constants(model)`; or a mapping from such names to powers of the factor, such as
         {"membrane.membrane": 1, "hinge.hinge": 3, "mass": 1, "node_volume": 1} for the thickness of a shell, with a
         `relaxation_time` also its viscous constants (docs/shells.md).
-    shape : of the factor, e.g. (E,) for one per element or (B, 1) for one per robot; (B, 1, 1) where there are rows of
-        points.
+    shape : of the factor, e.g. (E,) for one per element or (B, 1) for one per robot; (B, 1, 1) for constants that are
+        rows of points.
 
     Raises
     ------
     InputError
-        A name is unknown, its tensor is trained already, is a natural strain out of a planar robot's plane, does not go
-        with the shape, or is zero wherever a number of the factor acts; the shape is no tuple of whole numbers; a power
-        is no finite number, or zero. Then nothing is trained.
+        A name is unknown; its tensor is trained already, is a natural strain out of a planar robot's plane, does not
+        broadcast with the shape, or is zero wherever a number of the factor acts; the shape is no tuple of whole
+        numbers;
+        a power is zero or no finite number. Then nothing is trained.
     """
     factor = Factor(_shape(shape, "scaled"), model.dtype).to(model.device)
     places = _found(model, names)
@@ -133,9 +136,9 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
 
 
 def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[int] = ()) -> Shift:
-    """Give the named constants one trained shift, which is returned; `unit` is the size of a change that matters.
+    """Add one trained shift to the named constants, and return it; `unit` is the size of a change that matters.
 
-    `shape` and errors are those of `scaled`, but for zeros, which a shift changes.
+    `shape` and errors are those of `scaled`, except that constants may be zero, as a shift changes them.
     """
     unit = real_number(unit, "shifted: unit", "a number above 0")
     if not (math.isfinite(unit) and unit > 0):
@@ -147,14 +150,17 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
 
 
 def _shape(given: object, caller: str) -> tuple[int, ...]:
-    """Return a shape; refuse what is no tuple of whole numbers. Those that go with no constant are refused later."""
+    """Return the shape as a tuple; refuse what is no tuple of whole numbers.
+
+    Whether it goes with the constants is checked later, in `_attach`.
+    """
     if not isinstance(given, tuple | list):
         raise InputError(f"{caller}: shape: expected a tuple of whole numbers, such as (3,), got {given!r:.80}")
     return tuple(whole_number(size, f"{caller}: shape", least=0) for size in given)
 
 
 def _power(names: Sequence[str] | Mapping[str, float], name: str) -> float:
-    """Return the power of the factor that a constant goes with."""
+    """Return the power of the factor by which a constant is multiplied: 1 unless `names` is a mapping."""
     if not isinstance(names, Mapping):
         return 1.0
     power = real_number(names[name], f"scaled: the power of {name}")
@@ -165,11 +171,11 @@ def _power(names: Sequence[str] | Mapping[str, float], name: str) -> float:
 
 
 def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = None) -> None:
-    """Refuse trained constants that are out of their bounds; looks at those that changed since it last did.
+    """Refuse trained constants that are out of their bounds; only those changed since the last call are checked.
 
     Parameters
     ----------
-    snapshot : what the model holds, if that is known.
+    snapshot : of the model, where the caller has one; it remembers whether no optimiser can leave the bounds.
     """
     if snapshot is not None and KEEPS_BOUNDS in snapshot.fitting:
         return
@@ -179,13 +185,13 @@ def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = No
     looked_at, keeps_bounds = _looked_at[model], True
     for label, reference, name in _bounded_constants[model]:
         module = reference()
-        if module is None:  # the model has it no more
+        if module is None:  # it was removed from the model
             continue
         own = module._parameters.get(name, module._buffers.get(name))
         if _keeps_bounds(module, name) if own is None else not own.requires_grad:
             continue
         keeps_bounds = False
-        value = (getattr(module, name) if own is None else own).detach()  # None: made anew from what is trained
+        value = (getattr(module, name) if own is None else own).detach()  # None: a parametrization makes it anew
         version = (value.data_ptr(), value._version)
         if own is None or looked_at.get(label) != version:
             if name in getattr(module, "not_negative", ()) and not bool((value >= 0).all()):
@@ -201,7 +207,7 @@ def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = No
 
 
 def _bounded(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
-    """Yield the names of constants that have bounds, with their modules and attributes."""
+    """Yield (name, module, attribute) of the constants that have bounds."""
     if not isinstance(model, Model):
         yield from ((label, part, name) for label, (part, name) in model.constants().items() if _has_bounds(part, name))
         return
@@ -220,22 +226,27 @@ def _bounded(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
 
 
 def _has_bounds(module: nn.Module, name: str) -> bool:
-    """Return whether a module declares bounds of a tensor, as `values.refuse_out_of_bounds` reads them."""
+    """Return whether a module declares bounds of the named tensor (see `values.refuse_out_of_bounds`)."""
     names = (*getattr(module, "not_negative", ()), *getattr(module, "open_intervals", ()))
     return name in names or any(name in pair for pair in getattr(module, "not_below", ()))
 
 
 def _is_set(module: nn.Module, name: str) -> bool:
-    """Return whether a module has a tensor of that name; what parametrizations make is not made for it.
+    """Return whether a module has a tensor of that name, without evaluating its parametrization.
 
-    A look that leaves nodes of autograd in a step's first pass alone would confuse checkpoints, which take it again.
+    An evaluation would leave nodes of autograd in the first pass of a step alone, which confuses checkpoints as they
+    take
+    the step again.
     """
     own = module._parameters.get(name, module._buffers.get(name))
     return own is not None or parametrize.is_parametrized(module, name)
 
 
 def _keeps_bounds(module: nn.Module, name: str) -> bool:
-    """Return whether what makes a trained constant keeps it within its bounds: it keeps its sign, and has no others."""
+    """Return whether training cannot drive a constant out of its bounds.
+
+    That is so where it is trained by factors alone, which keep its sign, and only its sign is bounded.
+    """
     if not all(isinstance(made, (Factor, _Power)) for made in module.parametrizations[name]):  # type: ignore[index]
         return False
     pairs = (pair for pair in getattr(module, "not_below", ()) if name in pair)
@@ -245,12 +256,12 @@ def _keeps_bounds(module: nn.Module, name: str) -> bool:
 
 
 def constants(model: AnyModel) -> dict[str, Place]:
-    """Return the constants of a model by name, each as (module, attribute); see `constants.constants`."""
+    """Return the constants of a model as {name: (module, attribute)}; for rods and shells see `model/constants.py`."""
     return constants_of(model) if isinstance(model, Model) else model.constants()
 
 
 def value(model: AnyModel, name: str) -> Tensor:
-    """Return the present numbers of a constant (.., elements) by its name, detached; also of one that is trained.
+    """Return the present numbers of the named constant (.., elements), detached, also of one that is trained.
 
     Raises
     ------
@@ -262,7 +273,7 @@ def value(model: AnyModel, name: str) -> Tensor:
 
 
 def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[str, Place]:
-    """Return where constants are by name; refuse names that are unknown or come twice."""
+    """Return {name: (module, attribute)} of the named constants; refuse names that are unknown or come twice."""
     known = constants(model)
     if isinstance(names, str) or not len(names):
         got = f"the text {names!r}; write [{names!r}]" if isinstance(names, str) else "none"
@@ -276,7 +287,7 @@ def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[
 
 
 def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, nn.Module]) -> None:
-    """Let changes make the constants of these names; refuse all where one cannot be made."""
+    """Register a change (a factor or shift) as parametrization of each constant; refuse all where one does not fit."""
     for name, (module, attribute) in places.items():
         if parametrize.is_parametrized(module, attribute):
             raise InputError(f"{name} is trained already")
@@ -304,14 +315,14 @@ def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, 
 
 
 def _refuse_unevaluable(model: Model, name: str, place: Place, change: nn.Module) -> None:
-    """Refuse a change after which the robot's forces cannot be evaluated, as where a term has other elements."""
+    """Refuse a change after which the robot's forces cannot be evaluated, as for another number of elements."""
     values = Values({place: change(getattr(*place))})
     with torch.no_grad(), model.lock:
         try:
             with values.in_place():
                 _evaluated_at_rest(model)
         except (RuntimeError, InputError) as error:
-            _evaluated_at_rest(model)  # what fails without it, too, is another matter
+            _evaluated_at_rest(model)  # an error that comes without the change, too, is raised as it is
             counts = [term.stencil.count for term in model.terms if name.startswith(f"{term.name}.")]
             each = f"({counts[0]},) for one of each element, (B, {counts[0]})" if counts else "one of each element"
             raise InputError(
@@ -321,34 +332,37 @@ def _refuse_unevaluable(model: Model, name: str, place: Place, change: nn.Module
 
 
 def _evaluated_at_rest(model: Model) -> Tensor:
-    """Return the forces (B, n) on robots at rest; what dissipates is looked at, too."""
+    """Return the forces (B, n) on robots at rest, as in a step of 1 s, so that dissipation is evaluated, too."""
     state = model.rest_state(model.batch or 1)
     start = model.start_step(state, elapsed=1.0)
     return model.mechanics.force(start, state.q, state.velocity, state.time)
 
 
 def _goes_with(shape: torch.Size, module: nn.Module, attribute: str, value: Tensor) -> bool:
-    """Return whether a change of that shape leaves the module a value that it can take."""
+    """Return whether a change of that shape leaves the module a value of a shape that it accepts."""
     if 0 in shape:
         return False
     if isinstance(module, (Response, Friction)) or (isinstance(module, Shape) and value.numel() == 1):
         # one number, or one of each robot
         return not shape or (len(shape) == 2 and shape[1] == 1 and (value.numel() == 1 or _fits(shape, value.shape)))
-    if value.numel() == 1:  # it takes any shape
+    if value.numel() == 1:  # one number for all may become any shape
         return True
-    if value.dim() == 1:  # it may get a leading robot dimension
+    if value.dim() == 1:  # numbers of elements may become (B, elements)
         return len(shape) <= 2 and _fits(shape[-1:], value.shape)
     return len(shape) <= value.dim() and _fits(shape, _for_robots(shape, module, attribute, value))
 
 
 def _is_idle(shape: torch.Size, value: Tensor) -> bool:
-    """Return whether a factor of a shape has a number that multiplies nothing but zeros of a value."""
+    """Return whether some number of a factor of that shape multiplies only zeros of the value."""
     acts = (value != 0).double().expand(torch.broadcast_shapes(shape, value.shape))
     return bool((acts.sum_to_size(shape) == 0).any())
 
 
 def _for_robots(shape: torch.Size, module: nn.Module, attribute: str, value: Tensor) -> torch.Size:
-    """Return the shape that a value for all robots takes if a change of that shape is for single ones, else its own."""
+    """Return the shape of a value once a change of that shape acts on it.
+
+    It differs from the value's own where the value is for all robots (one row) and the change has a row for each.
+    """
     axis = getattr(module, "robot_dimension", 0)
     of_all = attribute in getattr(module, "per_robot", ()) and value.dim() >= 2 + axis and value.shape[axis] == 1
     if not of_all or len(shape) < value.dim():
@@ -357,5 +371,5 @@ def _for_robots(shape: torch.Size, module: nn.Module, attribute: str, value: Ten
 
 
 def _fits(shape: torch.Size, of: torch.Size) -> bool:
-    """Return whether a tensor of that shape broadcasts to the shape `of`."""
+    """Return whether a tensor of shape `shape` broadcasts to the shape `of`."""
     return all(a in (1, b) for a, b in zip(shape[::-1], of[::-1], strict=False))
