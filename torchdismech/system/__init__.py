@@ -1,1 +1,1 @@
-"""The process and its machine: signals, threads, memory, several processes, what the library says by itself."""
+"""The process and its machine: signals, threads, memory, several processes, messages of the library about its work."""

@@ -1,7 +1,7 @@
-"""Locks of threads, and forks of the process: a child has no threads but the one that forks.
+"""Locks that are safe across forks of the process: a forked child has no thread but the one that forked.
 
-A lock that another thread holds would stay locked in the child for ever, and what it guards would be as that thread had
-it in the midst of its work. So a fork waits until it has all these locks, and parent and child give them back.
+A lock that another thread held would stay locked in the child for ever, and the data that it guards would be half
+changed. So a fork waits until its thread holds all these locks, and parent and child release them after it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from weakref import ReferenceType, ref
 
 __all__ = ["lock_for_threads"]
 
-LONGEST = 10.0  # s that a fork waits: whoever holds a lock may be waiting for the fork
+LONGEST = 10.0  # s that a fork waits at most: the thread that holds a lock may itself be waiting for the fork
 
 _locks: set[ReferenceType[threading.RLock]] = set()
 _forking = threading.local()
 
 
 def lock_for_threads() -> threading.RLock:
-    """Return a lock that no thread holds where the process forks, unless it holds it for longer than `LONGEST`."""
+    """Return a lock that no other thread holds while the process forks, unless one holds it longer than `LONGEST`."""
     lock = threading.RLock()
     _locks.add(ref(lock, _locks.discard))
     return lock
 
 
 def _taken(locks: Sequence[threading.RLock], seconds: float) -> Sequence[threading.RLock]:
-    """Return the locks once this thread has all of them; none where that takes too long.
+    """Acquire all locks within so many seconds and return them; return an empty list, none acquired, if that fails.
 
-    It waits for one at a time while it holds no other, or two threads might wait for each other.
+    It blocks on one lock only while it holds no other, as two threads could otherwise wait for each other.
     """
     end, first = time.monotonic() + seconds, 0
     while locks:

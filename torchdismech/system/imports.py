@@ -1,4 +1,4 @@
-"""Imports that take long: of torch, and of all that stands on it."""
+"""Faster imports of torch and of everything that imports it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ __all__ = ["without_collections"]
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Let Python's garbage collector wait while modules are imported.
+    """Switch Python's garbage collector off while modules are imported.
 
     They make some hundred thousand objects, all of which stay; looking through them for garbage again and again takes a
-    seventh of the time in which torch is imported. So afterwards they count as old, as if they had been looked through:
-    else the next two collections would do that, for a tenth of a second each.
+    seventh of the time in which torch is imported. Afterwards they are moved to the oldest generation, as if they had
+    been
+    looked through: otherwise each of the next two collections would take a tenth of a second for that.
     """
     collects, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.disable()
     try:
         yield
     finally:
-        if not frozen:  # what a program has frozen itself stays so
+        if not frozen:  # unfreezing would also release objects that the program has frozen itself
             gc.freeze()
-            gc.unfreeze()  # to the oldest generation
+            gc.unfreeze()  # moves all objects to the oldest generation
         if collects:
             gc.enable()

@@ -1,9 +1,9 @@
-"""Signals that ask a process to end, Ctrl-C (SIGINT) and SIGTERM: what the command line says and leaves behind.
+"""Signals that ask a process to end, Ctrl-C (SIGINT) and SIGTERM: what the command line prints and how it ends.
 
-Nothing here takes time to import: the handler is there before torch is. Until a run begins, and after it, a signal ends
-the process at once, with one sentence, as there is nothing to close, and an exception out of the middle of an import
-or of other people's code may be swallowed. Within `raising` it raises `Stopped`, so that files are closed and other
-processes are told.
+This module imports nothing heavy, so that its handler is installed before torch is imported. Until a run begins, and
+after it, a signal ends the process at once, with one sentence: no file is open, and an exception raised in the middle
+of an import or of other people's code might be swallowed. Within `raising` a signal raises `Stopped` instead, so that
+files are closed and other processes are told.
 """
 
 from __future__ import annotations
@@ -42,50 +42,58 @@ class Stopped(KeyboardInterrupt):
 
     @property
     def exit_status(self) -> int:
-        """What a shell calls the end by this signal: 130 or 143."""
+        """The exit status by which shells report an end by this signal: 130 or 143."""
         return 128 + self.number
 
 
 class _Process:
-    """What a signal meets."""
+    """State of the process that the signal handler reads.
+
+    Attributes
+    ----------
+    outcome : what `sentence` says of the results, such as what was written.
+    raises : whether a signal raises `Stopped` (within `raising`) rather than ends the process.
+    asked : the first signal that came, None before.
+    held : handlers to call later, of signals that came within `held_back`.
+    """
 
     outcome = "nothing was written"
     raises = False
-    asked: int | None = None  # the signal that came
+    asked: int | None = None
 
     def __init__(self) -> None:
-        self.held: list[Callable[[], object]] = []  # answers to signals that came while they were held back
+        self.held: list[Callable[[], object]] = []
 
 
 _process = _Process()
 
 
 def install() -> None:
-    """Answer the signals from now on; one that the process was started to ignore stays ignored."""
+    """Install the handler of both signals; one that the process was started to ignore stays ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _answer)
 
 
 def ignore() -> None:
-    """Ignore the signals from now on: all is done, and the second that Python takes to end needs no end of its own."""
+    """Ignore both signals from now on: the work is done, and Python's own end takes only about a second."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def say_at_the_end(outcome: str) -> None:
-    """Set what a signal from now on says: what is kept, and how to go on."""
+    """Set the sentence that a signal from now on ends with: which results are kept, and how to go on."""
     _process.outcome = outcome
 
 
 def sentence(number: int) -> str:
-    """Return what is said when a signal ends the process."""
+    """Return the message that is printed when a signal ends the process."""
     return f"{WORDS[signal.Signals(number)]}: {_process.outcome}"
 
 
 @contextmanager
 def raising(here: bool = True) -> Iterator[None]:
-    """Let signals raise `Stopped` in the block, if `here`."""
+    """Let signals raise `Stopped` in the block, if `here`; otherwise leave it as the surrounding block has it."""
     before = _process.raises
     _process.raises = before or here
     try:
@@ -96,7 +104,7 @@ def raising(here: bool = True) -> Iterator[None]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Hold signals back to the end of the block: what it does is done whole or not at all."""
+    """Answer signals only at the end of the block, so that its work is done as a whole or not at all."""
     if threading.current_thread() is not threading.main_thread():  # no signal gets here
         yield
         return
@@ -119,13 +127,16 @@ def held_back() -> Iterator[None]:
 
 
 def answer_held() -> None:
-    """Answer the signals that the block around holds back, at a place where what that raises is passed on."""
+    """Answer now the oldest signal that the surrounding `held_back` holds back, if there is one.
+
+    To be called where an exception that the answer raises is passed on, as in Python code that compiled code calls.
+    """
     if _process.held and threading.current_thread() is threading.main_thread():
         _process.held.pop(0)()
 
 
 def end_if_asked() -> None:
-    """Raise `Stopped` if a signal came and what it raised was swallowed, as a finaliser or a callback in C does."""
+    """Raise `Stopped` if a signal came within `raising`, but a finaliser or a C callback swallowed its exception."""
     if _process.raises and _process.asked is not None:
         raise Stopped(_process.asked)
 
@@ -138,7 +149,7 @@ def _answer(number: int, _: FrameType | None) -> None:
         raise Stopped(number)
     with suppress(Exception):  # the signal may have come while this very buffer was being written
         sys.stdout.flush()
-    if os.environ.get("RANK", "0") == "0":  # of the processes of torchrun one speaks
-        below = "\n" if os.isatty(2) else ""  # a progress bar
+    if os.environ.get("RANK", "0") == "0":  # one of the processes of torchrun prints for all
+        below = "\n" if os.isatty(2) else ""  # below a progress bar
         os.write(2, f"{below}{sentence(number)}\n".encode())
     os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""How much memory a step takes, and how much there is."""
+"""Estimates of the memory that a step takes, and the memory that is available."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ __all__ = [
     "step_bytes",
 ]
 
-# Numbers that are alive at the peak of a step, for each second derivative of each stencil. Measured, with their share
+# Numbers in memory at the peak of a step, for each second derivative of each stencil. Measured, with their share
 # of the matrices, by the growth of the process: 305 to 339 KB for the rod of 101 nodes (the estimate says 360), 4.9 MB
 # for a plate of 441 nodes with hinges (5.4), 6.9 to 9 MB with mid-edge normals (6.0). Loops and
 # compiled kernels need less, half to three quarters of the estimate; a backward pass up to 1.4 times as much.
 NUMBERS_A_DERIVATIVE = 8
 NUMBERS_A_BLOCK_ENTRY = 4  # likewise for the blocks of derivatives of forces
-NUMBERS_A_DOF = 12  # vectors of a step: positions, residuals, steps, what they are merged into
-MATRICES = 2  # the values at an iterate and at the next one
+NUMBERS_A_DOF = 12  # vectors of a step: positions, residuals, Newton steps, and their merged results
+MATRICES = 2  # the values of the matrix at an iterate and at the next one
 
-# A CPU's core is fastest with about so many bytes of evaluation at a time: below, calls cost more than they do, above,
-# memory is far away. Measured on one core, the best of B = 8 .. 2048 and what is within 5 % of it: rods of 101 nodes
-# 128 (64 .. 256), with a backward pass 64 (64 .. 256), of 25 nodes 512 (256 .. 1024), eager and compiled; plates of
-# 441 nodes with hinges 32 (16 .. 64), with mid-edge normals 16.
+# A core of a CPU is fastest with about so many bytes of evaluation at a time: with fewer, calls cost more than the
+# arithmetic, with more, the data leave the cache. Measured on one core, the best of B = 8 .. 2048, and in brackets the
+# range within 5 % of it: rods of 101 nodes 128 (64 .. 256), with a backward pass 64 (64 .. 256), of 25 nodes 512
+# (256 .. 1024), eager and compiled; plates of 441 nodes with hinges 32 (16 .. 64), with mid-edge normals 16.
 BYTES_AT_A_TIME = 40e6
-# Of steps that are recorded as a whole calls take little, and what a part needs may stay in the second cache. Least
-# times of rods of 101 nodes, 256 in all: 134, 127, 131, 155 us a robot-step with 16, 32, 64 and 128 at a time; of 25
-# nodes, 1024 in all, 41 to 45 with 64 to 512. Threads do not help there: each operation is too short to be divided.
+# In steps that are recorded as a whole calls take little time, and fewer robots let the data stay in the second-level
+# cache. Least times of rods of 101 nodes, 256 in all: 134, 127, 131, 155 us a robot-step with 16, 32, 64 and 128 at a
+# time; of 25 nodes, 1024 in all, 41 to 45 with 64 to 512. More threads do not help: each operation is too short.
 RECORDED_BYTES_AT_A_TIME = 12e6
 FEWEST = 16  # robots at a time on a core: two vectors of the compiled band solver
-# Loops take robots by vectors: of the widest processors this many, and a vector that is not full takes as long.
+# Robots in a vector of the widest processors; compiled loops take as long for a vector that is not full.
 VECTOR = 8
-WITHIN = 1.25  # of the number that is best, how far a number may be that fills vectors
+WITHIN = 1.25  # ratio by which a number of robots that fills vectors may differ from the best number
 
 
 class Robot(Protocol):
-    """What has to be known of a model."""
+    """The attributes of a model that these estimates read."""
 
     @property
     def terms(self) -> Sequence[Any]:
@@ -69,7 +69,7 @@ class Robot(Protocol):
 
     @property
     def layout(self) -> Any:
-        """Where things stand in the matrix, its pattern among them."""
+        """Layout of the Newton matrix, with its sparsity pattern."""
         ...
 
     @property
@@ -79,25 +79,25 @@ class Robot(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """Device of the model's tensors."""
         ...
 
 
 def derivatives(terms: Sequence[Any]) -> int:
-    """Return how many second derivatives the springs of elastic terms have."""
+    """Return the number of second derivatives of one robot's elastic terms."""
     return sum(len(term.stencil.pairs) * term.stencil.count for term in terms)
 
 
 def block_entries(forces: Sequence[Any]) -> int:
-    """Return how many derivatives by position, and as many by velocity, external forces have beside elastic terms."""
+    """Return how many derivatives by position (and as many by velocity) a robot's forces without stencils have."""
     apart = (force for force in forces if force.varies and not force.by_stencils)
     return sum(force.derivative_count() for force in apart)
 
 
 def evaluation_bytes(model: Robot) -> int:
-    """Return an estimate of the bytes that forces and matrix of one robot take while they are made.
+    """Return an estimate of the bytes that the forces of one robot and their matrix take while they are evaluated.
 
-    What touches each other and what networks keep inside is not counted: nobody knows before.
+    Contacts and the activations of networks are not counted, as their number is not known in advance.
     """
     terms = [*model.terms, *(force.term for force in model.forces if force.varies and force.by_stencils)]
     numbers = NUMBERS_A_DERIVATIVE * derivatives(terms) + NUMBERS_A_BLOCK_ENTRY * block_entries(model.forces)
@@ -105,13 +105,13 @@ def evaluation_bytes(model: Robot) -> int:
 
 
 def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
-    """Return how many of a batch of robots are best evaluated at a time: on a GPU all.
+    """Return how many robots of a batch are best evaluated at a time on a CPU; on a GPU, the whole batch.
 
-    More for more threads, which divide each operation among them if it is large enough.
+    The number grows with torch's threads, which share each operation that is large enough.
 
     Parameters
     ----------
-    recorded : whether their steps are recorded as a whole.
+    recorded : whether steps are recorded as a whole.
     """
     if model.device.type != "cpu":
         return batch
@@ -120,19 +120,19 @@ def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
     best = threads * max(FEWEST, at_a_time / evaluation_bytes(model))
     if round(batch / best) <= 1:
         return batch
-    # in chunks of whole vectors, as few robots twice as possible (see `chunks.chunks_of`)
+    # chunks fill vectors, and overlap as little as possible (see `chunks.chunks_of`)
     sizes = range(VECTOR * round(best / WITHIN / VECTOR), int(best * WITHIN) + 1, VECTOR)
     return min(sizes, key=lambda size: (-(-batch // size) * size, abs(size - best)))
 
 
 def step_bytes(model: Robot, batch: int) -> int:
-    """Return an estimate of the bytes that a step of so many robots takes at its peak: evaluation and factor."""
-    share = model.nodes.element_size() / 8  # solvers count numbers of 8 bytes
+    """Return an estimate of the peak memory [bytes] of a step of so many robots: evaluation and factorization."""
+    share = model.nodes.element_size() / 8  # solvers estimate for float64
     return batch * evaluation_bytes(model) + int(share * model.solvers.of(batch).memory(batch, model.device))
 
 
 def available_bytes(device: torch.device) -> int:
-    """Return the bytes that are free on a device; on a CPU as the system says, or what the process's group may take."""
+    """Return the free memory of a device [bytes]; for a CPU that of the system, within the limits of its cgroups."""
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
@@ -140,7 +140,7 @@ def available_bytes(device: torch.device) -> int:
 
 
 def size_of(size: float) -> str:
-    """Return a number of bytes for a person to read."""
+    """Return a number of bytes as text such as "1.5 GiB"."""
     for unit in ("KiB", "MiB", "GiB"):
         size /= 1024
         if size < 1000 or unit == "GiB":
@@ -149,7 +149,7 @@ def size_of(size: float) -> str:
 
 
 def _free_in_system() -> int:
-    """Return the bytes that the system could give; half of its memory where it does not say."""
+    """Return the bytes that the system has available; half of its memory where /proc/meminfo does not say."""
     table = Path("/proc/meminfo")
     if table.exists():
         for line in table.read_text(encoding="ascii").splitlines():
@@ -159,7 +159,7 @@ def _free_in_system() -> int:
 
 
 def _free_in_groups(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Return what control groups leave to the process: a container's limit, minus what counts against it."""
+    """Return for each memory limit of the process's control groups (a container's) the bytes that are left below it."""
     versions = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
     free = []
     for limit, used in versions:
@@ -172,6 +172,6 @@ def _free_in_groups(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
 
 
 def _reclaimable(table: Path) -> int:
-    """Return the bytes of files that a group keeps in memory and would give up."""
+    """Return the bytes of file cache that count against a control group, but that it would give up."""
     lines = table.read_text(encoding="ascii").splitlines() if table.exists() else []
     return sum(int(line.split()[1]) for line in lines if line.split()[0] in ("inactive_file", "active_file"))

@@ -1,9 +1,9 @@
-"""Whether everything is to run as plain Python and torch, as it stands in the files.
+"""The switch that lets everything run as plain Python and torch, as it stands in the files.
 
-With TORCHDISMECH_PLAIN=1 in the environment of a process nothing is recorded, and no compiled code, kernels or
-torch.compile take part, whatever models ask for: a debugger meets every operation of every step, on a CPU some 20 times
-as slowly. It is for a look at a step, and for telling whether a result is due to what makes steps
-fast. Results are the same to rounding.
+With TORCHDISMECH_PLAIN=1 in the environment of a process nothing is recorded, and no compiled code, kernel or
+torch.compile takes part, whatever models ask for. So a debugger meets every operation of every step, and one can tell
+whether a result is due to the code that makes steps fast. On a CPU steps take some 20 times as long, and results are
+the same to rounding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PLAIN = "TORCHDISMECH_PLAIN"
 
 @cache
 def in_plain_torch() -> bool:
-    """Return whether the environment asks for it; read once in a process.
+    """Return whether the environment sets TORCHDISMECH_PLAIN=1; it is read once in a process.
 
     Raises
     ------
-    InputError : it says something else than 0 or 1.
+    InputError : the variable is neither empty, 0 nor 1.
     """
     given = os.environ.get(PLAIN, "0")
     if given not in ("", "0", "1"):

@@ -1,4 +1,4 @@
-"""One process or several: who this one is, sums and gathering, and how all of them end together."""
+"""One process or several (under torchrun): ranks, sums and gathering, and how all of them end together."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["ALONE", "ProcessError", "Processes", "device_of_process", "joined", 
 
 T = TypeVar("T")
 
-TIMEOUT = timedelta(minutes=10)  # for a process that waits for one that neither comes nor dies
-LAST_WORDS = timedelta(seconds=20)  # to close files and to print
-KINDS = (KeyboardInterrupt, InputError, SimulationError, BaseException)
+TIMEOUT = timedelta(minutes=10)  # how long a process waits for another that neither answers nor dies
+LAST_WORDS = timedelta(seconds=20)  # how long a process waits at its end for others to close files and to print
+KINDS = (KeyboardInterrupt, InputError, SimulationError, BaseException)  # the kinds of errors that processes tell apart
 
 
 class ProcessError(RuntimeError):
@@ -32,40 +32,43 @@ class ProcessError(RuntimeError):
 
 @dataclass(frozen=True)
 class Processes:
-    """Where this process stands among those that work on one thing."""
+    """The rank of this process, and the number of processes that work together."""
 
     rank: int = 0
     world: int = 1
 
     @property
     def writes(self) -> bool:
-        """Whether this is the one that writes files and prints."""
+        """Whether this process is the one that writes files and prints, of rank 0."""
         return self.rank == 0
 
     def summed(self, tensor: Tensor) -> Tensor:
-        """Return the sum of the tensor over all processes, the same bits in each."""
+        """Return the sum of the tensor over all processes, the same bits in each; the tensor may be overwritten."""
         if self.world > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def of_first(self, tensor: Tensor) -> Tensor:
-        """Return the tensor that the first process has."""
+        """Return the first process's tensor, in every process."""
         if self.world > 1:
             dist.broadcast(tensor := tensor.contiguous(), 0)
         return tensor
 
     def own(self, count: int) -> slice:
-        """Return this process's share of `count` items, as equal as can be."""
+        """Return this process's share of `count` items as a slice; shares differ by one item at most."""
         return slice(count * self.rank // self.world, count * (self.rank + 1) // self.world)
 
-    # ---- in step; these need the backend gloo --------------------------------------------------------------------
+    # ---- calls that all processes make together; they need the backend gloo ---------------------------------------
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Let all processes leave the block or none: what ends it in one ends it in all.
+        """Let all processes leave the block together: an exception in one of them ends the block in all.
 
-        Every process gets the interrupt, `InputError` or `SimulationError` that came up in some; of any other error
-        the rest get a `ProcessError` that names it. They learn of it at their next `gathered`, or at the block's end.
+        Every process raises the interrupt, `InputError` or `SimulationError` that came up in one of them. For any other
+        error
+        the other processes raise a `ProcessError` that names it. They learn of it at their next `gathered`, or at the
+        block's
+        end.
         """
         if self.world == 1:
             yield
@@ -88,25 +91,28 @@ class Processes:
     def gathered(self, item: T) -> list[T] | None:
         """Return the items of all processes in the first one, None in the others. To be called inside `together`.
 
-        Tensors have to be on the CPU.
+        Tensors in the items have to be on the CPU.
         """
         if self.world == 1:
             return [item]
         items: list | None = [None] * self.world if self.writes else None
-        with held_back():  # whoever left a collective call would keep the others waiting
+        with held_back():  # a process that left a collective call would keep the others waiting
             self._agree(None)
             with _noticing_deaths():
                 dist.gather_object(item, items)
         return items
 
     def wait_to_end(self) -> None:
-        """Return when the others are here too, or gone: when one process ends badly, torchrun ends all at once."""
+        """Wait, `LAST_WORDS` at most, until the other processes get here or are gone.
+
+        When one process ends with an error, torchrun ends all others at once, which could cut their output off.
+        """
         if self.world > 1:
-            with suppress(RuntimeError):  # one is gone: nothing to wait for
+            with suppress(RuntimeError):  # another process is gone, so there is nothing to wait for
                 dist.monitored_barrier(timeout=LAST_WORDS)
 
     def _agree(self, problem: BaseException | None) -> None:
-        """Raise `_Agreed` in every process where one has a problem."""
+        """Exchange problems with all processes; raise `_Agreed` in every process if at least one has a problem."""
         problems: list[_Problem | None] = [None] * self.world
         with _noticing_deaths():
             dist.all_gather_object(problems, None if problem is None else _Problem.of(problem, self.rank))
@@ -119,7 +125,7 @@ ALONE = Processes()
 
 
 def device_of_process(name: str, what: str = "device") -> str:
-    """Return the device for "auto", "cpu" or "cuda" in this process: under torchrun each has a GPU of its own.
+    """Return the device of this process for "auto", "cpu" or "cuda": under torchrun, each process has its own GPU.
 
     `what` is the setting's name in messages.
     """
@@ -138,25 +144,26 @@ def device_of_process(name: str, what: str = "device") -> str:
 
 
 def started() -> int | None:
-    """Return how many processes torchrun started; None without it."""
+    """Return the number of processes that torchrun started; None without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if "WORLD_SIZE" in os.environ else None
 
 
 @contextmanager
 def joined(backend: str | None = None, timeout: timedelta = TIMEOUT) -> Iterator[Processes]:
-    """Join the processes that torchrun started; alone without it.
+    """Join the processes that torchrun started, for the block; without torchrun yield `ALONE`.
 
     Parameters
     ----------
     backend : "gloo" for tensors on the CPU, "nccl" for those on GPUs; by default nccl where there are GPUs.
-    timeout : how long one process may wait for another; one that died is noticed at once.
+    timeout : how long one process may wait for another; the death of one is noticed at once.
     """
     world = started() or 1
     if world == 1:
         yield ALONE
         return
-    # Functions of this package have the group of the moment of its import as a default, which would keep the group, and
-    # its threads, alive beyond `destroy_process_group`, to abort the interpreter as it ends. Optimisers import it.
+    # Functions of this package take the process group at the time of its import as a default argument, and optimisers
+    # import it. Imported later, it would keep our group and its threads alive beyond `destroy_process_group`, and they
+    # would abort the interpreter as it ends.
     importlib.import_module("torch.distributed.nn")
     dist.init_process_group(backend or ("nccl" if torch.cuda.is_available() else "gloo"), timeout=timeout)
     try:
@@ -170,12 +177,12 @@ def joined(backend: str | None = None, timeout: timedelta = TIMEOUT) -> Iterator
 
 @dataclass(frozen=True)
 class _Problem:
-    """An exception as the other processes get to know it."""
+    """An exception in the form in which it is sent to the other processes."""
 
     kind: type[BaseException]
     text: str
     status: Tensor | None  # of a `SimulationError`
-    interrupt: KeyboardInterrupt | None  # itself: it knows the signal
+    interrupt: KeyboardInterrupt | None  # the exception itself, as it knows the signal
 
     @classmethod
     def of(cls, error: BaseException, rank: int) -> _Problem:
@@ -186,7 +193,7 @@ class _Problem:
 
 
 class _Agreed(Exception):
-    """All processes know of the error."""
+    """Carries the error that every process is to raise; all processes know of it."""
 
     def __init__(self, error: BaseException):
         super().__init__(str(error))
@@ -194,7 +201,7 @@ class _Agreed(Exception):
 
 
 def _joined_error(problems: list[_Problem]) -> BaseException:
-    """Return one error for all problems; rows of a `SimulationError` have to be those of the whole batch."""
+    """Return one error for the problems of all processes; a `SimulationError` must hold the whole batch's status."""
     kinds = {p.kind for p in problems}
     text = "; ".join(dict.fromkeys(p.text for p in problems))
     for problem in problems:
@@ -209,7 +216,7 @@ def _joined_error(problems: list[_Problem]) -> BaseException:
 
 @contextmanager
 def _noticing_deaths() -> Iterator[None]:
-    """Turn the failure of a collective call into `_Agreed`: there is nobody left to agree with."""
+    """Turn the failure of a collective call into `_Agreed`, with a `ProcessError`: another process is gone."""
     try:
         yield
     except RuntimeError as error:

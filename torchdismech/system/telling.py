@@ -1,7 +1,7 @@
-"""What the library says by itself while it works: that something takes long, or is done in another way.
+"""Messages of the library about its work: that something takes long, or is done in another way.
 
-It is said on standard error. Users may silence it by the level of Python's logger "torchdismech", above INFO, and send
-it elsewhere by a handler of that logger, with the level INFO.
+They go to standard error. Users may silence them by setting the level of Python's logger "torchdismech" above INFO, and
+redirect them by adding a handler to that logger, with its level at INFO.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ LOGGER = logging.getLogger("torchdismech")
 
 
 def tell(text: str) -> None:
-    """Tell the user, once for all processes, without tearing a progress bar."""
+    """Print a message on standard error, or pass it to the logger's handlers; of several processes only the first does.
+
+    It goes through tqdm, so that it does not tear a progress bar.
+    """
     if os.environ.get("RANK", "0") != "0":
         return
     if LOGGER.handlers:

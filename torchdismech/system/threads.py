@@ -16,13 +16,14 @@ import warnings
 __all__ = ["sleep_while_waiting"]
 
 POLICY = "OMP_WAIT_POLICY"  # of every OpenMP: GNU's, LLVM's, Intel's
-CHOSEN_BY = (POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")  # any of them is the user's own choice
+CHOSEN_BY = (POLICY, "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")  # if one is set, the user has chosen
 
 
 def sleep_while_waiting() -> None:
     """Let the threads of torch's operations sleep while they wait, unless the user has chosen how they wait.
 
-    Where torch is loaded already, LLVM's and Intel's OpenMP can still be told. GNU's cannot: then a warning says what
+    Where torch is loaded already, LLVM's and Intel's OpenMP can still be changed. GNU's cannot: then a warning says
+    what
     to do, if other work keeps cores busy now.
     """
     if any(name in os.environ for name in CHOSEN_BY):
@@ -30,7 +31,7 @@ def sleep_while_waiting() -> None:
     if "torch" not in sys.modules:
         os.environ[POLICY] = "PASSIVE"
         return
-    loaded = ctypes.CDLL(None)  # all that the process has loaded
+    loaded = ctypes.CDLL(None)  # the symbols of all libraries that the process has loaded
     if hasattr(loaded, "kmp_set_blocktime"):
         loaded.kmp_set_blocktime(0)
     else:
@@ -38,7 +39,7 @@ def sleep_while_waiting() -> None:
 
 
 def _warn_if_busy() -> None:
-    """Say what to do where there are not enough cores for torch's threads and for the other work of the machine."""
+    """Warn where torch's threads and the other work of the machine together need more cores than there are."""
     threads, cores, busy = sys.modules["torch"].get_num_threads(), os.cpu_count() or 1, os.getloadavg()[0]
     if threads > 1 and threads + busy >= cores + 1:
         warnings.warn(
