@@ -1,4 +1,4 @@
-"""Orders in which to eliminate unknowns: by bandwidth for chains, by nested dissection for everything else."""
+"""Orders in which to eliminate unknowns: of small bandwidth for chains, by nested dissection for everything else."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from torchdismech.sparse.pattern import Pattern
 
 __all__ = ["BandedOrder", "TreeNode", "banded_order", "nested_dissection"]
 
-# The part of a graph's weight that a separator leaves alone at either end, so that both sides keep at least that much.
+# Fraction of a graph's weight at either end in which no separator is sought, so that both sides keep at least as much.
 _KEPT_END = 0.3
 # Directions tried in the plane of the two smoothest modes of a graph: square and round shapes have no preferred one.
 _DIRECTIONS = 4
-# Walks from one end of a graph to the other, to find a vertex at an end.
+# Breadth-first searches, each from the last vertex of the one before, to find a vertex at an end of a graph.
 _SWEEPS = 3
 # Below this many vertices a dense eigensolver is faster than shift-invert Lanczos (2 ms at 150).
 _DENSE_MODES = 150
-# Bandwidths below and above over a bound of them, up to which an order is narrow enough; those of a rod have 20 of 18.
+# An order is taken without a search if lower + upper is at most this multiple of a lower bound; a rod has 20 for 18.
 _NEARLY = 1.15
 
 
 @dataclass(frozen=True)
 class BandedOrder:
-    """An order of the unknowns and the bandwidths that it gives.
+    """An order of the unknowns, and the bandwidths of the matrix in that order.
 
     Attributes
     ----------
-    order : (n,) the unknown that comes k-th.
-    place : (n,) where each unknown comes, the inverse of `order`.
-    lower, upper : largest number of places that an entry's row comes after (before) its column. Both are the larger of
-        the two for a symmetric pattern.
+    order : (n,) the unknown at each position.
+    place : (n,) the position of each unknown, the inverse of `order`.
+    lower, upper : number of diagonals with entries below and above the main one. Both are the larger of the two for a
+        symmetric pattern.
     """
 
     order: np.ndarray
@@ -45,7 +45,7 @@ class BandedOrder:
 def banded_order(pattern: Pattern) -> BandedOrder:
     """Return the narrowest of the pattern's hint, its own numbering and reverse Cuthill-McKee from several starts.
 
-    On a tie the earlier is taken. A hint that no order is much narrower than is taken without a search.
+    On a tie the earlier of these is taken. The hint is taken without a search if it is near a lower bound (`_NEARLY`).
     """
     hint = None if pattern.order_hint is None else _with_bandwidths(pattern, np.asarray(pattern.order_hint))
     if hint is not None and hint.lower + hint.upper <= _NEARLY * _most_neighbours(pattern):
@@ -56,17 +56,19 @@ def banded_order(pattern: Pattern) -> BandedOrder:
 
 
 def _most_neighbours(pattern: Pattern) -> int:
-    """Return how many others an unknown shares entries with, at most: no order has less room below and above it."""
+    """Return the most other unknowns that one unknown shares entries with, a lower bound of lower + upper."""
     ends = [pattern.rows, pattern.cols] if pattern.symmetric else [pattern.rows]
-    return int(np.bincount(np.concatenate(ends), minlength=1).max()) - len(ends)  # without its own entry
+    return int(np.bincount(np.concatenate(ends), minlength=1).max()) - len(ends)  # without the diagonal entry
 
 
 def _cuthill_mckee(graph: scipy.sparse.csr_matrix) -> list[np.ndarray]:
-    """Return orders by reverse Cuthill-McKee: of the graph, and of its groups of like vertices from two starts.
+    """Return three reverse Cuthill-McKee orders: of the graph, and of its groups of like vertices from two starts.
 
-    It walks from a vertex with the fewest neighbours, which need not be at an end. In a shell with unknowns on its
-    edges these are found all along the border: of 450 nodes, 30 along, the whole graph has bandwidth 232, the groups
-    96. A shell that rods hold, 164, has 133 from a far vertex. None of the three is the best of them for all shells.
+    The algorithm starts at a vertex with the fewest neighbours, which need not be at an end. In a shell with unknowns
+    on
+    its edges such vertices lie all along the border: for 450 nodes, 30 along one side, the order of the whole graph has
+    bandwidth 232, that of the groups 96. For a shell that rods hold, bandwidth 164 becomes 133 with a start at a far
+    vertex. None of the three is the best for all shells.
     """
     groups, members = _compressed(graph)
     walks = [scipy.sparse.csgraph.reverse_cuthill_mckee(groups, symmetric_mode=True), _from_far_vertices(groups)]
@@ -85,7 +87,7 @@ def _from_far_vertices(graph: scipy.sparse.csr_matrix) -> np.ndarray:
         for _ in range(_SWEEPS):
             start = scipy.sparse.csgraph.breadth_first_order(graph, start, return_predecessors=False)[-1]
         far[k] = start
-    # A walk begins at the vertex with the fewest neighbours: hang one more vertex, with one neighbour, on the far one.
+    # scipy starts at the vertex with the fewest neighbours: attach an extra vertex, with one neighbour, to the far one.
     hung = scipy.sparse.coo_matrix((np.ones(count, dtype=np.int32), (far, np.arange(count))), shape=(m, count))
     longer = scipy.sparse.bmat([[graph, hung], [hung.T, None]], format="csr")
     walk = scipy.sparse.csgraph.reverse_cuthill_mckee(longer, symmetric_mode=True)
@@ -104,7 +106,7 @@ def _with_bandwidths(pattern: Pattern, order: np.ndarray) -> BandedOrder:
 
 @dataclass(frozen=True)
 class TreeNode:
-    """Unknowns that are eliminated together, and the node that comes after all that they touch.
+    """Unknowns that are eliminated together, as a node of the elimination tree.
 
     Attributes
     ----------
@@ -117,9 +119,9 @@ class TreeNode:
 
 
 def nested_dissection(pattern: Pattern, leaf_size: int) -> list[TreeNode]:
-    """Return a tree of separators: eliminating a node touches only unknowns of its ancestors.
+    """Return an elimination tree of separators: eliminating a node changes only unknowns of its ancestors.
 
-    A graph is cut in two by a small set of vertices near its middle, each half again, until a part has at most
+    A graph is cut in two by a small set of vertices near its middle, then each half again, until a part has at most
     `leaf_size` unknowns. Two nodes neither of which is an ancestor of the other share no entry, so all nodes of a level
     can be eliminated at once. Unknowns with the same neighbours (the coordinates of a node) stay together.
     """
@@ -144,7 +146,7 @@ def nested_dissection(pattern: Pattern, leaf_size: int) -> list[TreeNode]:
 
 
 def _adjacency(pattern: Pattern) -> scipy.sparse.csr_matrix:
-    """Return the symmetric graph of the pattern: ones off the diagonal."""
+    """Return the symmetric adjacency matrix of the pattern, with ones off the diagonal."""
     if pattern.n == 0:
         raise InputError("cannot order a pattern without unknowns (is every dof clamped?); the dense solver takes it")
     off = pattern.rows != pattern.cols
@@ -158,7 +160,7 @@ def _adjacency(pattern: Pattern) -> scipy.sparse.csr_matrix:
 
 
 def _compressed(graph: scipy.sparse.csr_matrix) -> tuple[scipy.sparse.csr_matrix, list[np.ndarray]]:
-    """Merge neighbours that have the same neighbours; return the graph and who is in each of its vertices."""
+    """Merge neighbouring vertices with the same neighbours; return the smaller graph and its vertices' members."""
     n = graph.shape[0]
     closed = (graph + scipy.sparse.identity(n, dtype=np.int32, format="csr")).tocsr()
     closed.sort_indices()
@@ -171,7 +173,7 @@ def _compressed(graph: scipy.sparse.csr_matrix) -> tuple[scipy.sparse.csr_matrix
 
 
 def _smallest_separator(graph: scipy.sparse.csr_matrix, weight: np.ndarray) -> np.ndarray | None:
-    """Return -1, 0, 1 for each vertex of a connected graph: one side, separator, other side; None where none helps."""
+    """Return each vertex's side, -1 or 1, or 0 in the separator, of a connected graph; None if none is found."""
     best, best_score = None, np.inf
     for height in _directions(graph):
         split = _minimum_cut(graph, weight, _heights_by_weight(height, weight))
@@ -186,7 +188,7 @@ def _smallest_separator(graph: scipy.sparse.csr_matrix, weight: np.ndarray) -> n
 
 
 def _directions(graph: scipy.sparse.csr_matrix) -> list[np.ndarray]:
-    """Return functions on the vertices that rise from one end of the graph to the other.
+    """Return a few functions on the vertices that rise from one end of the graph to the other.
 
     They are combinations of the two lowest non-constant modes of the graph's Laplacian.
     """
@@ -205,7 +207,7 @@ def _directions(graph: scipy.sparse.csr_matrix) -> list[np.ndarray]:
 
 
 def _heights_by_weight(height: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the fraction of the weight that lies below the middle of each vertex."""
+    """Return the fraction of the total weight that lies below each vertex, with half of its own weight."""
     order = np.argsort(height, kind="stable")
     fraction = np.empty(len(height))
     fraction[order] = (np.cumsum(weight[order]) - 0.5 * weight[order]) / weight.sum()
@@ -213,10 +215,10 @@ def _heights_by_weight(height: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _minimum_cut(graph: scipy.sparse.csr_matrix, weight: np.ndarray, fraction: np.ndarray) -> np.ndarray:
-    """Return the lightest vertex separator of the lowest and the highest vertices, as -1, 0, 1 for each vertex.
+    """Return the lightest vertex separator between the lowest and the highest vertices, as -1, 0, 1 for each vertex.
 
-    A vertex v is an edge from v to m + v with its weight as capacity, dearer away from the middle; a flow from bottom
-    to top saturates the separator.
+    It is a minimum cut. In the flow network a vertex v is an edge from v to m + v with its weight as capacity, larger
+    away from the middle; a maximum flow from bottom to top saturates the separator.
     """
     m = graph.shape[0]
     source, sink, unlimited = 2 * m, 2 * m + 1, np.int32(2**30)
@@ -240,5 +242,5 @@ def _minimum_cut(graph: scipy.sparse.csr_matrix, weight: np.ndarray, fraction: n
 
 
 def _end(fraction: np.ndarray, side: int) -> float:
-    """Return the fraction at which the bottom (0) ends or the top (1) begins; each holds at least one vertex."""
+    """Return the fraction at which the bottom (side 0) ends or the top (1) begins; each holds at least one vertex."""
     return max(_KEPT_END, fraction.min()) if side == 0 else min(1 - _KEPT_END, fraction.max())

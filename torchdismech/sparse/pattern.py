@@ -11,7 +11,7 @@ __all__ = ["Pattern", "sorted_distinct"]
 
 
 def sorted_distinct(numbers: np.ndarray) -> np.ndarray:
-    """Return the distinct numbers, rising; much faster than `np.unique`, which hashes them first."""
+    """Return the distinct numbers in rising order; much faster than `np.unique`, which hashes them first."""
     ordered = np.sort(numbers)
     return ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
 
@@ -66,7 +66,7 @@ class Pattern:
         return len(self.rows)
 
     def position(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-        """Return where the entries (rows, cols) stand in the values; each must be in the pattern."""
+        """Return the indices of the entries (rows, cols) in the values; each must be in the pattern."""
         rows, cols = np.asarray(rows, dtype=np.int64), np.asarray(cols, dtype=np.int64)
         keys = np.where((rows < self.n) & (cols < self.n), rows * self.n + cols, -1)
         position = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -77,7 +77,7 @@ class Pattern:
         return position
 
     def to_dense(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the (B, n, n) matrices whose values are (nnz, B)."""
+        """Return the (B, n, n) dense matrices of the values (nnz, B)."""
         rows, cols = torch.as_tensor(self.rows, device=values.device), torch.as_tensor(self.cols, device=values.device)
         dense = values.new_zeros(self.n, self.n, values.shape[1])
         dense[rows, cols] = values

@@ -16,24 +16,24 @@ from torchdismech.native.gpu import Kernels, kernels
 
 __all__ = ["Scatter"]
 
-# Robots from which on torch's own sums take embedding_bag instead of its sparse product (equal near 32, where
-# embedding_bag takes 50 us at 4, the product 20).
+# Batch size from which on sums by torch use embedding_bag instead of a sparse product: both take equally long near 32
+# robots; for 4 embedding_bag takes 50 us, the product 20.
 WIDE = 32
-NUMBERS_A_THREAD = 1_000_000  # of the result, about 1 ms
+NUMBERS_A_THREAD = 1_000_000  # numbers of the result for which another thread pays, about 1 ms of work
 
-# As an operator of torch, so that torch.compile may have the sums inside of a graph. Both the matrix A and its
-# transpose are given in CSR: the gradient of y = A x is A^T g.
+# The sums are an operator of torch, so that torch.compile can have them in a graph. Both the matrix A and its
+# transpose are given in CSR, as the gradient of y = A x is A^T g.
 _OPERATORS = torch.library.Library("torchdismech", "DEF")
 _OPERATORS.define(
     "row_sums(Tensor rows, Tensor cols, Tensor values, Tensor t_rows, Tensor t_cols, Tensor t_values, Tensor x)"
     " -> Tensor"
 )
-# The same without gradients, which an operator with gradients takes as long for as for the sums of a few robots.
+# An operator without gradients: autograd's bookkeeping alone takes as long as the sums of a few robots.
 _OPERATORS.define("sums(Tensor rows, Tensor cols, Tensor values, int sources, Tensor x) -> Tensor")
 
 
 def _sums(rows: Tensor, cols: Tensor, values: Tensor, sources: int, x: Tensor) -> Tensor:
-    """Return A x (targets, B) for x (sources, B)."""
+    """Return A x (targets, B) for x (sources, B), with A in CSR: where rows begin, columns, values."""
     if (x.dtype, x.device, len(x)) != (values.dtype, values.device, sources):
         raise InputError(
             f"a sum over springs or blocks needs {sources} rows of {values.dtype} on {values.device}, got "
@@ -61,7 +61,7 @@ def _remember(ctx, inputs, output) -> None:
 
 
 def _transposed_sums(ctx, gradient: Tensor):
-    saved = ctx.saved_tensors  # once: checkpoints let them be asked for a single time
+    saved = ctx.saved_tensors  # read once: under a checkpoint a second access raises
     matrix, transposed = saved[:3], saved[3:]
     return (None,) * 6 + (torch.ops.torchdismech.row_sums(*transposed, *matrix, gradient.contiguous()),)
 
@@ -74,7 +74,7 @@ torch.library.register_autograd("torchdismech::row_sums", _transposed_sums, setu
 
 
 class _TapedSums(torch.autograd.Function):
-    """`row_sums` as a tape can hold it: operators of torch would make a result that is copied then."""
+    """`row_sums` for a tape, which records the compiled call itself; it would have to copy an operator's result."""
 
     @staticmethod
     def forward(ctx, x: Tensor, *matrices: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class _TapedSums(torch.autograd.Function):
 
 
 def _gpu_kernels() -> Kernels | None:
-    """Return the kernels for GPUs, if they can be had."""
+    """Return the library's GPU kernels, None where they are unavailable."""
     try:
         return kernels()
     except Unavailable:
@@ -96,7 +96,7 @@ def _gpu_kernels() -> Kernels | None:
 
 
 def _summed(function: Callable, rows: Tensor, cols: Tensor, values: Tensor, x: Tensor) -> Tensor:
-    """Return A x: half the time of embedding_bag, which clears the result first."""
+    """Return A x by compiled code, in half the time of embedding_bag, which clears the result first."""
     length = x.shape[1]
     result = x.new_empty(len(rows) - 1, length)
     given = (length, rows, cols, values, x, result)
@@ -111,16 +111,16 @@ def _csr_tensor(rows: Tensor, cols: Tensor, values: Tensor, sources: int) -> Ten
         return torch.sparse_csr_tensor(rows, cols, values, size, device=values.device, check_invariants=False)
 
 
-Compressed = tuple[np.ndarray, np.ndarray, np.ndarray]  # a sparse matrix: where rows begin, columns, values
+Compressed = tuple[np.ndarray, np.ndarray, np.ndarray]  # a matrix in CSR: where rows begin, columns, values
 
 
 def _compressed(
     shape: tuple[int, int], rows: np.ndarray, cols: np.ndarray, values: np.ndarray
 ) -> tuple[Compressed, Compressed]:
-    """Return a sparse matrix, sorted by rows, then columns, with repeated entries summed, and its transpose.
+    """Return a sparse matrix and its transpose in CSR, columns sorted and repeated entries summed.
 
-    Entries come in long runs that are sorted already, of which `lexsort` makes use: it takes half of the time of
-    torch's `coalesce`, which was two thirds of that in which a large shell is built.
+    Entries come in long runs that are sorted already, which speeds `lexsort` up: it takes half of the time of torch's
+    `coalesce`, which was two thirds of the time in which a large shell is built.
     """
     for what, numbers, count in zip(("targets", "sources"), (rows, cols), shape, strict=True):
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
@@ -139,14 +139,14 @@ def _compressed(
 
 
 def _starts(rows: np.ndarray, count: int) -> np.ndarray:
-    """Return where each of so many rows begins among entries with these rows, and the end (count + 1,)."""
+    """Return where each row begins among sorted entries, followed by their number, (count + 1,)."""
     return np.concatenate([[0], np.bincount(rows, minlength=count).cumsum()])
 
 
 class Scatter(nn.Module):
     """Sum scaled contributions into a tensor: `target[i] += coefficient * source[j]`, for all robots at once.
 
-    Kept as a sparse matrix (CSR) rather than an index_add: the order of summation is fixed, so results do not depend
+    It is a sparse matrix (CSR) rather than an index_add: the order of summation is fixed, so results do not depend
     on threads, and the product is 2-4 times faster on a CPU.
 
     Parameters
@@ -169,13 +169,13 @@ class Scatter(nn.Module):
             self.register_buffer(f"{name}_rows", torch.from_numpy(begin), persistent=False)
             self.register_buffer(f"{name}_cols", torch.from_numpy(cols), persistent=False)
             self.register_buffer(f"{name}_values", torch.from_numpy(values).to(dtype), persistent=False)
-        # the rows with entries, and where those of each begin: often few of many
+        # for `subtract`: the rows that have entries, often few of many, and where the entries of each begin
         self.register_buffer("_rows", self.matrix_rows.diff().nonzero().flatten(), persistent=False)
         starts = torch.cat([self.matrix_rows[self._rows], self.matrix_rows[-1:]])
         self.register_buffer("_starts", starts, persistent=False)
 
     def forward(self, source: Tensor) -> Tensor:
-        """Map (number of sources, B) to (number of targets, B)."""
+        """Return the sums (number of targets, B) of contributions (number of sources, B)."""
         if not compiled_code_takes(source):
             matrices = (*self._stored("matrix"), *self._stored("transposed"))
             if taping():
@@ -185,11 +185,11 @@ class Scatter(nn.Module):
         return sums(*self._stored("matrix"), self.shape[1], source)
 
     def subtract(self, target: Tensor, gain: float | Tensor, source: Tensor) -> None:
-        """Subtract a gain times the map of a source from a target (number of targets, B), in place.
+        """Subtract gain * self(source) from `target` (number of targets, B), in place.
 
         Parameters
         ----------
-        gain : a number, () or that of each target (number of targets, 1).
+        gain : one number, as a float or a tensor (), or one for each target (number of targets, 1).
         """
         alike = self.matrix_values.dtype == source.dtype == target.dtype and len(source) == self.shape[1]
         ours = alike and compiled_code_takes(source, target) and not watched() and target.is_contiguous()
