@@ -1,4 +1,4 @@
-"""The numbers of a model as data: where its tensors stand, which others stand in for them, and what they may be."""
+"""The numbers of a model as data: the places of its tensors, tensors that stand in for them, and which numbers may."""
 
 from torchdismech.values.bounds import (
     problem_of_bounds,

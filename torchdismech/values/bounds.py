@@ -1,4 +1,4 @@
-"""Numbers that cannot stand in a place: what a module's shapes and declared bounds refuse."""
+"""Checks of numbers that are to stand in a place of a model: their shape, and the bounds that its module declares."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["problem_of_bounds", "refuse_no_robots", "refuse_out_of_bounds", "ref
 
 
 def refuse_no_robots(tensor: Tensor, where: str) -> None:
-    """Refuse a constant of no robots, such as an empty selection of rows (0, 1), which would fit no state."""
+    """Refuse a constant for zero robots, such as an empty selection of rows (0, 1), which would fit no state."""
     if tensor.dim() > 1 and not len(tensor):
         raise InputError(f"{where}: expected numbers of at least one robot, got shape {tuple(tensor.shape)}, of none")
 
 
 def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> None:
-    """Refuse a value that cannot stand in a place: expected is a row of each of `batch` robots.
+    """Refuse a value that cannot stand in a place: expected is a tensor with one row for each of `batch` robots.
 
-    One number () for all is right where the constant is one number.
+    A single number () for all robots is accepted where the constant is one number.
     """
     module, name = place
     refuse_table(label, place)
@@ -39,7 +39,7 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
 
 
 def refuse_table(label: str, place: Place) -> None:
-    """Refuse a place of a table over time, in which a step has nothing to set."""
+    """Refuse a place whose tensor is a table over time, which cannot be set for a single step."""
     if declared(place[0], "robot_dimension", 0):
         raise InputError(
             f"{label}: a table over time cannot be set in a step; set what it gives, or train it by trainable.shifted"
@@ -47,14 +47,16 @@ def refuse_table(label: str, place: Place) -> None:
 
 
 def refuse_out_of_bounds(label: str, place: Place, value: Tensor, others: Mapping[Place, Tensor]) -> None:
-    """Refuse numbers in a place that are not within the bounds that its module declares; NaN is within all.
+    """Refuse numbers for a place that are outside of the bounds that its module declares; NaN passes.
 
-    Names in `positive` are above zero, those in `not_negative` zero or more. `open_intervals` gives for names the two
-    numbers that they lie between, and `not_below` pairs of names, of which the first is not below the second.
+    Modules declare names of tensors: those in `positive` are above zero, those in `not_negative` zero or more.
+    `open_intervals` maps names to the two numbers that they lie between, and `not_below` has pairs of names, the first
+    of
+    which is not below the second.
 
     Parameters
     ----------
-    others : what stands in other places meanwhile.
+    others : tensors that stand in other places in the same step, to compare pairs with.
     """
     module, name = place
     if name in declared(module, "positive", ()) and bool((value <= 0).any()):
@@ -66,7 +68,7 @@ def refuse_out_of_bounds(label: str, place: Place, value: Tensor, others: Mappin
 
 
 def problem_of_bounds(place: Place, value: Tensor, others: Mapping[Place, Tensor]) -> str | None:
-    """Return what of `open_intervals` and `not_below` a value in a place does not keep; None where it keeps both."""
+    """Return how a value for a place breaks its module's `open_intervals` or `not_below`, as text; None if not."""
     module, name = place
     intervals = declared(module, "open_intervals", {})
     if name in intervals:
@@ -80,7 +82,7 @@ def problem_of_bounds(place: Place, value: Tensor, others: Mapping[Place, Tensor
 
 
 def _problem_of_order(place: Place, pair: tuple[str, str], value: Tensor, others: Mapping[Place, Tensor]) -> str | None:
-    """Return what is wrong where the first of two constants of a module is below the second."""
+    """Return how a value breaks the rule that the first constant of `pair` is not below the second; None if not."""
     module, name = place
     (other_name,) = set(pair) - {name}
     with torch.no_grad():

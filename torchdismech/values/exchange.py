@@ -1,4 +1,4 @@
-"""Tensors that stand in places of modules meanwhile: what puts them there, and what finds the modules' own again."""
+"""Tensors that temporarily replace those of modules: put in place, taken back, and the originals read meanwhile."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["ExchangedParametrizations", "ExchangedTensor", "exchanges", "origina
 
 
 class ExchangedTensor:
-    """A tensor that takes the place of a parameter or buffer.
+    """A tensor that takes the place of a module's parameter or buffer.
 
-    Like `ExchangedParametrizations`, it can be put in place and taken back at any time, whether it is there or not.
+    Like `ExchangedParametrizations`, it can be put in place and taken back at any time, whether it is in place or not.
     """
 
     __slots__ = ("_before", "_held", "module", "name", "other")
@@ -29,20 +29,23 @@ class ExchangedTensor:
         self._before = self._held[name]
 
     def stands(self) -> bool:
-        """Return whether it is in place now."""
+        """Return whether the tensor is in place now."""
         return self.other is not self._before and self._held[self.name] is self.other
 
     def put(self) -> None:
-        """Put it in place."""
+        """Put the tensor in place."""
         self._held[self.name] = self.other
 
     def take_back(self) -> None:
-        """Let the module have its own again."""
+        """Put the module's own tensor back."""
         self._held[self.name] = self._before
 
 
 class ExchangedParametrizations:
-    """The parametrized tensors of a module as buffers: those that are given, and the present values of others."""
+    """The parametrized tensors of a module replaced by plain buffers, and its class by the original one.
+
+    Tensors in `tensors` are taken from there; the other parametrized ones of the module have their present values.
+    """
 
     def __init__(self, module: nn.Module, tensors: Mapping[Place, Tensor]):
         names = [*module.parametrizations]  # type: ignore[misc]
@@ -54,29 +57,29 @@ class ExchangedParametrizations:
         self._other = {"_modules": children, "_buffers": {**held["_buffers"], **present}}
 
     def stands(self) -> bool:
-        """Return whether it is in place now."""
+        """Return whether the buffers are in place now."""
         return self.module.__dict__["_modules"] is self._other["_modules"]
 
     def put(self) -> None:
-        """Put it in place."""
+        """Put the buffers in place."""
         self.module.__dict__.update(self._other)
         _set_kind(self.module, self._other_kind)
 
     def take_back(self) -> None:
-        """Let the module have its own again."""
+        """Put the module's own parametrizations back."""
         self.module.__dict__.update(self._held)
         _set_kind(self.module, self._kind)
 
 
 def _set_kind(module: nn.Module, kind: type) -> None:
-    object.__setattr__(module, "__class__", kind)  # a module's own way first asks whether this is one of its tensors
+    object.__setattr__(module, "__class__", kind)  # faster than nn.Module's, which looks among its tensors first
 
 
 _Exchanged = ExchangedTensor | ExchangedParametrizations
 
 
 class _Standing(threading.local):
-    """What this thread has put in places of models, one list for each `in_place()` that it is within."""
+    """The exchanged tensors that this thread has put in place, one list for each `in_place()` block that it is in."""
 
     def __init__(self) -> None:
         self.lists: dict[int, list[_Exchanged]] = {}
@@ -87,10 +90,10 @@ _standing = _Standing()
 
 @contextmanager
 def exchanges() -> Iterator[Callable[[_Exchanged], None]]:
-    """Yield what puts something in its place; all of it is taken back in the end.
+    """Yield a function that puts an exchanged tensor in place; all are taken back at the end of the block.
 
-    A signal handler may run between any two calls here, and read a model by `originals_in_place`: what stands in a
-    place is on the list.
+    A signal handler may run between any two calls here, and read a model within `originals_in_place`. So each one is on
+    the list before it is put in place, and stays there until it is taken back.
     """
     listed: list[_Exchanged] = []
     _standing.lists[id(listed)] = listed
@@ -109,14 +112,14 @@ def exchanges() -> Iterator[Callable[[_Exchanged], None]]:
 
 @contextmanager
 def originals_in_place() -> Iterator[None]:
-    """Let modules hold their own tensors in a block, though this thread has put others in their places.
+    """Let modules hold their own tensors in the block, though this thread has put others in their places.
 
-    That is how a signal handler finds them, or a hook; other threads have to wait for their turn (`Model.lock`).
+    A signal handler or a hook reads a model within it. Other threads have to wait for their turn (`Model.lock`).
     """
     taken = []
     try:
         for exchanged in _newest_first():
-            if exchanged.stands():  # a handler may come when some have been taken back already
+            if exchanged.stands():  # not so where a signal handler runs while some have been taken back already
                 taken.append(exchanged)
                 exchanged.take_back()
         yield
@@ -126,7 +129,7 @@ def originals_in_place() -> Iterator[None]:
 
 
 def others_stand_in(module: nn.Module) -> bool:
-    """Return whether this thread has put tensors that are not their own into a module and those in it."""
+    """Return whether this thread has other tensors in place now for a module or one of its submodules."""
     parts = {id(part) for part in every_module(module)}
     return any(exchanged.stands() and id(exchanged.module) in parts for exchanged in _newest_first())
 

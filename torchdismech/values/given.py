@@ -1,4 +1,4 @@
-"""Numbers as users give them, made into tensors."""
+"""Numbers as users pass them, made into tensors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Given", "numbers", "tensor_of"]
 
 Row = float | Tensor | np.ndarray | Sequence[float | Sequence[float]]
 
-Given = float | np.number | Tensor | np.ndarray | Sequence[Row]  # numbers as users give them
+Given = float | np.number | Tensor | np.ndarray | Sequence[Row]  # numbers as users pass them
 
 
 def tensor_of(value: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a tensor as it is, where it is, in a dtype if one is given; other numbers become a tensor on the CPU.
+    """Return the value as a tensor, of the dtype if given; a tensor stays on its device, all else goes to the CPU.
 
-    On the CPU whatever torch's default device is: models are built there.
+    To the CPU whatever torch's default device is: models are built there.
     """
     if isinstance(value, Tensor):
         return value if dtype is None else value.to(dtype)
@@ -29,10 +29,11 @@ def tensor_of(value: Any, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def numbers(value: Any, where: str) -> Tensor:
-    """Return numbers as a tensor, which gradients pass: one of floats as it is, all others in float64.
+    """Return numbers as a tensor that gradients pass through: a tensor of floats as it is, all else in float64.
 
-    Whole numbers would stay whole in a model, whose compiled loops take their bits for those of floats. Refused is what
-    is no number and no list of numbers: text, truths (True is no length of one metre), complex numbers.
+    Whole numbers are converted, as compiled loops of a model would misread their bits as floats. Everything but numbers
+    and
+    lists of numbers is refused: text, truths (True is no length of one metre), complex numbers.
     """
     if isinstance(value, Tensor) and value.is_floating_point():
         return value
@@ -46,7 +47,7 @@ def numbers(value: Any, where: str) -> Tensor:
 
 
 def _is_unreal(value: object) -> bool:
-    """Return whether something is, or lists, truths or complex numbers, which torch would make real numbers of."""
+    """Return whether a value is, or contains, truths or complex numbers, which torch would convert to real numbers."""
     if isinstance(value, list | tuple):
         return any(map(_is_unreal, value))
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")

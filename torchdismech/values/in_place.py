@@ -1,10 +1,10 @@
-"""`Values`: tensors for places of a model, which is evaluated with them.
+"""`Values`: tensors by place, with which a model is evaluated instead of its own.
 
 Forces and energies are ordinary `nn.Module`s, which read their tensors as attributes. A step that needs other numbers
-(those of a part of the batch, those that a control sets, the leaves of a backward pass) takes them as `Values` and is
+(those of a part of the batch, those that a control sets, the leaves of a backward pass) holds them as `Values` and is
 evaluated `with values.in_place():`. That is to a model what `torch.func.functional_call` is to a single call. The model
-is changed meanwhile, so evaluations take turns (`Model.lock`). What reads a model to keep it, at any time, reads it
-`with originals_in_place():`, also where a signal handler asks in the midst of an evaluation.
+is changed within the block, so evaluations take turns (`Model.lock`). Code that saves or copies a model reads it
+`with originals_in_place():`, also where a signal handler runs in the middle of an evaluation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ NOTHING = torch.empty(0, device="cpu")
 
 
 class Values:
-    """Tensors for places of a model, to be evaluated with.
+    """Tensors by place of a model (a module and the name of its tensor), with which it can be evaluated.
+
+    A tensor that is given per robot has the robots in the dimension that `places.robot_axis` says.
 
     Parameters
     ----------
@@ -40,35 +42,35 @@ class Values:
         return len(self.tensors)
 
     def __or__(self, other: Values) -> Values:
-        """Return these and others, the others where both have a place."""
+        """Return these and the others' tensors; where both have a place, the others' one."""
         return Values({**self.tensors, **other.tensors})
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> Values:
-        """Return the same places with other tensors, in the same order."""
+        """Return these places with other tensors, given in the same order."""
         return Values(dict(zip(self.tensors, tensors, strict=True)))
 
     def without_tensors(self) -> Values:
-        """Return the places alone, to be given tensors later; what stands there now is not kept alive."""
+        """Return these places with empty tensors, for `with_tensors` to fill later; no tensor is kept alive."""
         return Values(dict.fromkeys(self.tensors, NOTHING))
 
     def rows(self, start: int, size: int) -> Values:
-        """Return the values of `size` robots from `start` on."""
+        """Return the values of the robots from `start` to `start + size`."""
         return self._of_robots(lambda tensor, axis: tensor.narrow(axis, start, size))
 
     def axes(self) -> list[int | None]:
-        """Return for each of the tensors the dimension of the robots in it, None where it is for all."""
+        """Return for each tensor the dimension in which it has the robots; None where it is for all robots."""
         return [robot_axis(*place, tensor) for place, tensor in self]
 
     def detached(self) -> Values:
-        """Return the same numbers, through which no gradients go."""
+        """Return the values with detached tensors."""
         return Values({place: tensor.detach() for place, tensor in self})
 
     def taken(self, robots: Tensor) -> Values:
-        """Return the values of the robots with these numbers (B,)."""
+        """Return the values of the robots with these indices (B,)."""
         return self._of_robots(lambda tensor, axis: tensor.index_select(axis, robots))
 
     def _of_robots(self, taken: Callable[[Tensor, int], Tensor]) -> Values:
-        """Return the values with taken(tensor, dimension of the robots) in place of each that is given per robot."""
+        """Return the values with taken(tensor, robots' dimension) in place of each tensor that is given per robot."""
         found = {}
         for place, tensor in self:
             axis = robot_axis(*place, tensor)
@@ -76,7 +78,7 @@ class Values:
         return Values(found)
 
     def split(self, size: int, count: int) -> list[Values]:
-        """Return the values of `count` parts of `size` robots each (see `split`)."""
+        """Return the values of `count` chunks of `size` robots each, as `rows.split` makes them."""
         parts = {}
         for place, tensor in self:
             axis = robot_axis(*place, tensor)
@@ -87,10 +89,10 @@ class Values:
         return iter(self.tensors.items())
 
     def in_place(self) -> AbstractContextManager[None]:
-        """Let the modules hold these tensors meanwhile, as if they were their own.
+        """Let the modules hold these tensors in a `with` block, as if they were their own.
 
         If a value takes the place of a parametrized tensor, the other parametrized tensors of its module are evaluated
-        once, from what stands in their parametrizations then.
+        once, from the parameters that stand in their parametrizations then.
         """
         return self._put_in_place() if self.tensors else nullcontext()
 
@@ -112,14 +114,15 @@ class Values:
 
 
 def _is_made(module: nn.Module, name: str) -> bool:
-    """Return whether a module's tensor is made by a parametrization."""
+    """Return whether a module's tensor is the result of a parametrization."""
     return "parametrizations" in module._modules and name in module.parametrizations  # type: ignore[operator]
 
 
 def per_robot(module: nn.Module) -> Values:
-    """Return the tensors of a module, and of those in it, that are given for single robots.
+    """Return the tensors of a module and its submodules that are given per robot.
 
-    Parametrized tensors are evaluated, with all others of their module: gradients pass through what is made of them.
+    Where a module has such a tensor, its parametrized ones are evaluated and returned, too, so that gradients reach the
+    parameters that they are made of.
     """
     found: dict[Place, Tensor] = {}
     for part in every_module(module):
@@ -131,9 +134,9 @@ def per_robot(module: nn.Module) -> Values:
 
 
 def evaluated(modules: Iterable[nn.Module]) -> Values:
-    """Return what parametrizations make of the tensors of modules, such as `every_module` of one: the numbers of now.
+    """Return the present values of all parametrized tensors of modules, such as `every_module` of one.
 
-    With these in place the modules are of their own kinds again, which compiled code knows.
+    With these in place the modules have their original classes, which compiled code knows.
     """
     parts = [part for part in modules if "parametrizations" in part._modules]
     return Values({(part, name): getattr(part, name) for part in parts for name in part.parametrizations})  # type: ignore[union-attr]
@@ -143,19 +146,22 @@ def requiring_gradients(modules: Sequence[nn.Module]) -> Values:
     """Return the parameters and buffers of modules that require gradients."""
     found = [tensor for tensor in tensors_of(modules) if tensor is not None and tensor.requires_grad]
     if not found:
-        return Values()  # in most steps: where they stand takes longer to find
+        return Values()  # so in most steps; finding places takes longer
     own = ((part, item) for part in modules for held in (part._parameters, part._buffers) for item in held.items())
     return Values({(part, name): t for part, (name, t) in own if t is not None and t.requires_grad})
 
 
 def leading(module: nn.Module, batch: int | None, size: int) -> AbstractContextManager[None]:
-    """Let a module that is for `batch` robots hold the values of the first `size`; None is for any number."""
+    """Let a module whose tensors are for `batch` robots hold those of the first `size` in a `with` block.
+
+    `batch` None: the module is for any number of robots, and stays as it is.
+    """
     return with_rows(module, batch, slice(0, size))
 
 
 @contextmanager
 def with_rows(module: nn.Module, batch: int | None, rows: slice) -> Iterator[None]:
-    """Let a module that is for `batch` robots hold the values of some that are next to each other."""
+    """Let a module whose tensors are for `batch` robots hold those of the robots in `rows`, in a `with` block."""
     if batch is None:
         yield
         return

@@ -1,8 +1,8 @@
-"""The places of a model: its modules, their tensors, and which of these are given for single robots.
+"""The places of a model: its modules, their tensors, and which of these are given per robot.
 
-A module says by `per_robot` which of its tensors may be given per robot. Such a tensor has two dimensions or more, the
-first the robots, or one more for each dimension that `robot_dimension` puts before them. One of fewer dimensions, or
-with one robot, is for all.
+A module names in `per_robot` the tensors that may have other numbers for each robot. Such a tensor has the robots in
+its dimension `robot_dimension` (0 where the module does not say; 1 for tables over time) and at least one more
+dimension after it. It is for all robots if it has fewer dimensions, or only one robot there.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = [
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its tensors
 
-TREES = 2  # of a module: with its parametrizations, and without while their values are in place
+TREES = 2  # trees cached for a module: one with its parametrizations, one while plain values stand in for them
 
 
 def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor | None]:
-    """Return the own parameters and buffers of modules, one module after the other; None where one is not set."""
+    """Return the own parameters and buffers of modules, one module after the other; None for one that is not set."""
     found: list[Tensor | None] = []
     for module in modules:
-        if module._parameters:  # most have none, or no buffers
+        if module._parameters:  # most modules have no parameters, or no buffers
             found += module._parameters.values()
         if module._buffers:
             found += module._buffers.values()
@@ -48,25 +48,28 @@ def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor | None]:
 
 
 def tensor_at(module: nn.Module, name: str) -> Tensor | None:
-    """Return a tensor of a module by its name, as `getattr` does, which takes several times as long for most."""
+    """Return a tensor of a module by its name, several times as fast as `getattr` for most."""
     if name in module._buffers:
         return module._buffers[name]
     return module._parameters[name] if name in module._parameters else getattr(module, name)
 
 
 def declared(module: nn.Module, name: str, default):
-    """Return what a module or its class declares: `getattr` is slow where neither does, and this runs in each step."""
+    """Return an attribute that a module or its class declares, else the default.
+
+    It runs in each step, and `getattr` is slow where neither has the attribute.
+    """
     return getattr(module, name) if name in module.__dict__ or hasattr(type(module), name) else default
 
 
 def row_of(place: Place) -> tuple[int, ...]:
-    """Return the shape of what a robot has of a constant; (1,) of one number."""
+    """Return the shape of one robot's part of a constant; (1,) where that is one number."""
     own = getattr(*place)
     return tuple(own.shape[1:] if own.dim() > 1 else own.shape or (1,))
 
 
 def given_per_robot(module: nn.Module) -> dict[str, Tensor]:
-    """Return a module's own tensors that are given for single robots."""
+    """Return a module's own tensors that are given per robot, by name; those of submodules are left out."""
     names = declared(module, "per_robot", ())
     if not names:
         return {}
@@ -76,24 +79,24 @@ def given_per_robot(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _is_per_robot(tensor: Tensor, axis: int) -> bool:
-    """Return whether a tensor that may be given per robot is; `axis` is the dimension of the robots."""
+    """Return whether a tensor that may be given per robot is so; `axis` is the dimension of the robots."""
     return tensor.dim() >= 2 + axis and tensor.shape[axis] > 1
 
 
 def robot_axis(module: nn.Module, name: str, tensor: Tensor) -> int | None:
-    """Return the dimension of the robots in a module's tensor; None where it is for all robots."""
+    """Return the dimension in which a module's tensor has the robots; None where it is for all robots."""
     axis = declared(module, "robot_dimension", 0)
     return axis if name in declared(module, "per_robot", ()) and _is_per_robot(tensor, axis) else None
 
 
 def batch_sizes(module: nn.Module) -> set[int]:
-    """Return the set of batch sizes (above 1) that a module's own tensors are given for."""
+    """Return the batch sizes (above 1) for which a module's own tensors are given."""
     own = given_per_robot(module)
     return {t.shape[declared(module, "robot_dimension", 0)] for t in own.values()} if own else set()
 
 
 def places_by_batch_size(module: nn.Module) -> dict[int, Place]:
-    """Return the batch sizes (above 1) that tensors of a module and of those in it are for, with a place of each."""
+    """Return the batch sizes (above 1) for which a module and its submodules have tensors, with a place for each."""
     own = declared(module, "robot_dimension", 0)
     found: dict[int, Place] = {}
     for name, given in given_per_robot(module).items():
@@ -106,9 +109,9 @@ def places_by_batch_size(module: nn.Module) -> dict[int, Place]:
 
 
 def every_module(module: nn.Module) -> list[nn.Module]:
-    """Return a module and those in it, each once, all before those in them.
+    """Return a module and its submodules, each once, a module before those inside it.
 
-    Runs several times in each step: modules are looked for again only where they hang together in another way.
+    It runs several times in each step, so the list is cached until modules are added, removed or exchanged.
     """
     return [module, *_tree_of(module).others]
 
@@ -127,7 +130,7 @@ def _tree_of(module: nn.Module) -> _Tree:
 
 
 class _Tree:
-    """The modules in a module, without that itself, which would stay alive."""
+    """The submodules of a module, without the module itself, which the cache would keep alive."""
 
     def __init__(self, root: nn.Module):
         found = {id(root): root}
@@ -144,12 +147,12 @@ class _Tree:
         self._places: list[tuple[nn.Module, str, int]] | None = None
 
     def stands(self, root: nn.Module) -> bool:
-        """Return whether the modules still hang together like this."""
+        """Return whether the module still has the same submodules in the same places."""
         children = self._children_below(root)
         return len(children) == len(self._children) and all(map(is_, children, self._children))
 
     def places(self) -> list[tuple[nn.Module, str, int]]:
-        """Return where tensors stand that may be given per robot, with the dimension of the robots."""
+        """Return (module, name, robots' dimension) of the submodules' tensors that may be given per robot."""
         if self._places is None:
             self._places = [
                 (module, name, declared(module, "robot_dimension", 0))
@@ -164,7 +167,7 @@ class _Tree:
 
 
 def _refuse_compiled(label: str, module: nn.Module) -> None:
-    """Refuse modules whose tensors or derivatives are out of reach: of TorchScript, and what torch.compile returns."""
+    """Refuse modules of TorchScript and of torch.compile, whose tensors or derivatives steps cannot reach."""
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError(
             f"{label}: expected a module of Python, got one of TorchScript (torch.jit.script, torch.jit.trace), whose "

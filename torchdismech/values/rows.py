@@ -1,4 +1,4 @@
-"""Tensors of the robots of a batch: in parts, and from one of two for each robot."""
+"""Tensors of the robots of a batch: splitting them into chunks, and choosing each row from one of two."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["split", "where_rows"]
 
 
 def split(tensor: Tensor, size: int, dim: int = 0) -> list[Tensor]:
-    """Return parts of `size` robots each; the last goes back into the one before it where the robots do not divide.
+    """Return chunks of `size` robots each; where the robots do not divide, the last chunk overlaps the one before it.
 
-    All parts have the same shape, so that one compiled kernel takes them. They are views but for such a last one.
-    Autograd joins their gradients at once, at a cost that does not grow with the number of parts.
+    All chunks have the same shape, so that one compiled kernel takes them. They are views, except for such a last one.
+    Autograd joins their gradients at once, at a cost that does not grow with the number of chunks.
     """
     parts = list(tensor.split(size, dim))
     missing = size - parts[-1].shape[dim]
@@ -22,5 +22,5 @@ def split(tensor: Tensor, size: int, dim: int = 0) -> list[Tensor]:
 
 
 def where_rows(take: Tensor, first: Tensor, second: Tensor | float) -> Tensor:
-    """Return the rows (B, ..) of `first` where `take` (B,) holds, else those of `second`, or one number."""
+    """Return the rows (B, ..) of `first` where `take` (B,) is True, else those of `second`, which may be one number."""
     return torch.where(take.view(-1, *[1] * (first.dim() - 1)), first, second)
