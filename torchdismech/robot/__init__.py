@@ -1,1 +1,1 @@
-"""What a robot is: its parts, materials, states, coordinates and inertia."""
+"""A robot without forces: its topology, materials, states, coordinates and inertia."""

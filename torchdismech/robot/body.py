@@ -1,4 +1,4 @@
-"""What a robot is made of, without its laws: nodes, rods, shells, springs, masses and rest sizes."""
+"""`Body`, a robot without its forces: topology of nodes, rods, shells and springs, with masses and rest sizes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Body", "Clamp", "PartNames", "Sections", "side_by_side"]
 
 @dataclass(frozen=True)
 class Clamp:
-    """What a clamp holds.
+    """The nodes, angles and directions that one clamp holds.
 
     Attributes
     ----------
-    nodes : (k,) its nodes.
-    framed : the framed edges whose angles it holds.
-    held : the held tangents that are its own.
+    nodes : (k,) indices of its nodes.
+    framed : indices of the framed edges whose angles it holds.
+    held : indices of the held tangents of this clamp (directions in which it holds rods).
     """
 
     nodes: np.ndarray
@@ -36,21 +36,22 @@ class Clamp:
 
 
 class Clamped(nn.Module):
-    """What clamps hold, each thing once; what several clamps hold belongs to the last of them.
+    """Everything that the clamps of a robot hold, each once; what several clamps hold belongs to the last of them.
 
     Parameters
     ----------
     clamps : in their order.
-    nodes, points : (N, 3) and (C, 3) where the nodes and the clamps' points are at rest [m].
+    nodes, points : (N, 3) rest positions of the nodes and (C, 3) of the clamps' points [m].
     tangents, directors, held : of the framed edges (A, 3) and the held tangents (H, 3) at rest.
 
     Attributes
     ----------
-    counts : how many nodes, framed edges and held tangents there are.
-    framed : numbers of the framed edges.
-    at_rest : (V, 3) the arms of the nodes, tangents and directors of the framed edges, the held tangents.
-    clamp : (V,) the number of the clamp that each of these turns with.
-    dofs : where the nodes' coordinates, the edges' angles and the held tangents' components stand in q.
+    counts : numbers of held nodes, held framed edges, and held tangents.
+    framed : indices of the held framed edges.
+    at_rest : (V, 3) vectors that turn with the clamps, at rest: from the clamps' points to the nodes, then the tangents
+        and the directors of the framed edges, then the held tangents.
+    clamp : (V,) the number of the clamp that each of these vectors turns with.
+    dofs : indices in q of the nodes' coordinates, the edges' angles and the held tangents' components.
     """
 
     framed: Tensor
@@ -84,7 +85,7 @@ class Clamped(nn.Module):
 
 
 def _held_last(held: Iterable[np.ndarray]) -> tuple[Tensor, Tensor]:
-    """Return what clamps hold of one kind, each once, and the number of the last clamp that holds it."""
+    """Return the indices that clamps hold, each once, and for each the number of the last clamp that holds it."""
     last = {int(index): number for number, one in enumerate(held) for index in one}
     index, clamp = (
         torch.tensor([*numbers], dtype=torch.long, device="cpu") for numbers in (last.keys(), last.values())
@@ -94,12 +95,12 @@ def _held_last(held: Iterable[np.ndarray]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class PartNames:
-    """How rod edges and triangles are called, so that contacts may be for them alone.
+    """User-given names of rod edges and triangles, by which contact laws can be set for some parts alone.
 
     Attributes
     ----------
     names : in the order in which they were first given.
-    edges, triangles : the number (E,) and (F,) of the name of each, -1 without one.
+    edges, triangles : (E,) and (F,) the index in `names` of each element, -1 without a name.
     """
 
     names: tuple[str, ...]
@@ -109,12 +110,12 @@ class PartNames:
 
 @dataclass(frozen=True)
 class Sections:
-    """The sections of rods, as they are seen.
+    """The cross-sections of rods, for figures and movies.
 
     Attributes
     ----------
     height, width : (E,) or (B, E) sizes along the first and second director [m].
-    round : (E,) bool, whether a section is a circle, not a rectangle.
+    round : (E,) bool, whether a section is a circle rather than a rectangle.
     """
 
     height: np.ndarray
@@ -132,26 +133,27 @@ class Body(nn.Module):
     joint_edges : (J, 2) sides of triangles at which rods end: they carry a twist angle, but no mass of their own.
     normal_edges : (M, 2) sides of triangles that carry a mid-edge normal (no mass either).
     clamp_points : (C, 3) the mean of each clamp's nodes at rest [m].
-    held : at which nodes rods are held in a direction.
-    clamps : what each clamp holds, in their order.
-    rods, springs : the chains and bend-twist springs found in rod edges and joint edges; then those of what is held.
+    held : the nodes and rod edges at which clamps hold a rod's direction.
+    clamps : one `Clamp` for each, in their order.
+    rods : maximal chains of rod edges.
+    springs : bend-twist springs between rod edges and joint edges, then those between held tangents and rod edges.
     surface : the triangles, their edges and hinges.
-    part_names : how rod edges and triangles are called.
+    part_names : names that users gave to rod edges and triangles.
     sections : of the rod edges.
-    radius_known : (E,) bool, whether flow across a rod edge meets `edge_radius` however the robot moves: not so of
-        rectangles in space.
+    radius_known : (E,) bool, whether flow across a rod edge sees the width 2 `edge_radius` however the robot moves; not
+        so for rectangles in space, which may turn about their axes.
     mass : (..., n) lumped mass of each dof [kg; kg m^2 for twist angles; 0 for angles without inertia].
     directors : (A, 3) reference directors of the framed edges at rest.
     held_tangents : (H, 3) directions in which rods are held at rest.
-    link_share : (..., 2 (E + M)) the shares of the lumped masses at the first ends of `links`, then at the second ones,
-        that consistent masses couple their nodes by, see `Inertia`; zero for lumped masses.
-    edge_inertia : (..., E) moment of inertia about axes across rod edges of what is fixed to them [kg m^2], see
-        `Inertia`; None where nothing is.
+    link_share : (..., 2 (E + M)) the fraction of a node's lumped mass by which consistent masses couple the two ends of
+        a link, for the first ends of `links`, then the second ones (see `Inertia`); zero for lumped masses.
+    edge_inertia : (..., E) moment of inertia, about axes across the edge, of bodies that are fixed to rod edges
+        [kg m^2] (see `Inertia`); None without such bodies.
     edge_length : (..., E) rest lengths of the rod edges [m].
     edge_area : (..., E) areas of their sections [m^2].
-    edge_radius : (..., E) half of the width that flow across the edges meets [m]: the radius of a circle; of a
-        rectangle of a planar robot half of the side along y, of others half of the smaller side.
-    edge_contact_radius : (..., E) radius of the capsules that touch other things [m].
+    edge_radius : (..., E) half of the width that flow across the edges sees [m]: the radius of a circle; for a
+        rectangle of a planar robot half of the side along y, for other rectangles half of the smaller side.
+    edge_contact_radius : (..., E) radius of the capsules that stand for rod edges in contact [m].
     shell_edge_length : (..., M) rest lengths of the triangles' edges [m].
     face_area : (..., F) rest areas of the triangles [m^2].
     face_contact_radius : (..., F) half the shell's thickness [m].
@@ -259,25 +261,25 @@ class Body(nn.Module):
 
     @property
     def links(self) -> np.ndarray:
-        """All pairs of nodes that an edge joins (rod edges, then edges of triangles), (E + M, 2)."""
+        """All pairs of nodes that an edge joins (E + M, 2): rod edges, then edges of triangles."""
         return np.concatenate([self.rod_edges, self.surface.edges])
 
     @property
     def couples_nodes(self) -> bool:
-        """Whether inertia couples neighbouring nodes: consistent masses do, and what is fixed to edges."""
+        """Whether the mass matrix couples neighbouring nodes: for consistent masses, or bodies fixed to rod edges."""
         return self.edge_inertia is not None or bool((self.link_share != 0).any())
 
     @cached_property
     def part_of_node(self) -> np.ndarray:
-        """Number (N,) of the part that each node belongs to: parts are what no edge joins."""
+        """Number (N,) of the connected part that each node belongs to; no edge joins two parts."""
         return connected_parts(self.n_nodes, self.links)
 
     def parts(self) -> int:
-        """Return how many parts the robot has that no edge joins."""
+        """Return the number of connected parts of the robot."""
         return int(self.part_of_node.max()) + 1
 
     def said_of_part(self, number: int) -> str:
-        """Return what messages call a part: its number, the names of what was added, how many nodes it has."""
+        """Return the name of a connected part for messages: its number, users' names in it, and its number of nodes."""
         nodes = np.flatnonzero(self.part_of_node == number)
         named = self.part_names
         own = np.isin(self.rod_edges[:, 0], nodes), np.isin(self.triangles[:, 0], nodes)
@@ -287,8 +289,8 @@ class Body(nn.Module):
 
     @property
     def n_angles(self) -> int:
-        """Number of angles A, one a framed edge."""
-        return self.directors.shape[0]  # of a tensor: compiled code reads no arrays
+        """Number of angles A, one for each framed edge."""
+        return self.directors.shape[0]  # the size of a tensor, as torch.compile cannot read NumPy arrays
 
     @property
     def n_held(self) -> int:
@@ -311,7 +313,7 @@ class Body(nn.Module):
         return torch.cat([self.nodes.flatten(), self.nodes.new_zeros(self.n_angles), self.held_tangents.flatten()])
 
     def q_of(self, positions: Tensor, angles: Tensor | None = None) -> Tensor:
-        """Return the q (B, n) of positions (B, N, 3) and angles (B, A), by default 0, rods held as at rest."""
+        """Return the q (B, n) of positions (B, N, 3) and angles (B, A), by default 0, with held tangents as at rest."""
         batch = len(positions)
         angles = positions.new_zeros(batch, self.n_angles) if angles is None else angles
         return torch.cat([positions.flatten(1), angles, self.held_tangents.flatten().expand(batch, -1)], dim=1)
@@ -322,7 +324,7 @@ class Body(nn.Module):
         return len(self.springs.nodes) - self.n_held
 
     def control_shapes(self, batch: int, continuum_triangles: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the fields of a control for so many robots."""
+        """Return the expected shapes of the fields of `Control` for so many robots."""
         return {
             "natural_curvature": (batch, self.n_springs, 2),
             "natural_twist": (batch, self.n_springs),
@@ -335,7 +337,7 @@ class Body(nn.Module):
         }
 
     def on_nodes(self, force: Tensor) -> Tensor:
-        """Return the nodal forces (B, N, 3) as a generalised force (B, n)."""
+        """Return nodal forces (B, N, 3) as a generalised force (B, n), with zeros for angles and held tangents."""
         return torch.cat([force.flatten(1), force.new_zeros(force.shape[0], self.n_dofs - 3 * self.n_nodes)], dim=1)
 
     def node_mass(self) -> Tensor:
@@ -343,7 +345,7 @@ class Body(nn.Module):
         return self.mass[..., : 3 * self.n_nodes : 3]
 
     def node_contact_radius(self) -> Tensor:
-        """Return the largest contact radius (..., N) of what meets at each node [m]."""
+        """Return the largest contact radius (..., N) [m] of the rod edges and triangles at each node."""
         rods = _largest(self.edge_contact_radius, self.rod_edges, self.n_nodes)
         return torch.maximum(rods, _largest(self.face_contact_radius, self.triangles, self.n_nodes))
 
@@ -358,17 +360,17 @@ class Body(nn.Module):
     def typical_length(self) -> Tensor:
         """Return the mean rest length () of all edges [m]."""
         lengths = torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()])
-        return total(lengths) / lengths.numel()  # `mean` takes twice the time
+        return total(lengths) / lengths.numel()  # takes half the time of `mean`
 
 
 def side_by_side(*parts: Tensor) -> Tensor:
-    """Return sizes (..., n_k), some the same in all robots and some of each, as one tensor (..., sum n_k)."""
+    """Return sizes (..., n_k) concatenated to (..., sum n_k), after broadcasting their leading robot dimensions."""
     leading = max((part.shape[:-1] for part in parts), key=lambda shape: (len(shape), *shape))
     return torch.cat([part.expand(*leading, part.shape[-1]) for part in parts], dim=-1)
 
 
 def _largest(values: Tensor, elements: np.ndarray, count: int) -> Tensor:
-    """Return (..., count): the largest value (..., M) of the elements (M, k) at each place; zero where none is."""
+    """Return the largest value (..., M) of the elements (M, k) at each place, (..., count); 0 where there is none."""
     index = torch.as_tensor(elements, device=values.device).flatten()
     spread = values.unsqueeze(-1).expand(*values.shape, elements.shape[1]).flatten(-2)
     result = values.new_zeros(*values.shape[:-1], count)

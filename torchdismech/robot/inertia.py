@@ -1,7 +1,7 @@
 """Inertia: the mass matrix of a robot, lumped at its nodes or consistent with motion that is linear along edges.
 
-What is fixed to an edge (a disc, a motor, a tool) turns with it. Its energy is J |omega|^2 / 2, and across the edge
-omega is the velocity of one end against the other, over the length: it couples the ends as a link does.
+A body that is fixed to an edge (a disc, a motor, a tool) turns with it. Its energy is J |omega|^2 / 2, and omega across
+the edge is the relative velocity of its ends over its length, so that the body couples the ends as a link does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torchdismech.sparse import Pattern, Scatter
 
 __all__ = ["Inertia"]
 
-CG_ITERATIONS = 60  # of conjugate gradients: the condition number is about 5, so 40 leave nothing but rounding
-LEFT = 1e-14  # of the residual of conjugate gradients, relative, where the condition number is not known before
+CG_ITERATIONS = 60  # of conjugate gradients: the condition number is about 5, so that 40 already reach rounding
+LEFT = 1e-14  # relative tolerance of conjugate gradients where the condition number depends on the robot
 
 
 class Inertia(nn.Module):
@@ -28,17 +28,18 @@ class Inertia(nn.Module):
     A link is an edge of a rod, w a sixth of its mass, or a side of triangles, w a twelfth of theirs: then an edge has
     the mass matrix m / 6 [[2, 1], [1, 2]], a triangle m / 12 [[2, 1, 1], [1, 2, 1], [1, 1, 2]]. The sum over a row is
     the lumped mass, so moving as a whole takes the same force, and momenta are the same. Without links M is diagonal.
-    Of a rod edge with `Body.edge_inertia` J, w is less by J / length^2. Along the edge the ends are coupled, too,
-    which matters for waves of stretching alone; edges have their rest lengths.
+    For a rod edge with `Body.edge_inertia` J, w is smaller by J / length^2, with the rest length. J then couples the
+    ends along the edge, too, where it should not; that matters for stretching waves alone.
 
-    Masses may be trained, or set in a step. Then w follows them: it is a share of the mass at either end, of which the
-    less counts. So all of M goes with a factor for all masses, and what is added to one node couples it to no other.
+    Masses may be trained, or set in a step. Then w follows them: it is the smaller one of a share (`Body.link_share`)
+    of the masses at either end. So a factor for all masses scales all of M, and mass that is added to one node couples
+    it to no other.
 
     Parameters
     ----------
-    body : with `link_share` (.., 2 L), zero for lumped masses, and `edge_inertia` (.., E).
+    body : of the robot.
     unknowns : of the robot.
-    pattern : of the matrix, in which nodes that a link joins are coupled.
+    pattern : of the Newton matrix; it has entries for every two nodes that a link joins.
     """
 
     _start: Tensor
@@ -47,7 +48,7 @@ class Inertia(nn.Module):
 
     def __init__(self, body: Body, unknowns: Unknowns, pattern: Pattern):
         super().__init__()
-        self._body = (body,)  # the model's own, not registered a second time
+        self._body = (body,)  # in a tuple, as the model has registered this module already
         self.diagonal = not body.couples_nodes
         if self.diagonal:
             return
@@ -86,14 +87,14 @@ class Inertia(nn.Module):
         return product - self._flows(flows.t().contiguous()).t()
 
     def coupling(self) -> Tensor | None:
-        """Return what is subtracted from the masses in the values (nnz, 1) or (nnz, B) of a matrix, if anything."""
+        """Return the link terms to subtract from the masses, as values (nnz, 1) or (nnz, B); None without links."""
         if self.diagonal:
             return None
         weights = self._link_mass()
         return self._entries(weights.unsqueeze(-1) if weights.dim() == 1 else weights.t().contiguous())
 
     def _link_mass(self) -> Tensor:
-        """Return w (.., L) [kg]."""
+        """Return the weights w (.., L) of the links [kg]."""
         body = self._body[0]
         first, second = (body.link_share * self.mass[..., self._ends]).chunk(2, dim=-1)
         shared = torch.minimum(first, second)
@@ -103,7 +104,7 @@ class Inertia(nn.Module):
         return shared - torch.nn.functional.pad(of_edges, (0, shared.shape[-1] - of_edges.shape[-1]))
 
     def _preconditioner(self) -> tuple[Tensor, int]:
-        """Return a diagonal (.., n) near M, positive, and how many iterations by it are enough."""
+        """Return a positive diagonal (.., n) near M, and how many conjugate gradient iterations suffice with it."""
         mass = self.mass
         if self._body[0].edge_inertia is None:
             return mass, CG_ITERATIONS
@@ -113,12 +114,12 @@ class Inertia(nn.Module):
         for end in (self._start, self._end):
             added = added.index_add(-1, end, fixed.expand(*lead, -1))
         ratio = torch.where(mass > 0, added / mass, 0.0).amax()
-        # from M between mass and mass + 2 added; links of consistent masses add their 5
+        # M is between mass and mass + 2 added; the factor 5 is the condition number of consistent masses
         condition = 5 * (1 + 2 * float(ratio.detach()))
         return mass + added, math.ceil(0.5 * math.sqrt(condition) * math.log(2 / LEFT))
 
     def solved(self, force: Tensor, unknowns: Unknowns) -> Tensor:
-        """Return the acceleration (B, n) of unknowns with inertia under a force (B, n), zero in all other dofs."""
+        """Return the acceleration (B, n) of unknowns with inertia under a force (B, n); zero in all other dofs."""
         moves, slides = unknowns.free & ~unknowns.algebraic, unknowns.slides
 
         def moving(vector: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Frames: how the frames of a robot's edges move along with its nodes."""
+"""`Frames`: tangents, directors and reference twists of a robot's edges, and how they follow the nodes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from torchdismech.rows import finite_rows
 
 __all__ = ["Frames"]
 
-FOLDED = 1e-6  # the least 1 + cosine that counts as not folded: 0.08 degrees from the fold
+FOLDED = 1e-6  # smallest 1 + cos of the angle between tangents that is not folded: 0.08 degrees from the fold
 
 
 class Frames(nn.Module):
-    """Tangents, directors and reference twists of a robot's framed edges, and moves that carry them along.
+    """Tangents, directors and reference twists of a robot's framed edges, and their transport to another q.
 
     Parameters
     ----------
     body : of the robot.
     free : (n,) bool, dofs that move.
-    compilation : says which of this runs compiled.
+    compilation : decides which of these functions run compiled.
     """
 
     _ends: Tensor
@@ -40,7 +40,7 @@ class Frames(nn.Module):
         self._edges, self._held, self._first_held = len(body.framed_edges), len(body.held_tangents), body.first_held
         self.compilation = compilation
         dtype, springs = body.nodes.dtype, body.springs
-        dofs = 3 * body.framed_edges.T[::-1, None] + np.arange(3)[:, None]  # of the edges' ends, then of their starts
+        dofs = 3 * body.framed_edges.T[::-1, None] + np.arange(3)[:, None]  # the edges' ends, then their starts
         self.register_buffer("_ends", torch.as_tensor(dofs.reshape(2, -1), device="cpu"), persistent=False)
         self.register_buffer("_spring_edges", torch.as_tensor(springs.edges, device="cpu"), persistent=False)
         self.register_buffer(
@@ -53,7 +53,7 @@ class Frames(nn.Module):
         return _vectors(torch.stack(Vec3(*self._along(q)).unit().components()))
 
     def moved(self, state: State, q: Tensor) -> State:
-        """Return the state at q (B, n), its frames transported there; all else unchanged."""
+        """Return the state at q (B, n), with its frames transported there and all else unchanged."""
         carried = self.compilation.compiled(Frames.carried, q.shape[0], q)
         tangent, director, twist = carried(self, q, state.tangent, state.director, state.reference_twist)
         return state.replace(q=q, director=director, tangent=tangent, reference_twist=twist)
@@ -61,31 +61,33 @@ class Frames(nn.Module):
     def carried(
         self, q: Tensor, tangent: Tensor, director: Tensor, reference_twist: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Carry the tangents, directors (B, A, 3) and reference twists (B, S) of a state to q (B, n)."""
+        """Return the tangents, directors (B, A, 3) and reference twists (B, S) of a state transported to q (B, n)."""
         along = self._along(q)
         frames = _CARRIED(along.shape[1], along, _components(tangent), _components(director))
         tangents, directors = frames.split(3)
         return _vectors(tangents), _vectors(directors), self._reference_twist(frames, reference_twist)
 
     def reference_twist(self, tangent: Tensor, director: Tensor) -> Tensor:
-        """Return the reference twist (B, S) of the springs at rest, for unit vectors (B, A, 3)."""
+        """Return the reference twists (B, S) of the springs for unit tangents and directors (B, A, 3) at rest."""
         near = tangent.new_full((len(tangent), len(self._spring_edges)), REST_BRANCH)
         return self._reference_twist(torch.cat([_components(tangent), _components(director)]), near)
 
     def moved_by(self, q: Tensor, step: Tensor, kept: Tensor | None = None) -> Tensor:
-        """Return q (B, n) moved by a step (B, n), edges keeping the length that it asks for to first order.
+        """Return q (B, n) moved by a step (B, n), where edges get the lengths that the step asks for to first order.
+
+        A straight-line move would stretch edges that turn, see `geometry/retraction.py`.
 
         Parameters
         ----------
-        kept : (B,) 1 for robots whose edges keep them, 0 for others, which get q + step; None: all do.
+        kept : (B,) 1 for robots that are moved so, 0 for others, which get q + step; None: all are.
         """
         move = self.compilation.compiled(LengthPreservingMove.forward, q.shape[0], q)
         return move(self._length_preserving, q, step, kept)
 
     def folded(self, state: State, q: Tensor) -> Tensor:
-        """Return the robots (B,) where an edge turned over since `state`, or two edges of a spring fold back.
+        """Return for which robots (B,) an edge turned over since `state`, or a spring's edges fold back on each other.
 
-        Edges without a length have no direction, and count as folded. Robots whose q is not finite do not.
+        Edges of length zero have no direction, and count as folded. Robots whose q is not finite do not.
         """
         tangent = self.tangents(q)
         turned = (state.tangent * tangent).sum(-1)
@@ -114,17 +116,17 @@ class Frames(nn.Module):
 
 
 def _carried(along: Tensor, tangent: Tensor, director: Tensor) -> tuple:
-    """Return tangents and directors of edges `along` (3, A, B) for those before, by components."""
+    """Return tangents of edges `along` (3, A, B), and directors transported there from `tangent`, by components."""
     there, before, anchor = (Vec3(*vector.unbind(0)) for vector in (along, tangent, director))
     there = there.unit()
     moved = anchor.transported(before, there)
-    # transport keeps lengths and angles up to rounding; this keeps rounding from adding up over many steps
+    # transport keeps lengths and angles only up to rounding, which would add up over many steps
     moved = (moved - there.times(moved.dot(there))).unit()
     return *there.components(), *moved.components()
 
 
 def _reference_twists(previous: Tensor, frames: Tensor, edges: Tensor, signs: Tensor) -> list:
-    """Return the reference twist of springs (S, B) between `edges` (S, 2) with `signs` (2, S, 1)."""
+    """Return the reference twists (S, B), nearest to the previous, of springs with `edges` (S, 2) and `signs`."""
     rows = frames.unbind(0)
     (te, de), (tf, df) = (
         (Vec3(*(x[edge] for x in rows[:3])).times(sign), Vec3(*(x[edge] for x in rows[3:])))
@@ -134,12 +136,12 @@ def _reference_twists(previous: Tensor, frames: Tensor, edges: Tensor, signs: Te
 
 
 def _components(vectors: Tensor) -> Tensor:
-    """Return vectors (B, A, 3) by components (3, A, B)."""
+    """Return vectors (B, A, 3) as components (3, A, B)."""
     return vectors.permute(2, 1, 0)
 
 
 def _vectors(components: Tensor) -> Tensor:
-    """Return vectors (B, A, 3) of their components (3, A, B)."""
+    """Return components (3, A, B) as vectors (B, A, 3)."""
     return components.permute(2, 1, 0).contiguous()
 
 

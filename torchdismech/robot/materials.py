@@ -1,4 +1,4 @@
-"""Sections and materials: what a rod's stiffness and mass follow from."""
+"""Sections and materials, from which the stiffness and mass of rods and shells follow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Number = float | Tensor
 
 
 def positive(value: Number, name: str) -> Tensor:
-    """Return the value as a tensor (numbers in float64), refusing what is not finite and above 0, or is trained."""
+    """Return a finite value above 0 as a tensor (numbers in float64); refuse others, and tensors with gradients."""
     refuse_trained(value, name)
     tensor = numbers(value, name)
     refuse_no_robots(tensor, name)
@@ -35,7 +35,7 @@ class Circle:
     radius: Number
 
     def constants(self) -> dict[str, Tensor]:
-        """Return area, second moments I1 and I2, torsion constant J, polar moment, drag radius, sizes."""
+        """Return area, I1, I2, J, polar moment [m^2, m^4], drag radius and sizes [m] of the section, by name."""
         r = positive(self.radius, "Circle.radius")
         second = math.pi * r**4 / 4
         sizes = {"radius": r, "height": 2 * r, "width": 2 * r}
@@ -50,7 +50,7 @@ class Rectangle:
     height: Number
 
     def constants(self) -> dict[str, Tensor]:
-        """Return area, second moments I1 and I2, torsion constant J, polar moment, drag radius, sizes."""
+        """Return area, I1, I2, J, polar moment [m^2, m^4], drag radius and sizes [m] of the section, by name."""
         w, h = positive(self.width, "Rectangle.width"), positive(self.height, "Rectangle.height")
         long, short = torch.maximum(w, h), torch.minimum(w, h)
         ratio = short / long
@@ -74,7 +74,7 @@ class Material:
     relaxation_time: Number = 0.0
 
     def constants(self) -> dict[str, Tensor]:
-        """Return Young's and shear modulus, density, relaxation time and Poisson's ratio."""
+        """Return Young's and shear modulus [Pa], density, relaxation time [s] and Poisson's ratio, by name."""
         youngs, density = positive(self.youngs, "Material.youngs"), positive(self.density, "Material.density")
         for name in ("poisson", "relaxation_time"):
             refuse_trained(getattr(self, name), f"Material.{name}")
@@ -96,7 +96,7 @@ class Material:
 def refuse_unlike_shapes(
     parts: Sequence[Circle | Rectangle | Material], stiffness: Mapping[str, Number], **more: Number | None
 ) -> None:
-    """Refuse sections, materials and other constants that are given for different numbers of robots or elements."""
+    """Refuse sections, materials and other constants that are for different numbers of robots or elements."""
     given: dict[str, Number | None] = {**{f"stiffness.{name}": value for name, value in stiffness.items()}, **more}
     for part in parts:
         given |= {f"{type(part).__name__}.{field.name}": getattr(part, field.name) for field in fields(part)}

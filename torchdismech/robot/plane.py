@@ -1,8 +1,8 @@
-"""How planar robots lie in their plane: code that is made of formulas leaves out what is zero there.
+"""How planar robots lie in their plane, so that compiled formulas can leave out the numbers that are zero there.
 
 A planar robot is one whose nodes do not move along y, and whose edges do not turn about themselves. As long as all its
-nodes have the same y, a good part of a spring's formulas is zeros: seven tenths of what finds forces and their matrix
-in space.
+nodes have the same y, most numbers in a spring's formulas are zero: seven tenths of the operations that evaluate
+forces and their matrix in space.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["IN_PLANE", "SLANTED", "Plane", "curvatures_in_plane", "plane_of"]
 
-IN_PLANE = 1e-12  # of a vector along y, what rounding may leave of it in the x-z plane
-SLANTED = 1e-7  # of the length of an edge, what rounding of its nodes may leave along y
-OUT_OF_PLANE = 1e-6  # component of a unit vector across the plane that counts as none
+IN_PLANE = 1e-12  # a vector along y may have this fraction of its length in the x-z plane, by rounding
+SLANTED = 1e-7  # an edge in the plane may have this fraction of its length along y, by rounding of its nodes
+OUT_OF_PLANE = 1e-6  # a component of a unit vector that is not larger counts as zero
 
 
 class Plane(Enum):
-    """How robots lie in a plane of one y: their edges' directors are at right angles to it, or in it."""
+    """How robots with all nodes at one y lie in that plane: with all directors across it, or all within it."""
 
     DIRECTORS_ACROSS = 1
     DIRECTORS_WITHIN = 2
 
     def director(self, director: Vec3) -> Vec3:
-        """Return a director with zeros where it has no part."""
+        """Return a director with exact zeros in the components that it cannot have."""
         if self is Plane.DIRECTORS_WITHIN:
             return director.without_y()
         return Vec3(torch.zeros_like(director.x), director.y, torch.zeros_like(director.z))
 
 
 def curvatures_in_plane(body: Body, tangents: Tensor) -> Tensor:
-    """Return which curvatures kappa1, kappa2 (S, 2) of a planar robot's springs are in its plane, those held included.
+    """Return which of kappa1, kappa2 bend a planar robot in its plane, (S, 2) bool, held tangents' springs included.
 
-    kappa1 is the component of the binormal, which is along y, on the second directors, kappa2 that on the first.
+    The curvature binormal is along y; kappa1 is its component on the second directors, kappa2 on the first ones.
 
     Parameters
     ----------
@@ -53,17 +53,18 @@ def curvatures_in_plane(body: Body, tangents: Tensor) -> Tensor:
 
 
 def plane_of(state: State, controls: Iterable[Control], alignments: Iterable[Tensor]) -> Plane | None:
-    """Return how robots lie in a plane, and stay there; None: in none, or it is not known.
+    """Return how robots lie in a plane now and after steps with these controls; None if they do not, or if unknown.
 
-    They are untwisted, and their directors are on one side of their edges. All tensors are of one dtype and on one
-    device. To look takes some microseconds, a third of what the plane saves a robot.
+    Besides one y, they must have no reference twist, and directors all on one side of their edges. All tensors are of
+    one
+    dtype and on one device. The look takes some microseconds, a third of what it saves for a single robot.
 
     Parameters
     ----------
     state : of robots whose nodes are clamped along y, and whose angles are all clamped.
-    controls : of the steps: where they hold clamped dofs, and curvatures at rest, which have to be finite numbers, as
-        those across the plane are left out.
-    alignments : angles between frames that meet, which have to be zero, too.
+    controls : of the steps: targets of clamps must stay in the plane, and natural curvatures must be finite, as those
+        out of the plane are left out of the formulas.
+    alignments : angles between frames that meet, which must be zero, too.
     """
     q, tangent, director, twist = read = state.q, state.tangent, state.director, state.reference_twist
     looks = function_of("plane_of", q.dtype)
@@ -84,11 +85,11 @@ def plane_of(state: State, controls: Iterable[Control], alignments: Iterable[Ten
 
 
 def _holds(what: str, sizes: tuple[int, ...], tensor: Tensor) -> bool:
-    """Return what a compiled function says of a tensor."""
+    """Return whether a compiled test, such as "all_zero", holds for a tensor; False where the test cannot read it."""
     function = function_of(what, tensor.dtype)
     return function is not None and _plain(tensor) and bool(function(*sizes, tensor.data_ptr()))
 
 
 def _plain(tensor: Tensor) -> bool:
-    """Return whether a tensor's numbers stand one after the other in memory of the CPU."""
+    """Return whether a tensor is an ordinary one (or a parameter), contiguous on the CPU, for compiled code to read."""
     return type(tensor) in (Tensor, nn.Parameter) and tensor.is_cpu and tensor.is_contiguous()

@@ -1,10 +1,10 @@
-"""Nodes that slide along lines and in planes which no axes of space give.
+"""Nodes that slide along lines or in planes that are not aligned with the axes.
 
 A node that slides keeps three coordinates and three unknowns. With P the projection on the directions in which it may
-move, its position is h + P (x - h) for unknowns x, where h is a point of the line or plane; it feels the part P f of a
-force, and its rows and columns of a matrix K become P K P + s (I - P). So unknowns across the line move nothing, an
-equation says that they stay, and nothing but these few rows differs from those of free nodes. Which unknowns P mixes is
-in the pattern, by how much is not: directions may differ from robot to robot.
+move, its position is h + P (x - h) for unknowns x, where h is a point of the line or plane; a force f on it counts as
+P f, and its rows and columns of a matrix K become P K P + s (I - P). So a change of x across the line moves nothing,
+its equation holds it in place, and only these few rows differ from those of free nodes. The pattern contains which
+unknowns P mixes, not by how much: directions may differ from robot to robot.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ __all__ = ["Slides", "SlidingEntries"]
 
 
 class Slides(nn.Module):
-    """The projections of nodes that slide.
+    """The projections P of nodes that slide.
 
     Parameters
     ----------
-    nodes : (S,) which.
-    projections : (S, 3, 3) or, for single robots, (B, S, 3, 3): P of each on the directions in which it moves; these
-        are as many in all robots.
+    nodes : (S,) indices of these nodes.
+    projections : (S, 3, 3) or, per robot, (B, S, 3, 3): P of each node on the directions in which it moves; a node has
+    as
+        many such directions in all robots.
     dtype : of the projections.
 
     Attributes
     ----------
     none : whether no node slides.
+    mixed : (S, 3, 3) bool, the entries of P that are not zero in some robot.
+    dofs : (3 S,) indices in q of the nodes' coordinates.
     allowed : (9 S,) or (B, 9 S) the projections.
     """
 
@@ -44,8 +47,8 @@ class Slides(nn.Module):
         super().__init__()
         self.nodes = nodes
         rows = 1 if projections.ndim == 3 else len(projections)
-        self.mixed = (projections != 0).reshape(rows, len(nodes), 3, 3).any(0)  # (S, 3, 3) what is coupled in any robot
-        self.none = len(nodes) == 0  # a plain value: compiled code reads no arrays
+        self.mixed = (projections != 0).reshape(rows, len(nodes), 3, 3).any(0)
+        self.none = len(nodes) == 0  # a plain bool, as torch.compile cannot read NumPy arrays
         dofs = (3 * nodes[:, None] + np.arange(3)).reshape(-1)
         self.register_buffer("dofs", torch.as_tensor(dofs, device="cpu"), persistent=False)
         shape = (9 * len(nodes),) if projections.ndim == 3 else (rows, 9 * len(nodes))
@@ -55,19 +58,23 @@ class Slides(nn.Module):
 
     @property
     def n_across(self) -> int:
-        """Number of unknowns too many: directions across lines and planes, but axes that are clamped anyway."""
+        """Number of unknowns that move nothing: directions across lines and planes, without axes that are clamped."""
         counted = np.einsum("sii->si", self.mixed)
         return int(counted.sum() - round(float(np.einsum("sii->", self.projections()[0]))))
 
     def projections(self) -> np.ndarray:
-        """Return the projections (1, S, 3, 3) or (B, S, 3, 3)."""
+        """Return the projections as an array (1, S, 3, 3) or (B, S, 3, 3)."""
         allowed = torch.atleast_2d(self.allowed.detach()).cpu().numpy()
         return allowed.reshape(len(allowed), len(self.nodes), 3, 3)
 
     def motions(self, unknown: np.ndarray) -> Any:
-        """Return independent motions of one robot's unknowns as columns of a scipy matrix (n_free, n_free - n_across).
+        """Return a basis of one robot's motions as columns of a scipy matrix (n_free, n_free - n_across).
 
-        Nodes that slide have orthonormal ones along their lines.
+        A column moves one unknown, or a sliding node along its line; these directions are orthonormal.
+
+        Parameters
+        ----------
+        unknown : (n,) number of each dof among the unknowns, -1 where it is clamped.
         """
         from scipy.sparse import block_diag, csc_array, eye_array
 
@@ -81,9 +88,9 @@ class Slides(nn.Module):
         return csc_array(within)[np.argsort(rows)]
 
     def joined(self, moving: Tensor, held: Tensor | float, robot: int | None = None) -> Tensor:
-        """Return `moving` (B, n), of sliding nodes its part along their lines, across these that of `held` (B, n).
+        """Return `moving` (B, n), but for sliding nodes `held` (B, n) plus the projected difference P (moving - held).
 
-        Where a robot is named, all rows, however many, are of that one.
+        With `robot`, all rows, however many, are of that robot and use its projections.
         """
         there = moving.index_select(1, self.dofs)
         point = held.index_select(1, self.dofs) if isinstance(held, Tensor) else torch.full_like(there, held)
@@ -95,7 +102,7 @@ class Slides(nn.Module):
         return moving.index_copy(1, self.dofs, point + (allowed * way).sum(-1).flatten(1))
 
     def coupled(self, unknown: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the entries (rows, cols) of P K P for those of K (k,), both triangles of what P mixes."""
+        """Return the entries (rows, cols) of P K P for those of K (k,), in both triangles where P mixes entries."""
         if self.none:
             return rows, cols
         at = self.unknowns(unknown)
@@ -105,12 +112,12 @@ class Slides(nn.Module):
         return np.concatenate([rows, found.row, found.col]), np.concatenate([cols, found.col, found.row])
 
     def unknowns(self, unknown: np.ndarray) -> np.ndarray:
-        """Return the numbers of the unknowns of all nodes that slide."""
+        """Return the numbers of the sliding nodes' unknowns."""
         numbers = unknown[(3 * self.nodes[:, None] + np.arange(3)).reshape(-1)]
         return numbers[numbers >= 0]
 
     def sources(self, unknown: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> Products:
-        """Return the products that the entries (rows, cols) of P K P are sums of."""
+        """Return the products whose sums are the entries (rows, cols) of P K P."""
         members, weights = self._members(unknown)
         r, c = members[rows][:, :, None], members[cols][:, None, :]
         left, right = weights[rows][:, :, None], weights[cols][:, None, :]
@@ -120,12 +127,12 @@ class Slides(nn.Module):
         return Products(*(part[kept] for part in whole))
 
     def weights(self) -> Tensor:
-        """Return the factors (1 + 9 S, 1) or (1 + 9 S, B) that `Products` name: 1, and the projections."""
+        """Return the factors (1 + 9 S, 1) or (1 + 9 S, B) that `Products` refer to: 1, then the entries of all P."""
         allowed = self.allowed.reshape(-1, self.allowed.shape[-1]).t()
         return torch.cat([torch.ones_like(allowed[:1]), allowed])
 
     def _members(self, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each unknown those that P mixes it with and the numbers of its weights, -1: none; (n_free, 3)."""
+        """Return the unknowns that P mixes each with, and the numbers of their weights (-1: none), both (n_free, 3)."""
         count = int(unknown.max()) + 1
         members = np.repeat(np.arange(count)[:, None], 3, axis=1)
         weights = np.repeat([[0, -1, -1]], count, axis=0)
@@ -139,12 +146,12 @@ class Slides(nn.Module):
 
 
 class Products(NamedTuple):
-    """Products that make the entries of P K P, (k,) each.
+    """Products left * K[row, col] * right whose sums are the entries of P K P; each array is (k,).
 
     Attributes
     ----------
-    entry : number of the entry that a product is part of.
-    row, col : the entry of K that is a factor.
+    entry : index of the entry of P K P that the product is part of.
+    row, col : the entry of K.
     left, right : numbers of the two other factors in `Slides.weights`.
     """
 
@@ -156,13 +163,16 @@ class Products(NamedTuple):
 
 
 def _ways(allowed: np.ndarray) -> np.ndarray:
-    """Return orthonormal directions (3, k) that a projection (3, 3) leaves as they are."""
+    """Return orthonormal directions (3, k) that span the range of a projection (3, 3)."""
     sizes, axes = np.linalg.eigh(allowed)
     return axes[:, sizes > 0.5]
 
 
 class SlidingEntries(nn.Module):
-    """Makes P K P + s (I - P) of the values of K on a pattern; s is the mean size of K's diagonal at the node."""
+    """Turns the values of K on a pattern into those of P K P + s (I - P); s is the mean |K_ii| at the sliding node.
+
+    Only entries in rows or columns of sliding nodes change; they are the *touched* ones.
+    """
 
     _touched: Tensor
     _diagonal: Tensor
@@ -172,7 +182,7 @@ class SlidingEntries(nn.Module):
 
     def __init__(self, slides: Slides, unknown: np.ndarray, pattern: Pattern):
         super().__init__()
-        self._slides, self._unknown = (slides,), unknown  # the model's own, not registered a second time
+        self._slides, self._unknown = (slides,), unknown  # in a tuple, as the model has registered this module already
         dtype, at = slides.allowed.dtype, slides.unknowns(unknown)
         touched = np.flatnonzero(np.isin(pattern.rows, at) | np.isin(pattern.cols, at))
         place = np.full(pattern.nnz, -1)
@@ -188,15 +198,15 @@ class SlidingEntries(nn.Module):
         self._stiff = _Stiffness(slides, unknown, pattern, place)
 
     def on(self, pattern: Pattern) -> SlidingEntries:
-        """Return the same for another pattern of these unknowns."""
+        """Return these entries for another sparsity pattern of the same unknowns."""
         return SlidingEntries(self._slides[0], self._unknown, pattern).to(self._touched.device)
 
     def project(self, values: Tensor) -> None:
-        """Make values (nnz, B) of K those of P K P, in place."""
+        """Replace values (nnz, B) of K by those of P K P, in place."""
         values.index_copy_(0, self._touched, self._turned(values, self._slides[0].weights()))
 
     def constrain(self, values: Tensor) -> None:
-        """Make values (nnz, B) of K those of P K P + s (I - P), in place: s keeps nodes from leaving their lines."""
+        """Replace values (nnz, B) of K by those of P K P + s (I - P), in place; s keeps nodes on their lines."""
         weights = self._slides[0].weights()
         stiff = self._stiff(values.index_select(0, self._diagonal).abs(), weights)
         values.index_copy_(0, self._touched, self._turned(values, weights) + stiff)
@@ -209,11 +219,11 @@ class SlidingEntries(nn.Module):
 
 
 class _Stiffness(nn.Module):
-    """Makes the touched entries of s (I - P) of the sizes of the diagonal's entries at the unknowns that slide.
+    """The touched entries of s (I - P), where s is the mean of the diagonal's sizes at each sliding node.
 
     Parameters
     ----------
-    place : (nnz,) the number of each entry of the pattern among the touched ones, -1 for the others.
+    place : (nnz,) index of each entry of the pattern among the touched ones, -1 for the others.
     """
 
     _node: Tensor
@@ -245,6 +255,6 @@ class _Stiffness(nn.Module):
         self.register_buffer("_unit", torch.as_tensor(unit, dtype=dtype, device="cpu").unsqueeze(1), persistent=False)
 
     def forward(self, sizes: Tensor, weights: Tensor) -> Tensor:
-        """Return the touched entries (t, B) for sizes (d, B) and `Slides.weights`."""
+        """Return the touched entries (t, B) for sizes |K_ii| of the sliding unknowns (d, B), and `Slides.weights`."""
         across = self._unit - weights.index_select(0, self._weight)
         return self._sum(across * self._mean(sizes).index_select(0, self._node))

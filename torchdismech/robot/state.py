@@ -1,4 +1,4 @@
-"""State: everything that changes in a step. Control: what a caller sets for a step."""
+"""`State`: everything that changes in a step. `Control`: everything that a caller sets for a step."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["STATES", "BatchState", "Control", "State", "control_of", "running_ro
 
 
 class BatchState:
-    """What the states of all models share: dataclasses of tensors with one row for each robot."""
+    """Base of the states of all models: dataclasses of tensors with one row for each robot."""
 
     q: Tensor
     velocity: Tensor
     time: Tensor
 
     def __repr__(self) -> str:
-        """Return how many robots of how many dofs there are, their times, and what and where the numbers are."""
+        """Return the class, numbers of robots and dofs, times, dtype and device, but no further numbers."""
         robots, dofs = self.q.shape
         times = [f"{time:g}" for time in (self.time.aminmax() if robots else ())]
         at = f", t = {' to '.join(dict.fromkeys(times))} s" if times else ""
@@ -41,12 +41,12 @@ class BatchState:
         return self.q.shape[0]
 
     def fields(self) -> tuple[Tensor, ...]:
-        """Return the tensors in their order: `state.with_fields(state.fields())` is a copy."""
+        """Return the tensors that are set, in the fields' order: `state.with_fields(state.fields())` is a copy."""
         named = _fields_of(type(self)).named
         return tuple([tensor for name in named if (tensor := getattr(self, name)) is not None])
 
     def with_fields(self, tensors: Iterable[Tensor]) -> Self:
-        """Return a state of the same robots with other tensors, all of them in their order."""
+        """Return a copy with all its tensors replaced by others, in the order of `fields`."""
         return self.replace(**dict(zip(tensor_fields(self), tensors, strict=True)))
 
     def replace(self, **changes: Any) -> Self:
@@ -58,7 +58,7 @@ class BatchState:
         return self.with_fields(tensor.to(*args, **kwargs) for tensor in self.fields())
 
     def detach(self) -> Self:
-        """Return a copy that gradients do not pass."""
+        """Return a copy with detached tensors."""
         return self.with_fields(tensor.detach() for tensor in self.fields())
 
     def rows(self, index: Tensor | slice | Sequence[int]) -> Self:
@@ -66,17 +66,17 @@ class BatchState:
         return self.with_fields(tensor[index] for tensor in self.fields())
 
     def split(self, size: int) -> list[Self]:
-        """Return the states of `size` robots each (see `values.split`)."""
+        """Return the states of chunks of `size` robots each, as `values.split` makes them."""
         parts = [split(tensor, size) for tensor in self.fields()]
         return [self.with_fields(fields) for fields in zip(*parts, strict=True)]
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the states of parts of a batch as one."""
+        """Return the states of several batches as one batch."""
         return parts[0].with_fields(torch.cat(tensors) for tensors in zip(*(p.fields() for p in parts), strict=True))
 
     def check_like(self, dtype: torch.dtype, device: torch.device) -> None:
-        """Refuse tensors of another dtype than a model's, or elsewhere."""
+        """Refuse tensors of another dtype than the model's, or on another device."""
         for name, tensor in zip(tensor_fields(self), self.fields(), strict=True):
             if tensor.dtype != dtype:
                 raise InputError(
@@ -90,13 +90,13 @@ class BatchState:
                 )
 
     def merged(self, other: Self, take: Tensor) -> Self:
-        """Return this state with the robots where `take` (B,) holds replaced by those of `other`."""
+        """Return this state, with the rows of `other` where `take` (B,) is True."""
         pairs = zip(self.fields(), other.fields(), strict=True)
         return self.with_fields(where_rows(take, theirs, mine) for mine, theirs in pairs)
 
 
 def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
-    """Return the names of the tensors that a state consists of, or that all states of a kind do."""
+    """Return the names of a state's tensors without those that are None; for a class, of all tensors it requires."""
     fields = _fields_of(kind if isinstance(kind, type) else type(kind))
     missing = [name for name in fields.optional if getattr(kind, name) is None]
     return tuple([name for name in fields.named if name not in missing]) if missing else fields.named
@@ -107,7 +107,7 @@ SHAPE, DTYPE, DEVICE = attrgetter("shape"), attrgetter("dtype"), attrgetter("dev
 
 
 def control_of(given: object) -> Control:
-    """Return the control that a caller gave, one that sets nothing for None; refuse what is none."""
+    """Return the control that a caller passed, or an empty one for None; refuse anything else."""
     if given is None:
         return Control()
     if isinstance(given, Tensor):
@@ -117,9 +117,9 @@ def control_of(given: object) -> Control:
 
 
 def running_robots(state: BatchState, given: Tensor | None) -> Tensor:
-    """Return which robots (B,) to step: all, or those that a caller chose; refuse what is no mask of the state's.
+    """Return the mask (B,) of robots to step: the given one, checked, or all robots for None.
 
-    What is no state is refused, too, as where it changed places with the model.
+    A `state` that is no state is refused, too, as it may have changed places with the model.
     """
     refuse_other_kind("state", state, BatchState, STATES)
     if given is None:
@@ -133,7 +133,7 @@ def running_robots(state: BatchState, given: Tensor | None) -> Tensor:
 
 
 class _Fields:
-    """The names of the tensors of a class of states, and of those that may be None."""
+    """The names of a state class's tensors (`named`), and of those among them that may be None (`optional`)."""
 
     def __init__(self, kind: type[BatchState]):
         fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
@@ -166,8 +166,7 @@ class State(BatchState):
     reference_twist : (B, S) twist of the reference frames at the springs at the anchors [rad], continuous in time.
     time : (B,) [s].
     n_held : number of held tangents H, an int.
-    internal : (B, M) internal variables of materials that remember, see `Model.internal_variables`; None where none
-        does.
+    internal : (B, M) internal variables of materials with memory, see `Model.internal_variables`; None without such.
     """
 
     q: Tensor
@@ -182,7 +181,7 @@ class State(BatchState):
 
     @staticmethod
     def of(state: State) -> State:
-        """Return a state without what a rule of time stepping has added to it."""
+        """Return a plain `State` from one of a subclass, without the fields that a scheme has added (BDF2)."""
         return State(**{f.name: getattr(state, f.name) for f in dataclasses.fields(State)})
 
     @property
@@ -213,13 +212,13 @@ class State(BatchState):
 
     @property
     def kind(self) -> tuple:
-        """What tells whether two states are alike: class, shapes, dtypes, devices; models ask in each step."""
+        """Key by which two states are alike: class, shapes, dtypes and devices; models compare it in each step."""
         tensors = self.fields()
         return type(self), *map(SHAPE, tensors), *map(DTYPE, tensors), *map(DEVICE, tensors)
 
     @torch.no_grad()
     def finite(self) -> Tensor:
-        """Return the robots (B,) whose numbers are all finite."""
+        """Return for which robots (B,) all numbers are finite."""
         own = [self.time, self.q, self.velocity, self.acceleration, self.director, self.tangent, self.reference_twist]
         return finite_rows(own if self.internal is None else [*own, self.internal])
 
@@ -236,18 +235,18 @@ class Control:
     natural_twist : (B, S) [rad]; above 0 sections turn about their tangents as a right-handed screw does.
     natural_hinge_angle : (B, H) [rad] of the edges between two triangles, for "hinge" and for "midedge" bending.
     natural_membrane_strain : (B, F, 3) Green's strains E11, E22, E12 at which triangles of continuum membranes are at
-        rest: growth.
+        rest, for example by growth.
     rest_length : (B, E) of the rod edges [m].
-    clamped_q : (B, n) where the clamped dofs are at the end of the step; free dofs are not read. Those of planar robots
-        out of their plane (y of all nodes, angles of edges) stay as the state has them.
-    pose : (B, C, 7) of the model's clamps at the end of the step, as of rigid bodies: position of the mean of its nodes
-        [m], and the rotation from rest as a unit quaternion (w, x, y, z). It goes before `clamped_q`.
+    clamped_q : (B, n) values of the clamped dofs at the end of the step; those of free dofs are not read. For planar
+        robots, dofs out of their plane (y of all nodes, angles of edges) stay as the state has them.
+    pose : (B, C, 7) poses of the model's clamps, as rigid bodies, at the end of the step: position of the mean of its
+        nodes [m], and rotation from rest as a unit quaternion (w, x, y, z). It takes precedence over `clamped_q`.
     force : (B, n) an additional force [N, N m].
-    values : what stands in this step in place of the model's own constants, by their names in `model.places` (which
-        `trainable.constants(model)` gives, too): for each a tensor with a row for each robot; of constants that are
-        one number (B, 1), or () for all robots. For example {"Pressure.pressure": (B, 1)}. No tables over time.
-        Places of obstacles jump when they are set anew: friction and what passes through see the motion of a
-        `contact.Path` alone.
+    values : tensors that replace constants of the model in this step, by their names in `model.places` (which
+        `trainable.constants(model)` gives, too). Each has a row for each robot; for constants that are one number
+        (B, 1), or () for all robots. For example {"Pressure.pressure": (B, 1)}. Tables over time cannot be set.
+        An obstacle whose place is set jumps there: friction and the check of passing through see only the motion of a
+        `contact.Path`.
     """
 
     natural_curvature: Tensor | None = None
@@ -269,7 +268,7 @@ class Control:
         """Return a copy with some fields changed."""
         own = vars(self)
         fields = {name: own[name] for name in field_names(self)}
-        # as `records.replaced` does; what is not changed was checked
+        # faster than `dataclasses.replace`, as `records.replaced` is; unchanged fields were checked before
         if (
             changes.get("values", self.values) is None
             or not changes.keys() <= fields.keys()
@@ -282,16 +281,16 @@ class Control:
         return copy
 
     def without_values(self) -> Control:
-        """Return the control without `values`: what is left to set where these stand in the model."""
+        """Return the control without `values`, for use while these stand in the model."""
         return self.replace(values={}) if self.values else self
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Control:
-        """Return a control with these fields."""
+        """Return a control with these tensors as its fields."""
         return cls(**tensors)  # type: ignore[arg-type]
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Return the fields that are set, by name, but `values`."""
+        """Return the fields that are set, by name, without `values`."""
         return self._given
 
     @cached_property
@@ -300,10 +299,11 @@ class Control:
         return {name: own[name] for name in field_names(self) if own[name] is not None and name != "values"}
 
     def not_finite(self, rows: Tensor, time: Tensor, clamped: Tensor | None = None) -> str | None:
-        """Return what is not finite for some robots (B,) at the times (B,), in a sentence; None where all is.
+        """Return a sentence on a number that is not finite, of robots in the mask `rows` (B,); None without any.
 
         Parameters
         ----------
+        time : (B,) at which the control is given [s], for the sentence.
         clamped : the dofs of which `clamped_q` is read; None: all.
         """
         for name, value in {**self.tensors(), **{f"values[{k!r}]": v for k, v in self.values.items()}}.items():
@@ -328,13 +328,13 @@ class Control:
         return Control.of({name: value[index] for name, value in self.tensors().items()}).replace(values=values)
 
     def split(self, size: int, count: int) -> list[Control]:
-        """Return the controls of `count` parts of `size` robots each (see `values.split`), without `values`."""
+        """Return the controls of `count` chunks of `size` robots each (see `values.split`), without `values`."""
         parts = {name: split(value, size) for name, value in self.tensors().items()}
         return [Control.of({name: of_parts[k] for name, of_parts in parts.items()}) for k in range(count)]
 
     @property
     def kind(self) -> tuple:
-        """What tells whether two controls set alike: fields, shapes, dtypes, devices, which of them need gradients."""
+        """Key by which two controls are alike: the fields that are set, shapes, dtypes, devices and `requires_grad`."""
         named = self.tensors()
         tensors = named.values()
         what = (SHAPE, DTYPE, DEVICE, attrgetter("requires_grad"))

@@ -1,4 +1,4 @@
-"""The unknowns of a robot: which dofs move, how clamps and slides hold the others, and how vectors go to and fro."""
+"""The unknowns of a robot: which dofs a step solves for, and conversion between vectors of unknowns and of all dofs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Unknowns"]
 class Unknowns(nn.Module):
     """The dofs of a robot that a step solves for.
 
-    A vector of unknowns (B, n_free) has the free dofs of a vector of dofs (B, n), in their order. Nodes that slide keep
-    all of theirs; what would move them across their lines moves nothing (see `slides`).
+    A vector of unknowns (B, n_free) has the free dofs of a vector of dofs (B, n), in their order. Nodes that slide have
+    all three coordinates among them; changes across their lines move nothing (see `slides.py`).
 
     Parameters
     ----------
     body : of the robot.
     free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
-    slides : nodes whose free dofs move along lines and in planes alone; None: none.
+    slides : nodes that move along lines or in planes alone; None: no node does.
 
     Attributes
     ----------
@@ -32,9 +32,11 @@ class Unknowns(nn.Module):
     some_algebraic : whether there are any.
     index : (n_free,) the dofs that are unknowns.
     planar : whether no node moves along y, and no edge turns about itself.
-    out_of_plane : (K,) the dofs across the plane x-z: y of nodes, angles of edges, y of what clamps hold of rods.
-    prescribed : (K,) dofs that a clamp may move, and those of nodes that slide; what is out of a plane stays.
-    number : (n,) the number of each dof among the unknowns, -1 where it is clamped; an array of numpy.
+    out_of_plane : (K,) dofs out of the plane x-z: y of nodes, angles of edges, y of held tangents.
+    prescribed : (K,) dofs whose motion is prescribed, in part or whole: clamped dofs, of a planar robot only those in
+    its
+        plane, and all coordinates of sliding nodes.
+    number : (n,) array, the number of each dof among the unknowns, -1 where it is clamped.
 
     Raises
     ------
@@ -52,7 +54,7 @@ class Unknowns(nn.Module):
         super().__init__()
         if not free.any():
             raise InputError("every dof of the robot is clamped: nothing can move")
-        self._body = (body,)  # the model's own, not registered a second time
+        self._body = (body,)  # in a tuple, as the model has registered this module already
         self.slides = slides or Slides(np.zeros(0, dtype=np.int64), np.zeros((0, 3, 3)), body.nodes.dtype)
         self.number = np.where(free, np.cumsum(free) - 1, -1)
         self.register_buffer("free", torch.as_tensor(free, device="cpu"), persistent=False)
@@ -60,7 +62,7 @@ class Unknowns(nn.Module):
         self.register_buffer("algebraic", massless.all(0) & self.free.to(massless.device), persistent=False)
         self.some_algebraic = bool(self.algebraic.any())
         self.register_buffer("index", torch.as_tensor(np.flatnonzero(free), device="cpu"), persistent=False)
-        across = np.zeros(body.n_dofs, dtype=bool)  # out of the plane x-z
+        across = np.zeros(body.n_dofs, dtype=bool)  # dofs of nodes and angles that are out of the plane x-z
         across[1 : 3 * body.n_nodes : 3] = True
         across[3 * body.n_nodes : 3 * body.n_nodes + body.n_angles] = True
         self.planar = not (free & across).any()
@@ -73,47 +75,47 @@ class Unknowns(nn.Module):
 
     @property
     def count(self) -> int:
-        """Number of unknowns n_free: dofs that are not clamped, all of a node that slides."""
+        """Number of unknowns n_free; a sliding node has three."""
         return len(self.index)
 
     def picked(self, whole: Tensor) -> Tensor:
-        """Return the unknowns (B, n_free) among all dofs (B, n)."""
+        """Return the unknowns (B, n_free) of a vector of all dofs (B, n)."""
         return whole.index_select(1, self.index)
 
     def expand(self, unknowns: Tensor, whole: Tensor) -> Tensor:
-        """Return all dofs `whole` (B, n) with these unknowns (B, n_free) in them, as far as clamps let them move."""
+        """Return `whole` (B, n) with the unknowns (B, n_free) put in; sliding nodes move along their lines only."""
         moved = whole.index_copy(1, self.index, unknowns)
         return moved if self.slides.none else self.slides.joined(moved, whole)
 
     def with_held(self, moving: Tensor, held: Tensor | float) -> Tensor:
-        """Return `moving` (B, n) as far as clamps let the robot move, `held` (B, n) as far as they hold it.
+        """Return `moving` (B, n) in the directions in which the robot can move, `held` (B, n) in all others.
 
-        Clamped dofs are held, and so is the motion of sliding nodes across their lines.
+        The others are clamped dofs, and directions of sliding nodes across their lines.
         """
         joined = torch.where(self.free, moving, held)
         return joined if self.slides.none else self.slides.joined(joined, held)
 
     def with_prescribed(self, whole: Tensor, own: Tensor) -> Tensor:
-        """Return `whole` (B, n) with `own` (B, K) in `prescribed` dofs; of sliding nodes, across their lines."""
+        """Return `whole` (B, n) with `own` (B, K) in `prescribed` dofs; for sliding nodes only across their lines."""
         written = whole.index_copy(1, self.prescribed, own)
         return written if self.slides.none else self.with_held(whole, written)
 
     def on_unknowns(self, force: Tensor, robot: int | None = None) -> Tensor:
-        """Return the generalised forces (B, n_free) on the unknowns of forces (B, n), in directions that are free.
+        """Return forces (B, n) as generalised forces on the unknowns (B, n_free), projected for sliding nodes.
 
-        Where a robot is named, all rows, however many, are forces on that one.
+        With `robot`, all rows, however many, are forces on that robot.
         """
         along = force if self.slides.none else self.slides.joined(force, 0.0, robot)
         return self.picked(along)
 
     def where_algebraic(self, there: Tensor | float, elsewhere: Tensor) -> Tensor:
-        """Return `elsewhere` (B, n), in unknowns without inertia `there`."""
+        """Return `there` in unknowns without inertia, `elsewhere` (B, n) in all other dofs."""
         return torch.where(self.algebraic, there, elsewhere) if self.some_algebraic else elsewhere
 
     def residual_weight(self) -> Tensor:
-        """Return the weights (n_free,) that make a residual of forces and torques one norm in N.
+        """Return weights (n_free,) for the norm of a residual, so that it is in N.
 
-        Forces count as they are, torques over the mean edge length.
+        Forces have weight 1, torques one over the mean edge length.
         """
         (body,) = self._body
         length = body.typical_length()
