@@ -1,4 +1,4 @@
-"""Checks of rod geometry that files, arrays and the builder share; each refusal names the node or edge."""
+"""Checks of rod geometry, shared by files, arrays and the builder; each refusal names the node or edge."""
 
 from __future__ import annotations
 
@@ -26,24 +26,27 @@ __all__ = [
     "refuse_trained_shape",
 ]
 
-Indices = Sequence[int] | np.ndarray | Tensor  # of nodes, edges or triangles; or a mask of bool, one of each of them
-Elements = Sequence[Sequence[int]] | np.ndarray | Tensor  # the nodes of each, such as edges (E, 2) or triangles (T, 3)
+Indices = Sequence[int] | np.ndarray | Tensor  # of nodes, edges or triangles; or a mask of bool over all of them
+Elements = (
+    Sequence[Sequence[int]] | np.ndarray | Tensor
+)  # node indices, of edges (E, 2) or triangles (T, 3) for example
 
-# An edge shorter than this part of the robot's size has no usable direction: its nodes are at one place up to rounding.
+# An edge shorter than this fraction of the robot's size has no direction: its nodes are at one place up to rounding.
 SHORTEST_EDGE = 1e-12
-# m; numbers there are 1e-7 m apart, and sizes made of much larger ones overflow
+# m; float64 numbers of this size are 1e-7 m apart, and areas or volumes of much larger ones overflow
 LARGEST_COORDINATE = 1e9
-LARGE = 10.0  # m: what is more extended looks like millimetres
+LARGE = 10.0  # m; a robot larger than this has probably been given in millimetres
 # 1 + cos of the angle between two edges of a spring; below it (within 1.4e-4 rad of a fold) the curvature is past 1e4
 # and its derivatives lose half of their digits.
 SMALLEST_FOLD = 1e-8
 
 
 def checked_indices(given: Indices | Elements, count: int, where: str) -> np.ndarray:
-    """Return the indices (k,) of those of `count` nodes, edges or triangles that were chosen, by indices or by a mask.
+    """Return the indices (k,) chosen among `count` nodes, edges or triangles, by indices or by a mask (count,) of bool.
 
-    A mask (count,) of bool chooses where it is true. Refused are none at all, indices that there are not, and what is
-    neither: NumPy would take masks for the numbers 0 and 1, and round others to whole ones.
+    Refused are an empty choice, indices out of range, and anything else: NumPy would take a mask of another length for
+    the
+    numbers 0 and 1, and round fractions to whole numbers.
     """
     index = _as_array(given)
     if index.dtype == bool and index.shape == (count,):
@@ -65,7 +68,7 @@ def checked_indices(given: Indices | Elements, count: int, where: str) -> np.nda
 
 
 def distinct_indices(given: Indices, count: int, where: str) -> np.ndarray:
-    """Return the indices (k,) that were chosen by indices or by a mask, as `checked_indices`, each of them once."""
+    """Return the indices (k,) chosen by indices or a mask, as `checked_indices`; refuse indices that come twice."""
     index = checked_indices(given, count, where)
     if len(np.unique(index)) < len(index):
         raise InputError(f"{where}: expected indices, each once, got {index.tolist()}")
@@ -73,24 +76,24 @@ def distinct_indices(given: Indices, count: int, where: str) -> np.ndarray:
 
 
 def _as_array(given: Indices | Elements) -> np.ndarray:
-    """Return a caller's choice as an array; one of objects, if it cannot be one of numbers."""
+    """Return a caller's choice as an array; as an array of one object where it makes no array of numbers."""
     if isinstance(given, Tensor):
         return given.detach().cpu().numpy()
     try:
         as_it_is = isinstance(given, np.ndarray | str) or not isinstance(given, Iterable)
-        return np.asarray(given if as_it_is else list(given))  # NumPy makes no array of sets and generators
+        return np.asarray(given if as_it_is else list(given))  # NumPy makes one object of a set or a generator
     except (TypeError, ValueError):
         return np.array([None])
 
 
 def array_of(given: object, where: str, dtype: type | None = None) -> np.ndarray:
-    """Return what a caller gave for a shape as an array of NumPy; refuse tensors that require gradients."""
+    """Return a caller's geometry as a NumPy array; refuse tensors that require gradients."""
     refuse_trained_shape(given, where)
     return np.asarray(given.cpu() if isinstance(given, Tensor) else given, dtype)
 
 
 def refuse_trained_shape(given: object, where: str) -> None:
-    """Refuse tensors that require gradients, in lists too, where robots and obstacles are built of numbers alone."""
+    """Refuse tensors that require gradients, also inside lists, as geometry of robots and obstacles."""
     if _requires_gradients(given):
         raise InputError(
             f"{where}: got a tensor that requires gradients; robots and obstacles are built of its numbers alone, so "
@@ -108,7 +111,7 @@ def _requires_gradients(given: object) -> bool:
 
 
 def check_nodes(nodes: np.ndarray, where: str) -> None:
-    """Refuse nodes that are not a finite (N, 3) array with N >= 1, and those farther off than any robot."""
+    """Refuse nodes that are no finite (N, 3) array with N >= 1, or that are farther than 1e9 m from the origin."""
     if nodes.ndim != 2 or nodes.shape[1] != 3 or len(nodes) == 0:
         raise InputError(f"{where}: expected nodes of shape (N, 3) with N >= 1, got shape {tuple(nodes.shape)}")
     bad = np.flatnonzero(~np.isfinite(nodes).all(axis=1))
@@ -151,7 +154,7 @@ def check_rods(nodes: np.ndarray, edges: np.ndarray, where: str = "rods") -> Non
 def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:
     """Return (edge, sentence) for the first fault of each kind, sorted by edge.
 
-    Indices in the sentences count from `first_index`. The arrays have their right shapes and the nodes are finite.
+    Indices in the sentences count from `first_index`. The arrays must have the right shapes and the nodes be finite.
     """
     if not len(edges):
         return []
@@ -178,7 +181,7 @@ def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) ->
 def missing_nodes(
     count: int, elements: np.ndarray, name: Callable[[int], str], first_index: int = 0
 ) -> list[tuple[int, str]]:
-    """Return (element, sentence) for the first of the elements (K, k) with an index beyond `count` nodes; else []."""
+    """Return [(element, sentence)] for the first of the elements (K, k) with an index beyond `count` nodes, else []."""
     outside = (elements < 0) | (elements >= count)
     if not outside.any():
         return []
@@ -188,7 +191,7 @@ def missing_nodes(
 
 
 def namer(kind: str, elements: np.ndarray, first_index: int = 0) -> Callable[[int], str]:
-    """Return what messages call an element (E, k) of nodes by its index: "edge 3 (nodes 3, 4)"."""
+    """Return a function that names element k for messages by its index and nodes: "edge 3 (nodes 3, 4)"."""
 
     def name(k: int) -> str:
         nodes = ", ".join(str(int(i) + first_index) for i in elements[k])
@@ -198,7 +201,7 @@ def namer(kind: str, elements: np.ndarray, first_index: int = 0) -> Callable[[in
 
 
 def _first_repetition(rows: np.ndarray) -> tuple[int, int] | None:
-    """Return (index of the first row that stood before, where it stood), or None."""
+    """Return (index of the first row that repeats another, index of that other row), or None."""
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse.reshape(-1)] != np.arange(len(rows)))
     if not len(again):

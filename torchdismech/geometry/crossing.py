@@ -5,18 +5,19 @@ Between the nodes x_0 and x_1 of an edge the line is the cubic
     p(t) = (1 - t) x_0 + t x_1 + (1 - t)^2 (1 - 4 t) / 12 D_0 + t^2 (4 t - 3) / 12 D_1,
     D_0 = x_-1 - 2 x_0 + x_1,  D_1 = x_0 - 2 x_1 + x_2,
 
-the mean of Catmull and Rom's spline, which goes through the nodes, and the uniform B-spline. Where a rod ends there is
-no D, and an edge without neighbours is straight. Tangents are continuous: (x_1 - x_-1) / 2 at x_0. So is the derivative
-of the distance to a point that slides along, also across nodes, and its second derivative knows the line's curvature.
+the mean of Catmull and Rom's spline, which goes through the nodes, and the uniform B-spline. At the end of a rod D is
+zero there, and an edge without neighbours is straight. Tangents are continuous: (x_1 - x_-1) / 2 at x_0. So the
+derivative of the distance to a point that slides along the line is continuous, also across nodes, and its second
+derivative includes the line's curvature.
 
 Why the mean: straight edges lie inside of a rod's curve, by kappa h^2 / 12 on average (curvature kappa, edges of
-length h), and so does this line everywhere; Catmull and Rom's does not, the B-spline twice as far. But a discrete rod
-under a point load N gives way differently at a node and between two, which moves the load by a potential in proportion
-to N^2 h^3 / EI along the edge, half as high here as on Catmull and Rom's line.
+length h), and this line does so everywhere; Catmull and Rom's does not, and the B-spline lies twice as far inside. But
+a discrete rod under a point load N deflects differently at a node and between two, so that the load feels a potential
+in proportion to N^2 h^3 / EI along the edge, half as high on this line as on Catmull and Rom's.
 
-Two lines that cross have one pair of closest points, in one pair of cubics: the other pairs would come closer beyond a
-node, and do not count. Where the closest point is at a node, up to rounding, both cubics beside it have it, and each
-counts in part.
+Two lines that cross have one pair of closest points, in one pair of cubics. In all other pairs of cubics the least
+distance is beyond an end of one of them; these do not count. Where the closest point is at a node, up to rounding, it
+belongs to both cubics beside the node, and each counts in part (its *share*).
 
 E. Catmull and R. Rom, A class of local interpolating splines, Computer Aided Geometric Design, 1974; D. P. Mitchell and
 A. N. Netravali, Reconstruction filters in computer graphics, SIGGRAPH 1988, for means of the two.
@@ -35,11 +36,11 @@ from torchdismech.geometry.vec3 import Vec3
 __all__ = ["closest_crossing"]
 
 ROUNDS = 6  # of Newton's method: from a tenth of an edge off, four reach rounding
-SHORTER = 0.25  # of a step of Newton's method, where the whole one leads away
-NOISE = 1e-12  # of the squared distance: what rounding may add in a step
-# of an edge on both sides of a node, where both cubics count in part: a hundred times the rounding of float32
+SHORTER = 0.25  # fraction of a Newton step that is taken where the whole step would increase the distance
+NOISE = 1e-12  # relative increase of the squared distance that counts as rounding
+# fraction of an edge on both sides of a node within which both cubics count in part; a hundred times float32's rounding
 BEYOND = 1e-5
-CONVEX = 1e-3  # of the product of its diagonal: matrices with a smaller determinant are not taken
+CONVEX = 1e-3  # smallest determinant, over the product of the diagonal, of a Hessian that a Newton step uses
 
 
 @torch.no_grad()
@@ -57,10 +58,11 @@ def closest_crossing(
     b_enters: Tensor,
     b_leaves: Tensor,
 ) -> Closest:
-    """Return the closest points of two lines between the nodes a0, a1 and b0, b1, which cross at some angle.
+    """Return the closest points of two smooth lines, between the nodes a0, a1 and b0, b1, which cross at some angle.
 
-    Nodes in the order in which they are given. The last four are 1 where the line goes on beyond a0, a1, b0 and b1, to
-    the nodes before and after; else 0, and that node does not count.
+    The nodes of the result are in the order of the arguments. The last four arguments are 1 where a line continues
+    beyond
+    a0, a1, b0 and b1, to the nodes before and after; where one is 0, that neighbouring node is not read.
     """
     a, b = (
         _Line.of(a0, a1, a_before, a_after, a_enters, a_leaves),
@@ -85,7 +87,7 @@ def closest_crossing(
 
 @dataclass(frozen=True)
 class _Line:
-    """A cubic start + t first + t^2 second + t^3 third; whether it goes on beyond its ends, 0 or 1."""
+    """The cubic start + t first + t^2 second + t^3 third; `enters` and `leaves` are 1 where the line goes on there."""
 
     start: Vec3
     first: Vec3
@@ -118,40 +120,40 @@ class _Line:
         return self.second.times(2.0) + self.third.times(6 * t)
 
     def limits(self) -> tuple[Tensor, Tensor]:
-        """Return between which t the closest point is looked for."""
+        """Return the bounds of t between which the closest point is sought."""
         return -BEYOND * self.enters, 1 + BEYOND * self.leaves
 
     def free(self, t: Tensor) -> Tensor:
-        """Return 1 where t may move, 0 at the limits."""
+        """Return 1 where t is inside its bounds, 0 where it is at one."""
         low, high = self.limits()
         return torch.where((t > low) & (t < high), torch.ones_like(t), torch.zeros_like(t))
 
     def share(self, t: Tensor) -> Tensor:
-        """Return how far a closest point at t is this line's, and not that of the next one: 0 to 1."""
+        """Return the share of a closest point at t that belongs to this cubic, not to the next one: 0 to 1."""
         entered, left = (t + BEYOND) / (2 * BEYOND), (1 + BEYOND - t) / (2 * BEYOND)
         entered = torch.where(self.enters > 0, entered, torch.ones_like(t)).clamp(0, 1)
         return entered * torch.where(self.leaves > 0, left, torch.ones_like(t)).clamp(0, 1)
 
     def weights(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the weights of the nodes at its start and end, before and after."""
+        """Return the weights of the four nodes (start, end, before, after) in the point at t."""
         before = (1 - t) * (1 - t) * (1 - 4 * t) / 12 * self.enters
         after = t * t * (4 * t - 3) / 12 * self.leaves
         return 1 - t - 2 * before + after, t + before - 2 * after, before, after
 
     def slides(self, t: Tensor, free: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return how the weights change with t where it is free."""
+        """Return the derivatives of the weights by t where t is free; zero elsewhere."""
         before = (t - 1) * (0.5 - t) * self.enters * free
         after = t * (t - 0.5) * self.leaves * free
         return -free - 2 * before + after, free + before - 2 * after, before, after
 
 
 def _in_order(of_a: tuple, of_b: tuple) -> tuple:
-    """Return what belongs to start, end, before and after of a and b in the order of a pair's nodes."""
+    """Return values for (start, end, before, after) of both lines in the order of a pair's nodes."""
     return (*of_a[:2], *of_b[:2], *of_a[2:], *of_b[2:])
 
 
 def _improved(a: _Line, b: _Line, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a step of Newton's method to the least distance of a(s) and b(t) within their limits."""
+    """Return (s, t) after a Newton step, within the limits, towards the least distance of a(s) and b(t)."""
     r, e, f = a.at(s) - b.at(t), a.slope(s), b.slope(t)
     gs, gt = r.dot(e), -r.dot(f)
     ee, ef, ff = e.dot(e), -e.dot(f), f.dot(f)
@@ -161,12 +163,12 @@ def _improved(a: _Line, b: _Line, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]
     s_new, t_new = _least(a, b, (s, t), (gs, gt), (hss, ef, htt))
     moved = a.at(s_new) - b.at(t_new)
     part = torch.where(moved.dot(moved) <= (1 + NOISE) * r.dot(r), torch.ones_like(s), torch.full_like(s, SHORTER))
-    whole = part == 1  # s + (s_new - s) may be off the limits by rounding
+    whole = part == 1  # then take s_new itself: s + (s_new - s) may leave the limits by rounding
     return torch.where(whole, s_new, s + part * (s_new - s)), torch.where(whole, t_new, t + part * (t_new - t))
 
 
 def _least(a: _Line, b: _Line, at: tuple, slope: tuple, matrix: tuple) -> tuple[Tensor, Tensor]:
-    """Return where a quadratic function is least within the limits, of its slope and matrix at some place."""
+    """Return where a quadratic function is least within the limits, from its slope and matrix at `at`."""
     (s, t), (gs, gt), (hss, hst, htt) = at, slope, matrix
     (s_low, s_high), (t_low, t_high) = a.limits(), b.limits()
     det = hss * htt - hst * hst

@@ -1,4 +1,4 @@
-"""Curves as arrays of points: straight lines, arcs, helices; how much one writhes."""
+"""Curves as arrays of points: straight lines, arcs, helices; and the writhe of a curve."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from torchdismech.geometry.checks import array_of
 
 __all__ = ["arc", "helix", "polygon_writhe", "straight"]
 
-WHOLE_TURN = 2 * np.pi * (1 + 1e-9)  # rad, rounded up: sums of parts of a turn may be a little more
-ROUNDING = 1e-14  # of a length: what is left of a part of it that is zero
-CLOSING_DISTANCE = 1e4  # m: where the rod is closed
+WHOLE_TURN = 2 * np.pi * (1 + 1e-9)  # rad, rounded up, as a sum of parts of a turn may be a little more
+ROUNDING = 1e-14  # a component that is not larger than this fraction of a length counts as zero
+CLOSING_DISTANCE = 1e4  # m; distance at which an open curve is closed to compute its writhe
 
 
 def straight(start: ArrayLike, end: ArrayLike, nodes: int) -> np.ndarray:
-    """Return `nodes` points (nodes, 3) evenly from `start` to `end`."""
+    """Return points (nodes, 3) evenly spaced from `start` to `end`."""
     count = whole_number(nodes, "straight: nodes", least=2)
     return np.linspace(array_of(start, "straight: start", float), array_of(end, "straight: end", float), count)
 
 
 def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, nodes: int) -> np.ndarray:
-    """Return points (nodes, 3) on the arc of `start` turned about `axis` through `center` by `angle` [rad].
+    """Return points (nodes, 3) on the arc of `start` as it turns about `axis` through `center` by `angle` [rad].
 
     Raises
     ------
     InputError
-        The angle is more than a turn, or what `helix` refuses.
+        The angle is more than a turn, or an argument is one that `helix` refuses.
     """
     if abs(turned := real_number(angle, "arc: angle")) > WHOLE_TURN:
         raise InputError(f"arc: angle: expected a turn or less, -2 pi to 2 pi [rad], got {turned:g}: see math.radians")
@@ -35,18 +35,18 @@ def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, node
 
 
 def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, height: float, nodes: int) -> np.ndarray:
-    """Return points (nodes, 3): `start` turned about `axis` through `center` by `angle` and risen by `height`.
+    """Return points (nodes, 3) of `start` as it turns about `axis` through `center` by `angle`, and rises by `height`.
 
     Parameters
     ----------
-    angle : of all turns together [rad]: n of them are 2 pi n; above 0 turns by the right hand.
+    angle : total angle [rad], 2 pi n for n turns; above 0 turns by the right hand.
     height : from the first point to the last, along the axis [m].
 
     Raises
     ------
     InputError
-        The axis has no direction; points are more than half a turn apart, as `nodes` are too few for the turns; or
-        `start` is on the axis and nothing rises, so that all points are one.
+        The axis is zero; points would be more than half a turn apart, as `nodes` are too few for the turns; or
+        `start` is on the axis and the height is 0, so that all points would coincide.
     """
     count = whole_number(nodes, "nodes", least=2)
     direction, middle = array_of(axis, "helix: axis", float), array_of(center, "helix: center", float)
@@ -72,7 +72,7 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
 
 
 def polygon_writhe(nodes: np.ndarray) -> float:
-    """Return the writhe of an open polygon (n, 3) whose ends go on straight to far away, where they meet.
+    """Return the writhe of an open polygon (n, 3), whose ends are extended straight to far away, where they meet.
 
     The Gauss integral over pairs of straight segments is the area of a quadrangle on the unit sphere (Klenin and
     Langowski, Biopolymers 2000, method 1a).
@@ -89,11 +89,11 @@ def polygon_writhe(nodes: np.ndarray) -> float:
 
 
 def _solid_angles(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
-    """Return the signed areas (k,) of the directions from points of the segment a-b to points of the segments c-d."""
+    """Return the signed areas (k,) on the unit sphere of all directions from segment a-b to each segment c-d."""
     corners = [c - a, d - a, d - b, c - b]
     with np.errstate(invalid="ignore", divide="ignore"):
         normals = [np.cross(corners[k], corners[(k + 1) % 4]) for k in range(4)]
         normals = [n / np.linalg.norm(n, axis=1, keepdims=True) for n in normals]
         angles = sum(np.arcsin(np.clip((normals[k] * normals[(k + 1) % 4]).sum(1), -1, 1)) for k in range(4))
     sign = np.sign((np.cross(d - c, b - a) * (c - a)).sum(1))
-    return np.nan_to_num(angles * sign)  # segments in one plane see no area
+    return np.nan_to_num(angles * sign)  # for segments in one plane the area is zero, and the normals are NaN

@@ -37,7 +37,7 @@ from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["Closest", "closest_on_triangle", "closest_segments", "combined", "inverse_gram"]
 
-PARALLEL = 1e-10  # sin^2 of the angle between segments below which they count as parallel: keeps 6 digits of s
+PARALLEL = 1e-10  # segments with a smaller sin^2 of their angle count as parallel; above it s has 6 digits or more
 FLAT = 1e-14  # area^2 over side^4 below which a triangle counts as a segment
 
 Weights = tuple[Tensor, ...]  # of the nodes of a pair
@@ -45,16 +45,16 @@ Weights = tuple[Tensor, ...]  # of the nodes of a pair
 
 @dataclass(frozen=True)
 class Closest:
-    """Closest points of pairs of nodes; components of equal shape.
+    """Closest points of pairs of primitives (segments, or a point and a triangle); all tensors have one shape.
 
     Attributes
     ----------
     weights : one tensor w_i for each node: the difference of the closest points is r = sum_i w_i x_i.
-    slides : two directions in which w may change, as many tensors each; all zero where a direction is held.
-    lean : c^2 of rounded edges [m^2]; None where nothing is rounded.
-    bending : r . r_ss of both directions where w is no affine function of s [m^2]; None where it is.
-    share : how far the closest points are this pair's, 0 to 1: those of smooth lines may be another's, see
-        `geometry.crossing`; None where all are its own.
+    slides : dw/ds for both parameters s, each with one tensor for each node; zero where a parameter is at a bound.
+    lean : c^2 of rounded edges [m^2]; None for edges that are not rounded.
+    bending : r . r_ss for both parameters [m^2], where w is not affine in s; None where it is.
+    share : how far the closest points count for this pair, 0 to 1, as a neighbouring pair may have the same points (see
+        `geometry.crossing`); None: they count in full.
     """
 
     weights: Weights
@@ -68,11 +68,11 @@ class Closest:
         return combined(self.weights, nodes)
 
     def slid(self, nodes: tuple[Vec3, ...]) -> tuple[Vec3, Vec3]:
-        """Return dr/ds of both slides [m]."""
+        """Return dr/ds for both parameters [m]."""
         return combined(self.slides[0], nodes), combined(self.slides[1], nodes)
 
     def squared_distance(self, nodes: tuple[Vec3, ...]) -> Tensor:
-        """Return |r|^2, of rounded edges D^2 [m^2]."""
+        """Return |r|^2, or D^2 of rounded edges [m^2]."""
         r = self.difference(nodes)
         if self.lean is None:
             return r.dot(r)
@@ -80,13 +80,16 @@ class Closest:
         return r.dot(r) + self.lean * (s * s + t * t)
 
     def stiffening(self) -> tuple[Tensor, Tensor] | tuple[float, float]:
-        """Return what rounding and bending add to the diagonal of G [m^2]."""
+        """Return the terms that rounding and bending add to the diagonal of G [m^2]."""
         if self.bending is not None:
             return self.bending
         return (0.0, 0.0) if self.lean is None else (self.lean * self.slides[0][1], self.lean * self.slides[1][2])
 
     def differentiable(self, nodes: tuple[Vec3, ...]) -> Closest:
-        """Return the same with weights that autograd can follow: one exact Newton step of the stationary condition."""
+        """Return these closest points with weights that depend on the nodes for autograd, by one exact Newton step.
+
+        The step solves the condition that the distance is stationary, and changes the numbers by rounding at most.
+        """
         r, (e, f) = self.difference(nodes), self.slid(nodes)
         more = self.stiffening()
         a, b = -r.dot(e), -r.dot(f)
@@ -99,12 +102,12 @@ class Closest:
         return replace(self, weights=weights)
 
     def _from_middle(self) -> tuple[Tensor, Tensor]:
-        """Return s - 1/2 and t - 1/2 of edges."""
+        """Return s - 1/2 and t - 1/2 of rounded edges."""
         return self.weights[1] - 0.5, -self.weights[3] - 0.5
 
 
 def combined(weights, vectors) -> Vec3:
-    """Return the sum of vectors with weights."""
+    """Return the weighted sum of vectors."""
     total = vectors[0].times(weights[0])
     for w, v in zip(weights[1:], vectors[1:], strict=True):
         total = total + v.times(w)
@@ -112,9 +115,10 @@ def combined(weights, vectors) -> Vec3:
 
 
 def inverse_gram(e: Vec3, f: Vec3, more=(0.0, 0.0)) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (g11, g12, g22), the inverse of the matrix of scalar products of two slides; zero for slides of length 0.
+    """Return (g11, g12, g22) of G^-1 for two slides e and f: the inverse of their matrix of scalar products.
 
-    Slides of a `Closest` are either zero or independent. `more` is added to the diagonal, see `Closest.stiffening`.
+    Entries are zero for slides of length 0; others of a `Closest` are independent. `more` is added to the diagonal, see
+    `Closest.stiffening`.
     """
     ee, ef, ff = e.dot(e) + more[0], e.dot(f), f.dot(f) + more[1]
     no_e, no_f = ee == 0, ff == 0
@@ -127,13 +131,14 @@ def inverse_gram(e: Vec3, f: Vec3, more=(0.0, 0.0)) -> tuple[Tensor, Tensor, Ten
 def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3, lean: Tensor | None = None) -> Closest:
     """Return the closest points of the segments a and b; nodes in the order a0, a1, b0, b1.
 
-    With `lean` (c^2 > 0 [m^2]) the segments are rounded. Segments may be points. Of the candidates (both parameters
+    With `lean` (c^2 > 0 [m^2]) the segments are rounded. Segments may have length zero. Of the candidates (both
+    parameters
     free, or one end against the other segment) the nearest is taken, so no case is decided by the order in which
     bounds are tested.
     """
     e, f, g = a1 - a0, b1 - b0, a0 - b0
     c2 = 0.0 if lean is None else lean
-    # with the components in the two dimensions that rounded segments lean into: g begins half a length back in both
+    # rounded segments extend along two more dimensions, where g has the components -c/2 and c/2
     ee, ef, ff, eg, fg = e.dot(e) + c2, e.dot(f), f.dot(f) + c2, e.dot(g) - 0.5 * c2, f.dot(g) + 0.5 * c2
     s_ends, t_ends = _clamped(ef - eg, ee), _clamped(fg + ef, ff)  # nearest to b1 on a; nearest to a1 on b
     s_start, t_start = _clamped(-eg, ee), _clamped(fg, ff)  # nearest to b0 on a; nearest to a0 on b
@@ -142,10 +147,10 @@ def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3, lean: Tensor | None
     crossing = det > PARALLEL * ee * ff
     safe = torch.where(crossing, det, 1.0)
     s = (ef * fg - ff * eg) / safe
-    # nearest to a(s): along b, as s of nearly parallel segments may err
+    # t is that nearest to a(s) on b, as s may be inexact for nearly parallel segments
     t = (fg + s * ef) / torch.where(crossing, ff, 1.0)
     inside = crossing & (s > 0) & (s < 1) & (t > 0) & (t < 1)
-    # where the inner stationary point is inside it is the minimum
+    # a stationary point inside the bounds is the minimum
     best = (torch.where(inside, s, zero), torch.where(inside, t, zero))
     least = torch.where(inside, -torch.inf, _distance2(g, e, f, zero, t_start, c2))
     best = (best[0], torch.where(inside, t, t_start))
@@ -168,7 +173,7 @@ def closest_on_triangle(p: Vec3, t0: Vec3, t1: Vec3, t2: Vec3) -> Closest:
     proper = det > FLAT * (ee + ff) ** 2
     safe = torch.where(proper, det, 1.0)
     u = (ff * eg - ef * fg) / safe
-    v = (fg - u * ef) / torch.where(proper, ff, 1.0)  # nearest at this u, which is inexact in thin triangles
+    v = (fg - u * ef) / torch.where(proper, ff, 1.0)  # the nearest for this u, which is inexact in thin triangles
     inside = proper & (u > 0) & (v > 0) & (u + v < 1)
     zero, one = torch.zeros_like(ee), torch.ones_like(ee)
     along = _clamped(fg - eg + ee - ef, ee + ff - 2 * ef)  # on the side from t1 to t2
@@ -193,12 +198,12 @@ def closest_on_triangle(p: Vec3, t0: Vec3, t1: Vec3, t2: Vec3) -> Closest:
 
 
 def _clamped(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Return the quotient in [0, 1]; 0 for 0 / 0."""
+    """Return the quotient clamped to [0, 1]; 0 for 0 / 0."""
     nothing = denominator == 0
     return torch.where(nothing, 0.0, numerator / torch.where(nothing, 1.0, denominator)).clamp(0, 1)
 
 
 def _distance2(g: Vec3, e: Vec3, f: Vec3, s: Tensor, t: Tensor, lean: Tensor | float = 0.0) -> Tensor:
-    """Return |g + s e - t f|^2, of rounded segments D^2."""
+    """Return |g + s e - t f|^2, or D^2 of rounded segments."""
     r = g + e.times(s) - f.times(t)
     return r.dot(r) + lean * ((s - 0.5) ** 2 + (t - 0.5) ** 2)

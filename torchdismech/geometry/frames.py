@@ -1,4 +1,4 @@
-"""Directors along rods: parallel transport, first directors, angles between them.
+"""Directors along rods: parallel transport, first directors, and angles between directors.
 
 Vectors are tensors `(..., 3)` here; the component kernels have their own transport in `rods.py`.
 """
@@ -10,8 +10,8 @@ from torch import Tensor
 
 __all__ = ["REST_BRANCH", "first_director", "rotated", "signed_angle", "transported", "unit", "unit_or_zero"]
 
-# rad: twists at rest are those nearest to this. Frames half a turn apart are common where sides of triangles meet, and
-# rounding must not decide between half a turn to the left and to the right.
+# rad; of the twists at rest, which are known up to whole turns, that nearest to this is taken. It is not 0, as frames
+# half a turn apart are common where sides of triangles meet, and rounding must not decide between -pi and pi.
 REST_BRANCH = 0.04
 
 
@@ -21,17 +21,17 @@ def unit(vector: Tensor) -> Tensor:
 
 
 def unit_or_zero(vector: Tensor) -> Tensor:
-    """Return the vectors (..., k) scaled to length one, and zero, with derivatives of zero, where they are zero."""
+    """Return the vectors (..., k) scaled to length one; zero vectors stay zero, with zero derivatives."""
     length = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
-    points = length != 0  # also where it is NaN, which stays
+    points = length != 0  # True for NaN, which is passed on
     return torch.where(points, vector / torch.where(points, length, 1.0), 0.0)
 
 
 def transported(vector: Tensor, start: Tensor, end: Tensor) -> Tensor:
     """Return the vectors (..., 3) parallel transported from unit tangents `start` to unit tangents `end`.
 
-    The rotation about start x end that takes one tangent to the other. It is undefined where they are opposite, and the
-    result is infinite or NaN there, which the solver reports as a folded edge.
+    That is the rotation about start x end that takes one tangent to the other. It is undefined where they are opposite;
+    the result is infinite or NaN there, which the solver reports as a folded edge.
     """
     axis = torch.linalg.cross(start, end)
     cosine = (start * end).sum(-1, keepdim=True)
@@ -40,18 +40,18 @@ def transported(vector: Tensor, start: Tensor, end: Tensor) -> Tensor:
 
 
 def rotated(vector: Tensor, axis: Tensor, angle: Tensor) -> Tensor:
-    """Return the vectors (..., 3) normal to the unit `axis` turned about it by `angle` (...)."""
+    """Return the vectors (..., 3), which are normal to the unit `axis`, rotated about it by `angle` (...) [rad]."""
     cosine, sine = torch.cos(angle)[..., None], torch.sin(angle)[..., None]
     return vector * cosine + torch.linalg.cross(axis, vector) * sine
 
 
 def signed_angle(start: Tensor, end: Tensor, axis: Tensor) -> Tensor:
-    """Return the angle (...) in (-pi, pi] that turns `start` into `end` about the unit `axis`."""
+    """Return the angle (...) in (-pi, pi] about the unit `axis` from `start` to `end` [rad]."""
     return torch.atan2((torch.linalg.cross(start, end) * axis).sum(-1), (start * end).sum(-1))
 
 
 def first_director(tangent: Tensor) -> Tensor:
-    """Return a unit director (..., 3) normal to the tangents: t x y; z where t is parallel to y, as beside it."""
+    """Return unit directors (..., 3) normal to the tangents: along t x y, or for tangents along y along z."""
     y = torch.tensor([0.0, 1.0, 0.0], dtype=tangent.dtype, device=tangent.device)
     up = torch.tensor([0.0, 0.0, 1.0], dtype=tangent.dtype, device=tangent.device)
     beside = torch.linalg.cross(tangent, y.expand_as(tangent))

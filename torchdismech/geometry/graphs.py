@@ -1,4 +1,4 @@
-"""Graphs of nodes and links."""
+"""Connected parts and neighbours in a graph of nodes and links."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["connected_parts", "neighbours"]
 
 
 def connected_parts(count: int, links: np.ndarray) -> np.ndarray:
-    """Return the number (count,) of the part that each node belongs to: parts are what no link joins.
+    """Return the number (count,) of the connected part that each node belongs to.
 
-    Parts are numbered in the order of their first nodes. SciPy has this, too, but takes a tenth of a second to be
-    imported, and a robot asks it of its nodes before its first step.
+    Parts are numbered in the order of their first nodes. SciPy has this function, too, but takes a tenth of a second to
+    import, and each robot calls it before its first step.
 
     Parameters
     ----------
-    links : (L, 2) node numbers; the order of the two does not count.
+    links : (L, 2) node indices; the order of the two does not matter.
     """
-    first = np.arange(count)  # a node of the same part; in the end the first one
+    first = np.arange(count)  # some node of the same part, in the end its first one
     a, b = np.asarray(links).reshape(-1, 2).T
     while (first[a] != first[b]).any():
         for one, other in ((a, b), (b, a)):
@@ -28,11 +28,11 @@ def connected_parts(count: int, links: np.ndarray) -> np.ndarray:
 
 
 def neighbours(count: int, links: np.ndarray) -> np.ndarray:
-    """Return the nodes (count, most) at the other ends of each node's links, -1 where it has fewer than most.
+    """Return the nodes (count, k) at the other ends of each node's links, filled up with -1; k is the most of a node.
 
     Parameters
     ----------
-    links : (L, 2) node numbers; the order of the two does not count.
+    links : (L, 2) node indices; the order of the two does not matter.
     """
     node, other = np.concatenate([links, links[:, ::-1]]).T
     order = np.argsort(node, kind="stable")

@@ -1,6 +1,6 @@
-"""Material frames of edges, and how vectors that they carry change with edge and angle.
+"""Material frames of edges, and the derivatives of vectors fixed in them by edge vector and angle.
 
-Turning an edge by de and its frame by dtheta turns what the frame carries by
+A change de of the edge vector e and dtheta of the angle rotates vectors that are fixed in the frame by
 
     omega = t x de / l + (dtheta + turn . de) t,   turn = - (s x t) / ((1 + s . t) l),
 
@@ -21,11 +21,15 @@ __all__ = ["MaterialFrames", "cross_matrix", "outer"]
 
 @dataclass(frozen=True)
 class MaterialFrames:
-    """Frames (t, m1, m2) of edges of some lengths (.., 1), and how they turn about t with e; vectors (.., 3).
+    """Material frames (t, m1, m2) of edges, with what their derivatives need; vectors are (.., 3).
+
+    A vector is *carried* if it has constant components in its edge's frame.
 
     Attributes
     ----------
+    length : (.., 1) lengths l of the edges.
     anchor : tangents s at which the reference frames are anchored.
+    turn : derivative by e of the transported frame's turn about t, see the module.
     """
 
     t: Tensor
@@ -37,7 +41,7 @@ class MaterialFrames:
 
     @classmethod
     def of(cls, e: Tensor, angle: Tensor, anchor: Tensor, director: Tensor) -> MaterialFrames:
-        """Return those of edges e (.., 3) and angles (..), whose directors are anchored at tangents."""
+        """Return the frames of edges e (.., 3) with angles (..); `director` is the reference director at `anchor`."""
         length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)
         t = e / length
         m1 = rotated(transported(director, anchor, t), t, angle)
@@ -46,16 +50,16 @@ class MaterialFrames:
         return cls(t, m1, torch.linalg.cross(t, m1), length, anchor, turn)
 
     def carried(self, components: Tensor) -> Tensor:
-        """Return the vectors with these components (.., 3) along t, m1 and m2."""
+        """Return the vectors whose components along t, m1 and m2 are these (.., 3)."""
         along, first, second = components.split(1, dim=-1)
         return along * self.t + first * self.m1 + second * self.m2
 
     def by_angle(self, vector: Tensor) -> Tensor:
-        """Return the derivatives by the angles of vectors that the frames carry."""
+        """Return the derivatives (.., 3) of carried vectors by the angles."""
         return torch.linalg.cross(self.t.expand_as(vector), vector)
 
     def by_edge(self, vector: Tensor) -> Tensor:
-        """Return the derivatives (.., 3, 3) by the edges of vectors that the frames carry."""
+        """Return the derivatives (.., 3, 3) of carried vectors by the edges."""
         along = (self.t * vector).sum(-1, keepdim=True).unsqueeze(-1)
         straight = (along * _identity(vector) - outer(self.t, vector)) / self.length.unsqueeze(-1)
         return straight + outer(self.by_angle(vector), self.turn)
@@ -75,16 +79,16 @@ class MaterialFrames:
         )
 
     def taken(self, index: Tensor) -> MaterialFrames:
-        """Return the frames of some of the edges, the last but one dimension of the vectors."""
+        """Return the frames of the edges with these indices, which number the last but one dimension of the vectors."""
         fields = (self.t, self.m1, self.m2, self.length, self.anchor, self.turn)
         return MaterialFrames(*(x.index_select(-2, index) for x in fields))
 
     def slopes(self, products: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the derivatives of sums of f . P by edges (.., 3) and angles (..), for carried vectors P.
+        """Return the derivatives of sums of f . P by edges (.., 3) and angles (..), for carried P and constant f.
 
         Parameters
         ----------
-        products : (.., 3, 3) the sums of P f^T.
+        products : (.., 3, 3) sums of P f^T.
         """
         t = self.t.unsqueeze(-1)
         torque = (self.t * _axial(products)).sum(-1)
@@ -92,7 +96,7 @@ class MaterialFrames:
         return straight + torque.unsqueeze(-1) * self.turn, torque
 
     def second(self, products: Tensor) -> Tensor:
-        """Return the second derivatives (.., 4, 4) of sums of f . P by edges and angles, for their products P f^T."""
+        """Return the second derivatives (.., 4, 4) of sums of f . P by edge and angle, from sums of P f^T."""
         t, length, axial = self.t.unsqueeze(-1), self.length.unsqueeze(-1), _axial(products)
         tangent_by_edge = self.tangent_by_edge()
         by_weights, by_vectors = (products @ t).squeeze(-1), (products.mT @ t).squeeze(-1)  # (t . f) P, (t . P) f
@@ -115,7 +119,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def cross_matrix(v: Tensor) -> Tensor:
-    """Return the matrices (.., 3, 3) that take u to v x u."""
+    """Return the matrices (.., 3, 3) that map u to v x u."""
     x, y, z = v.unbind(-1)
     zero = torch.zeros_like(x)
     return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=-1).unflatten(-1, (3, 3))
@@ -126,6 +130,6 @@ def _identity(like: Tensor) -> Tensor:
 
 
 def _axial(products: Tensor) -> Tensor:
-    """Return the sums of P x f for the sums of P f^T."""
+    """Return the sums of P x f (.., 3), from the sums of P f^T."""
     rows = [products[..., i, j] - products[..., j, i] for i, j in ((1, 2), (2, 0), (0, 1))]
     return torch.stack(rows, dim=-1)

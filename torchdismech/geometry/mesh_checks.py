@@ -1,4 +1,4 @@
-"""Checks of triangle meshes that files and the builder share; each refusal names the triangle, edge or node.
+"""Checks of triangle meshes, shared by files and the builder; each refusal names the triangle, edge or node.
 
 A shell has to be a manifold: at most two triangles at an edge, one fan of triangles around a node, and two sides that
 can be told apart (no Moebius strip). Winding that is only inconsistent is repaired, and the repair is reported.
@@ -19,18 +19,18 @@ __all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problems"]
 
 # Smallest height over longest edge; below it the normal of a triangle is mostly rounding noise.
 SMALLEST_HEIGHT = 1e-9
-# So many faulty elements are named one by one; of the others the message gives the number.
+# Number of faulty elements that a message names; it gives only the number of the others.
 MOST_NAMED = 50
 
 
 @dataclass(frozen=True)
 class CheckedMesh:
-    """Triangles that can be simulated.
+    """Triangles that can be simulated, and the repairs that this took.
 
     Attributes
     ----------
-    triangles : (F, 3) int64, each connected body wound as its first triangle.
-    repairs : one sentence for each thing that was changed; empty where nothing was.
+    triangles : (F, 3) int64, each connected body wound consistently, as its first triangle.
+    repairs : one sentence for each kind of change; empty if nothing was changed.
     """
 
     triangles: np.ndarray
@@ -72,9 +72,9 @@ def check_mesh(
 
 
 def check_triangles(nodes: Given, triangles: Elements, where: str = "shell") -> tuple[np.ndarray, np.ndarray]:
-    """Return the arrays as float64 and int64, refusing what is wrong with a triangle alone, as `check_mesh` does.
+    """Return the arrays as float64 and int64, refusing faults of single triangles, as `check_mesh` does.
 
-    For a part of a surface: how its triangles lie to each other is seen when all parts are there.
+    It is for a part of a surface: how triangles join is checked once all parts are there.
     """
     points, corners = _checked_arrays(nodes, triangles, where)
     problems = triangle_problems(points, corners)
@@ -86,8 +86,8 @@ def check_triangles(nodes: Given, triangles: Elements, where: str = "shell") -> 
 def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:
     """Return (triangle, sentence) for the first fault of each kind, sorted by triangle.
 
-    Faults of single triangles and repetitions only. Indices in the sentences count from `first_index`. The arrays have
-    their right shapes and the nodes are finite.
+    Only faults of single triangles and repetitions are found. Indices in the sentences count from `first_index`. The
+    arrays must have the right shapes and the nodes be finite.
     """
     if not len(triangles):
         return []
@@ -132,13 +132,13 @@ def _checked_arrays(nodes: Given, triangles: Elements, where: str) -> tuple[np.n
 
 
 def _listed(names: list[str], separator: str = "; ") -> str:
-    """Return the names in one line; the number of those past `MOST_NAMED`."""
+    """Return the names in one line; beyond `MOST_NAMED`, only the number of the others."""
     rest = len(names) - MOST_NAMED
     return separator.join(names[:MOST_NAMED]) + (f"{separator}and {rest} more" if rest > 0 else "")
 
 
 def _repetitions(triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the triangles whose three nodes stood before in any order, and where they stood first."""
+    """Return the triangles that have the same three nodes as an earlier one, in any order, and that earlier one."""
     corners = np.sort(triangles, axis=1)
     order = np.lexsort(corners.T)  # stable: equal triangles stay in the order of the file
     new = np.ones(len(order), dtype=bool)
@@ -150,7 +150,7 @@ def _repetitions(triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _has_no_area(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
-    """Return (F,) bool: nodes of the triangle at one place or on one line, up to rounding."""
+    """Return for each triangle (F,) whether its nodes are at one place or on one line, up to rounding."""
     size = np.ptp(nodes, axis=0).max()
     if size == 0:
         return np.ones(len(triangles), dtype=bool)
@@ -175,9 +175,10 @@ def _refuse_unused_nodes(n_nodes: int, triangles: np.ndarray, where: str) -> Non
 
 
 def _neighbours(triangles: np.ndarray, n_nodes: int, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the inner edges as pairs (H, 2) of sides, and (H,) bool: walked in opposite directions, as they should.
+    """Return the pairs (H, 2) of sides at inner edges, and (H,) whether they are walked in opposite directions.
 
-    Side k of triangle f is number 3 f + k and goes from node k + 1 to node k + 2.
+    They do if they are wound consistently. Side k of triangle f is number 3 f + k and goes from node k + 1 to node k +
+    2.
     """
     start, end = np.roll(triangles, -1, axis=1).reshape(-1), np.roll(triangles, -2, axis=1).reshape(-1)
     key = np.minimum(start, end) * n_nodes + np.maximum(start, end)
@@ -200,7 +201,8 @@ def _neighbours(triangles: np.ndarray, n_nodes: int, where: str) -> tuple[np.nda
 
 def _refuse_single_node_contacts(triangles: np.ndarray, pairs: np.ndarray, where: str) -> None:
     """Refuse nodes around which the triangles form more than one fan."""
-    # Corners (triangle, node) are one fan where they are joined by inner edges: both ends of each join two corners.
+    # Corners (a triangle at a node) are nodes of a graph; an inner edge joins its two triangles' corners at either end.
+    # A connected part of the graph is a fan.
     corner = triangles.reshape(-1)
     base, side = pairs // 3 * 3, pairs % 3
     ends = [base + (side + k) % 3 for k in (1, 2)]  # corners at the start and at the end of both sides
@@ -225,9 +227,9 @@ def _refuse_single_node_contacts(triangles: np.ndarray, pairs: np.ndarray, where
 
 
 def _orientation(triangles: np.ndarray, neighbours: np.ndarray, opposed: np.ndarray, where: str) -> np.ndarray:
-    """Return which triangles (F,) have to be turned so that each body is wound as its first one."""
-    # Each triangle stands in the graph twice, as it is (f) and turned (F + f); edges join what fits together. A body
-    # whose two copies are connected can be walked around to the other side of the surface.
+    """Return for each triangle (F,) whether it has to be turned so that each body is wound as its first triangle."""
+    # Each triangle is in the graph twice, as it is (f) and turned (F + f); links join neighbours whose windings are
+    # consistent. If the two copies of a body are connected, a walk on it leads to the other side of the surface.
     count = len(triangles)
     f, g = neighbours.T
     other = np.where(opposed, 0, count)

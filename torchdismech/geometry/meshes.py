@@ -18,9 +18,9 @@ __all__ = ["Mesh", "disc", "hemisphere", "hexagon", "rectangle"]
 RECTANGLE_PATTERNS = ("equilateral", "right", "cross", "random", "rotated")
 ROUND_PATTERNS = ("regular", "random")
 ROW_HEIGHT = math.sqrt(3) / 2  # of an equilateral triangle with sides 1
-# Unstructured meshes: nodes move until no angle is below the first, and a mesh with one below the second is refused.
+# Unstructured meshes: nodes move until no angle is below the first; a mesh with an angle below the second is refused.
 WANTED_ANGLE, SMALLEST_ANGLE = math.radians(24), math.radians(20)
-MOST_MOVES, MOVES_BEFORE_DROP = 120, 15  # typically less than 5 are enough
+MOST_MOVES, MOVES_BEFORE_DROP = 120, 15  # typically fewer than 5 moves are enough
 JITTER = 0.25  # standard deviation of the random shifts, in spacings
 BORDER = 0.45  # no interior node starts closer to the border than this, in spacings
 MOVABLE_BORDER = 1.6  # interior nodes of a turned grid move only if they are closer to the border than this
@@ -175,7 +175,7 @@ def hemisphere(radius: float, spacing: float, pattern: str = "regular", seed: in
 
 
 def _lengths(**given: float) -> list[float]:
-    """Return lengths as numbers; refuse those that are not positive and finite."""
+    """Return lengths as floats; refuse those that are not positive and finite."""
     lengths = [real_number(value, name, "a length in m") for name, value in given.items()]
     for name, value in zip(given, lengths, strict=True):
         if not (math.isfinite(value) and value > 0):
@@ -195,7 +195,7 @@ def _check_seed(seed: int, pattern: str) -> None:
 
 
 def _checked_round(radius: float, spacing: float, pattern: str, seed: int) -> list[float]:
-    """Return radius and spacing of a round mesh as numbers; refuse what does not go together."""
+    """Return radius and spacing of a round mesh as floats; refuse combinations that do not fit."""
     radius, spacing = _lengths(radius=radius, spacing=spacing)
     if spacing > radius:
         raise InputError(f"spacing: expected at most the radius {radius:g}, got {spacing:g}: take a smaller spacing")
@@ -205,7 +205,7 @@ def _checked_round(radius: float, spacing: float, pattern: str, seed: int) -> li
 
 
 def _squares(length: float, width: float, spacing: float, alternate: bool) -> Mesh:
-    """Return a grid of nearly squares, each halved from its lower left corner, or every other one from the right."""
+    """Return a grid of near squares, halved from the lower left corner; if `alternate`, every other from the right."""
     columns, rows = max(1, round(length / spacing)), max(1, round(width / spacing))
     x, y = np.meshgrid(np.linspace(0, length, columns + 1), np.linspace(0, width, rows + 1))
     nodes = np.stack([x.reshape(-1), y.reshape(-1), np.zeros(x.size)], axis=1)
@@ -241,11 +241,11 @@ def _rows(length: float, width: float, spacing: float) -> Mesh:
 
 
 def _rings(divisions: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a centre with rings of 6 k nodes around it, joined by 6 divisions^2 triangles.
+    """Return a centre node with rings of 6 k nodes around it, joined by 6 divisions^2 triangles.
 
     Returns
     -------
-    ring (N,) of each node, from 0; sector (N,) in [0, 6), its place along the ring in sixths; triangles (F, 3).
+    ring (N,) of each node, from 0; sector (N,) in [0, 6), its angle in sixths of a turn; triangles (F, 3).
     """
     ring, sector, triangles = [np.zeros(1, dtype=np.int64)], [np.zeros(1)], []
     for k in range(1, divisions + 1):
@@ -264,7 +264,7 @@ def _rings(divisions: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _shuffled_rings(distance: np.ndarray, spacing: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ring (N,) and azimuth (N,) of nodes on rings at distances (R,) from the axis; the last starts at 0."""
+    """Return ring (N,) and azimuth (N,) of nodes on rings with radii (R,), all but the last turned at random."""
     counts = np.maximum(1, np.round(2 * math.pi * distance / spacing).astype(np.int64))
     start = np.random.default_rng(seed).uniform(0, 2 * math.pi, len(distance))
     start[-1] = 0.0
@@ -305,7 +305,7 @@ def _distance_to_sides(nodes: np.ndarray, length: float, width: float) -> np.nda
 
 
 def _turned_lattice(length: float, width: float, spacing: float, angle: float) -> np.ndarray:
-    """Return nodes of an equilateral grid around the middle of the rectangle, turned by the angle, that cover it."""
+    """Return nodes of an equilateral grid, turned by the angle about the middle of the rectangle, which they cover."""
     reach = math.ceil(math.hypot(length, width) / spacing) + 1
     i, j = (k.reshape(-1) - reach for k in np.indices((2 * reach + 1, 2 * reach + 1)))
     x, y = spacing * (i + 0.5 * (j % 2)), spacing * ROW_HEIGHT * j
@@ -322,14 +322,15 @@ def _planar(nodes: np.ndarray) -> np.ndarray:
     u, v = nodes[triangles[:, 1]] - nodes[triangles[:, 0]], nodes[triangles[:, 2]] - nodes[triangles[:, 0]]
     twice_area = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
     triangles = np.where((twice_area < 0)[:, None], triangles[:, [0, 2, 1]], triangles)
-    # Three nodes on a straight side may come as a triangle without area.
+    # Delaunay may return three nodes on a straight side as a triangle without area.
     return triangles[np.abs(twice_area) > 1e-9 * twice_area.max()]
 
 
 def _seen_from_below(nodes: np.ndarray) -> np.ndarray:
     """Return the Delaunay triangulation on a half sphere: planar in the projection from the pole at -z.
 
-    That (stereographic) projection maps circles to circles, so it keeps the property of Delaunay.
+    That (stereographic) projection maps circles to circles, so a planar Delaunay triangulation is one on the sphere,
+    too.
     """
     radius = np.linalg.norm(nodes, axis=1, keepdims=True)
     return _planar(nodes * (1, 1, 0) / (radius + nodes[:, 2:]))
@@ -343,10 +344,10 @@ def _relaxed(
     project: Projection,
     spacing: float,
 ) -> Mesh:
-    """Return a mesh of fixed border nodes and inner nodes that moved until its triangles were well shaped.
+    """Return a mesh of fixed border nodes and inner nodes, moved until its triangles are well shaped.
 
     Each movable node goes to the mean of the centres of its triangles, weighted by area; then all nodes are
-    triangulated anew. Where that comes to rest with a small angle there is a node too many: it is left out.
+    triangulated anew. If small angles remain, there is a node too many, and one of the worst triangle is removed.
     """
     nodes = np.concatenate([border, inner])
     moving = np.concatenate([np.zeros(len(border), dtype=bool), movable])

@@ -1,4 +1,4 @@
-"""Rotations as unit quaternions (w, x, y, z), as rotation vectors, and as matrices."""
+"""Rotations as unit quaternions (w, x, y, z), rotation vectors and matrices, and conversions between them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["best_rotation", "conjugate", "power", "product", "rotation_matrix", 
 
 
 def product(p: Tensor, q: Tensor) -> Tensor:
-    """Return the products (..., 4) of quaternions: the rotation q, then p."""
+    """Return the products (..., 4) of quaternions, which rotate by q first, then by p."""
     a, b, u, v = p[..., :1], q[..., :1], p[..., 1:], q[..., 1:]
     u, v = torch.broadcast_tensors(u, v)
     return torch.cat([a * b - (u * v).sum(-1, keepdim=True), a * v + b * u + torch.linalg.cross(u, v)], dim=-1)
 
 
 def _products_in_matrix() -> np.ndarray:
-    """Return by how much each product of two components counts in a rotation matrix less the identity, (16, 9)."""
+    """Return the coefficients (16, 9) of the products q_a q_b in the entries of the rotation matrix minus identity."""
     share = np.zeros((4, 4, 3, 3))
     for i in range(3):
         j, k = (i + 1) % 3, (i + 2) % 3
@@ -38,12 +38,12 @@ def rotation_matrix(quaternion: Tensor) -> Tensor:
 
 
 def conjugate(quaternion: Tensor) -> Tensor:
-    """Return the quaternions (..., 4) of the rotations back."""
+    """Return the conjugate quaternions (..., 4), which rotate back."""
     return torch.cat([quaternion[..., :1], -quaternion[..., 1:]], dim=-1)
 
 
 def power(quaternion: Tensor, exponent: Tensor) -> Tensor:
-    """Return the quaternions (..., 4) that turn by a multiple (..., 1) of the angle, which is within half a turn."""
+    """Return the quaternions (..., 4) that rotate by a multiple (..., 1) of the angle, taken within half a turn."""
     quaternion = torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)
     sine = torch.linalg.vector_norm(quaternion[..., 1:], dim=-1, keepdim=True)
     half = exponent * torch.atan2(sine, quaternion[..., :1])
@@ -52,23 +52,23 @@ def power(quaternion: Tensor, exponent: Tensor) -> Tensor:
 
 
 def best_rotation(sums: Tensor, near: Tensor, weight: float) -> Tensor:
-    """Return the rotations (..., 4) that turn vectors a best to vectors b: the sum of b . (R a) is largest (Horn 1987).
+    """Return the rotations (..., 4) R that fit vectors a to b best: the sum of b . (R a) is largest (Horn 1987).
 
     Parameters
     ----------
-    sums : (..., 3, 3) of the products b a^T.
-    near : (..., 4) rotations; that which is nearest to them is taken where several serve alike.
-    weight : of being near, as a part of the weight of the vectors.
+    sums : (..., 3, 3) sums of b a^T.
+    near : (..., 4) rotations; where several R fit alike, the one nearest to these is taken.
+    weight : of `near`, relative to the vectors.
     """
     table = torch.as_tensor(_PRODUCTS_IN_MATRIX, device="cpu").to(sums)
-    form = (sums.flatten(-2) @ table.mT).unflatten(-1, (4, 4))  # b . (R a), summed, is q . form q and a constant
+    form = (sums.flatten(-2) @ table.mT).unflatten(-1, (4, 4))  # the sum of b . (R a) is q . form q plus a constant
     form = form / torch.linalg.matrix_norm(form, keepdim=True).clamp(min=torch.finfo(form.dtype).tiny)
     form = form + form.mT + weight * near.unsqueeze(-1) * near.unsqueeze(-2)
     return torch.linalg.eigh(form).eigenvectors[..., -1]
 
 
 def rotation_of_vector(vectors: Tensor) -> Tensor:
-    """Return the matrices (..., 3, 3) of rotation vectors (..., 3) [rad], axis times angle; smooth also at zero."""
+    """Return the matrices (..., 3, 3) of rotation vectors (..., 3), axis times angle [rad]; smooth also at zero."""
     x, y, z = vectors.unbind(-1)
     zero = torch.zeros_like(x)
     rows = [torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))]

@@ -1,8 +1,8 @@
-"""Moving a network of edges by a step without the stretch that a straight-line move adds.
+"""Moving a network of edges by a step without the second-order stretch that a straight-line move adds.
 
 Turning an edge by an angle a along a straight line lengthens it by a factor 1/cos(a). In a stiff rod this second-order
 stretch dominates the residual after a Newton step, and undoing it costs further iterations. Here every edge gets the
-length that the step asks for to first order; where loops or clamps do not let all of them, in the least-squares sense.
+length that the step asks for to first order; where loops or clamps make that impossible, in the least-squares sense.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from torchdismech.native import function_of, in_threads
 
 __all__ = ["LengthPreservingMove"]
 
-LARGEST_MAP = 2000  # nodes; a dense map, which GPUs multiply by, needs 8 N^2 bytes and as much time
-LARGEST_BAND = 50_000_000  # numbers; networks that need more get the plain move
-NUMBERS_A_THREAD = 1_000_000  # of the shifts, about 1 ms
+LARGEST_MAP = 2000  # nodes; the dense matrix that GPUs multiply by needs 8 N^2 bytes, and time in proportion
+LARGEST_BAND = 50_000_000  # numbers in the banded factor; networks that need more are moved by q + step
+NUMBERS_A_THREAD = 1_000_000  # numbers of the result for which another thread pays, about 1 ms of work
 
 
 class LengthPreservingMove(nn.Module):
     """q + step for twist angles; for nodes the closest move whose edges have length |e| + t . de.
 
-    It is q + step for nodes, too, where that would take too much memory, and for large networks on a GPU.
+    Nodes, too, move by q + step where the factor would take too much memory, and for large networks on a GPU.
 
     Parameters
     ----------
     edges : (E, 2) node indices.
     free : (N, 3) bool, which components of which nodes move.
-    dtype : of the numbers that are kept.
-    largest_map : nodes up to which the closest move is kept as a matrix, for GPUs.
+    dtype : of the factors.
+    largest_map : number of nodes up to which a dense matrix is stored for GPUs.
     """
 
     edges: Tensor
@@ -49,7 +49,7 @@ class LengthPreservingMove(nn.Module):
         dofs = (3 * np.asarray(edges).T[:, None] + np.arange(3)[:, None]).reshape(6, -1)
         # x, y, z of starts, then of ends
         self.register_buffer("_ends", torch.as_tensor(dofs, device="cpu"), persistent=False)
-        # most clamps hold all three components, and then one map serves all
+        # most clamps hold all three components, and then one factor serves the three axes
         chosen, map_of_axis = np.unique(free, axis=1, return_inverse=True)
         self._map_of_axis = map_of_axis.ravel().tolist()
         networks = [_Network(edges, column) for column in chosen.T] if len(edges) else []
@@ -58,11 +58,11 @@ class LengthPreservingMove(nn.Module):
         self.shifts = nn.ModuleList(_Shifts(network, dtype, self.dense) for network in networks if self.enabled)
 
     def forward(self, q: Tensor, step: Tensor, kept: Tensor | None = None) -> Tensor:
-        """Return q (B, n) moved by the step (B, n); the step of clamped dofs is taken as it is.
+        """Return q (B, n) moved by the step (B, n); clamped dofs move by the step exactly.
 
         Parameters
         ----------
-        kept : (B,) 1 for robots whose edges keep their lengths, 0 for those that get q + step; None: all keep them.
+        kept : (B,) 1 for robots that move so, 0 for those that get q + step; None: all move so.
         """
         moved = q + step
         if not self.enabled or not (self.dense or q.device.type == "cpu"):
@@ -73,26 +73,26 @@ class LengthPreservingMove(nn.Module):
         return moved
 
     def _shifts(self, changes: Tensor) -> Tensor:
-        """Return the shifts (3, N, B) of nodes for wanted changes (3, E, B) of edges."""
+        """Return the shifts (3, N, B) of nodes that fit wanted changes (3, E, B) of edge vectors."""
         if len(self.shifts) == 1:
             return self.shifts[0](changes)
         return torch.stack([self.shifts[k](changes[axis]) for axis, k in enumerate(self._map_of_axis)])
 
 
 def _missing_changes(q: Tensor, step: Tensor, ends: Tensor, kept: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Return what edges (E, B) lack of the vectors that they should become, by components, when q (n, B) moves by step.
+    """Return how edge vectors have to change after q (n, B) + step to get the wanted lengths, by components (E, B).
 
     Parameters
     ----------
     ends : (6, E) the dofs x, y, z of the edges' starts, then of their ends.
-    kept : (B,) 1 for robots whose edges lack something, 0 for others; None: all.
+    kept : (B,) 1 for robots whose edges have to change, 0 for others; None: all.
     """
     dofs = ends.unbind(0)
     old, change = (Vec3(*(x[end] - x[start] for start, end in zip(dofs[:3], dofs[3:], strict=True))) for x in (q, step))
     new = old + change
     length = torch.sqrt(old.dot(old))
     along = old.dot(change) / length
-    # a step that would shrink an edge to nothing is no step to follow: keep a tenth of it
+    # a step must not shrink an edge to nothing or below: it keeps a tenth of its length at least
     wanted = torch.maximum(length + along, 0.1 * length)
     missing = wanted / torch.sqrt(new.dot(new)) - 1
     return new.times(missing if kept is None else kept * missing).components()
@@ -101,7 +101,7 @@ def _missing_changes(q: Tensor, step: Tensor, ends: Tensor, kept: Tensor | None 
 class _Network:
     """The least-squares problem of a network: node shifts whose differences are closest to wanted edge changes.
 
-    They are zero at fixed nodes. Parts of the network without a fixed node keep their mean position. Nodes without
+    Shifts are zero at fixed nodes. Connected parts without a fixed node keep their mean position. Nodes without
     edges do not move.
 
     Parameters
@@ -110,8 +110,9 @@ class _Network:
 
     Attributes
     ----------
-    solved : nodes (K,) that are solved for.
-    loose : the nodes of each part without a fixed node; one of them is not solved for, the mean is corrected after.
+    solved : (K,) nodes whose shifts are the unknowns.
+    loose : the nodes of each part without a fixed node; the first one is held while the others are solved for, and the
+        mean shift is subtracted afterwards.
     """
 
     def __init__(self, edges: np.ndarray, free: np.ndarray):
@@ -127,14 +128,15 @@ class _Network:
 
     @property
     def is_trees(self) -> bool:
-        """Whether each edge can have its length: edges are trees, of which each hangs at one fixed node, or at none."""
+        """Whether every edge can have its wanted length exactly: edges form trees with at most one fixed node each."""
         start, end = self.edges.T
         return int((self._free[start] | self._free[end]).sum()) == len(self.solved)
 
     def along_trees(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return steps along the trees (K, 3) and the nodes (N - K,) that stay.
+        """Return steps along the trees (K, 3) and the nodes (N - K,) that the steps start from.
 
-        A step is a node, the one before it, and the edge between them, ~edge where that runs to the one before.
+        A step is (node, node before it, edge between them), with ~edge for an edge that is stored towards the node
+        before.
         """
         at_node: list[list[tuple[int, int]]] = [[] for _ in range(self.n_nodes)]
         for edge, (start, end) in enumerate(self.edges.tolist()):
@@ -144,7 +146,7 @@ class _Network:
         waits[self.solved] = True
         still, steps = np.flatnonzero(~waits), []
         reached = still.tolist()
-        for before in reached:  # grows on the way
+        for before in reached:  # the list grows in the loop
             for node, edge in at_node[before]:
                 if waits[node]:
                     waits[node] = False
@@ -153,7 +155,7 @@ class _Network:
         return np.array(steps, dtype=np.int64).reshape(-1, 3), still
 
     def inverse(self) -> np.ndarray:
-        """Return the inverse (K, K) of the Laplacian of the nodes that are solved for."""
+        """Return the inverse (K, K) of the Laplacian of the `solved` nodes."""
         rows, cols, data = self._laplacian()
         laplacian = np.zeros((self.n_nodes, self.n_nodes))
         np.add.at(laplacian, (rows, cols), data)
@@ -161,7 +163,7 @@ class _Network:
         return torch.cholesky_inverse(factor).numpy()
 
     def _laplacian(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return rows, columns and summands of the Laplacian of all nodes."""
+        """Return rows, columns and summands of the Laplacian of all nodes, for a sum at repeated places."""
         start, end = self.edges.T
         ones = np.ones(2 * len(self.edges))
         rows, cols = np.concatenate([start, end, start, end]), np.concatenate([start, end, end, start])
@@ -169,9 +171,9 @@ class _Network:
 
     @cached_property
     def _order(self) -> np.ndarray:
-        """The nodes (K,) that are solved for, in an order that gives their Laplacian a narrow band.
+        """The `solved` nodes (K,) in an order that gives their Laplacian a narrow band.
 
-        A chain that is numbered along needs no search for one, nor what is imported for that.
+        A chain that is numbered from end to end needs no search for one, nor the import that the search takes.
         """
         if self._reach(self.solved) <= 1:
             return self.solved
@@ -181,13 +183,13 @@ class _Network:
         return self.solved[scipy.sparse.csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)]
 
     def _places(self, nodes: np.ndarray) -> np.ndarray:
-        """Return where each of all nodes (N,) stands among these, -1 for others."""
+        """Return for each node (N,) its position in `nodes`, -1 for those that are not in it."""
         places = np.full(self.n_nodes, -1)
         places[nodes] = np.arange(len(nodes))
         return places
 
     def _reach(self, nodes: np.ndarray) -> int:
-        """Return how many places the ends of an edge are apart at most in an order of nodes."""
+        """Return the largest distance between the positions of an edge's ends in an order of nodes."""
         start, end = self._places(nodes)[self.edges].T
         return int(np.abs(start - end)[(start >= 0) & (end >= 0)].max(initial=0))
 
@@ -197,10 +199,9 @@ class _Network:
         return (self._reach(self._order) + 1) * len(self._order)
 
     def factor(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return where each node stands among the K that are solved for (N,), and the factor of their Laplacian.
+        """Return the position (N,) of each node among the K unknowns, -1 for others, and the factor of their Laplacian.
 
-        Others stand at -1. The factor is L D L^T by columns (K, reach + 1): the inverse of D's entry, then the entries
-        of L below.
+        The factor is L D L^T by columns (K, reach + 1): the inverse of D's entry, then the entries of L below.
         """
         places = self._places(self._order)
         rows, cols, data = self._laplacian()
@@ -212,7 +213,7 @@ class _Network:
 
 
 def _chain_factor(band: np.ndarray) -> np.ndarray:
-    """Return what `_band_factor` does of a band with at most one entry below the diagonal."""
+    """Return the factor of `_band_factor` for a band with at most one diagonal below the main one, without SciPy."""
     factor = band.copy()
     for k in range(band.shape[1]):
         pivot = factor[0, k]
@@ -232,20 +233,20 @@ def _band_factor(band: np.ndarray) -> np.ndarray:
 
 
 def _summed_at_nodes(changes: Tensor, ends: Tensor, n_nodes: int) -> Tensor:
-    """Return sums (.., N, B) of the changes (.., E, B) of edges: of those that end at a node minus those that start."""
+    """Return the sums (.., N, B) of edge changes (.., E, B) at nodes: plus where edges end, minus where they start."""
     loads = changes.new_zeros(*changes.shape[:-2], n_nodes, changes.shape[-1])
     return loads.index_add(-2, ends[:, 1], changes).index_add(-2, ends[:, 0], changes, alpha=-1)
 
 
 class _Shifts(nn.Module):
-    """Node shifts for wanted changes of edges: from node to node or by a banded factor on a CPU, by a matrix on a GPU.
+    """Node shifts for wanted changes of edges: along trees or by a banded factor on a CPU, by a dense matrix on a GPU.
 
-    Of a rod the former take as many operations as it has nodes, the matrix as many as their square.
+    For a rod the former take as many operations as it has nodes, the matrix the square of that.
 
     Parameters
     ----------
     network : of the edges.
-    dense : whether the matrix is kept.
+    dense : whether the matrix is stored.
     """
 
     place: Tensor
@@ -263,7 +264,7 @@ class _Shifts(nn.Module):
         for number, loose in enumerate(network.loose):
             part[loose] = number
         self.parts, self.of_edges = len(network.loose), len(network.edges) <= network.n_nodes
-        self.moves = len(network.solved) > 0  # along y no node of a planar robot does
+        self.moves = len(network.solved) > 0  # False for y of a planar robot
         for name, array in (("place", place), ("part", part), ("ends", network.edges)):
             kept = torch.as_tensor(np.ascontiguousarray(array), dtype=torch.long, device="cpu")
             self.register_buffer(name, kept, persistent=False)
@@ -287,7 +288,7 @@ class _Shifts(nn.Module):
         return shifts(changes, self.place, self.part, self.ends, self.factor, self.parts)
 
     def by_matrix(self, changes: Tensor) -> Tensor:
-        """Return the shifts by the matrix: of edges where there are no more of them than nodes, else of their sums."""
+        """Return the shifts by the dense matrix of edge changes, or of their sums at nodes if edges outnumber nodes."""
         return self.map @ (changes if self.of_edges else _summed_at_nodes(changes, self.ends, len(self.map)))
 
     def _matrix(self, network: _Network) -> np.ndarray:
@@ -317,7 +318,7 @@ def _node_shifts(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor, fac
 def _tree_shifts(changes: Tensor, step: Tensor, still: Tensor, part: Tensor, parts: int) -> Tensor:
     """Return the shifts (.., N, B) of nodes of trees for wanted changes (.., E, B) of edges, on a CPU."""
     function = function_of("tree_shifts", changes.dtype)
-    assert function is not None  # else they are not asked for
+    assert function is not None  # `forward` has made sure
     changes = changes.contiguous()
     edges, robots = changes.shape[-2:]
     axes, nodes = changes[..., 0, 0].numel(), len(part)
@@ -328,7 +329,7 @@ def _tree_shifts(changes: Tensor, step: Tensor, still: Tensor, part: Tensor, par
 
 
 def _shifts_by_lapack(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor, factor: Tensor, parts: int) -> Tensor:
-    """Return what `_node_shifts` does where there is no compiled code."""
+    """Return the shifts of `_node_shifts` by SciPy, where there is no compiled code."""
     loads = _summed_at_nodes(changes, ends, len(place)).movedim(-2, 0)  # (N, .., B)
     solved = place >= 0
     shifts = torch.zeros_like(loads)
@@ -343,7 +344,7 @@ def _shifts_by_lapack(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor
     return shifts.movedim(0, -2)
 
 
-# Operators of torch, so that compiled graphs may hold them.
+# The functions are operators of torch, so that torch.compile can have them in a graph.
 _OPERATORS = torch.library.Library("torchdismech", "FRAGMENT")
 _OPERATORS.define(
     "node_shifts(Tensor changes, Tensor place, Tensor part, Tensor ends, Tensor factor, int parts) -> Tensor"

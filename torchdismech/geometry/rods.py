@@ -62,7 +62,7 @@ def stretch(e: Vec3, rest_length: Tensor) -> Tensor:
 
 
 def stretch_derivatives(e: Vec3, rest_length: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Return the stretch, its 3 first and 6 second derivatives (xx, xy, xz, yy, yz, zz) by e."""
+    """Return the stretch, its 3 first derivatives and its 6 second ones (xx, xy, xz, yy, yz, zz) by e."""
     length = torch.sqrt(e.dot(e))
     t = e.times(1 / length)
     first = t.times(1 / rest_length)
@@ -77,18 +77,18 @@ def stretch_derivatives(e: Vec3, rest_length: Tensor) -> tuple[Tensor, list[Tens
 
 @dataclass
 class EdgeFrame:
-    """An edge: tangent, 1/length, reference directors and the turn of the transported frame."""
+    """An edge's tangent t, 1 / length, reference directors d1, d2 at t, and how the transported frame turns with e."""
 
     t: Vec3
     inverse: Tensor
     d1: Vec3
     d2: Vec3
-    turn: Vec3  # dphi/de
-    start: Vec3  # the anchor's tangent
+    turn: Vec3  # dphi/de, see the module
+    start: Vec3  # tangent at which the director is anchored
 
     @classmethod
     def of(cls, e: Vec3, start: Vec3, anchor: Vec3) -> EdgeFrame:
-        """Return that of an edge whose first director is the anchor, transported from the tangent at the start."""
+        """Return the frame of an edge whose first director is `anchor`, transported from the tangent `start`."""
         inverse = 1 / torch.sqrt(e.dot(e))
         t = e.times(inverse)
         axis = start.cross(t)
@@ -98,18 +98,18 @@ class EdgeFrame:
         return cls(t, inverse, d1, t.cross(d1), axis.times(-over * inverse), start)
 
     def directors(self, theta: Tensor) -> tuple[Vec3, Vec3]:
-        """Return the reference directors, turned by an angle about the tangent."""
+        """Return the reference directors rotated by an angle about the tangent."""
         cos, sin = torch.cos(theta), torch.sin(theta)
         return self.d1.times(cos) + self.d2.times(sin), self.d2.times(cos) - self.d1.times(sin)
 
     def twice_mean(self) -> Vec3:
-        """Return m in the derivative of the turn by e, symmetrised: - turn (x) m / |e|."""
+        """Return m in the symmetrised derivative of the turn by e, which is - turn (x) m / |e|."""
         over = 1 / (1 + self.start.dot(self.t))
-        return self.t + (self.start + self.t).times(over)  # the second is tt of the anchor's and the present tangent
+        return self.t + (self.start + self.t).times(over)  # the second term is tt for the tangents `start` and t
 
 
 class _ByTheta(NamedTuple):
-    """Second derivatives by an angle and something else: `e_tf` is by e and theta_f, `te_te` twice by theta_e."""
+    """Second derivatives with at least one angle: `e_tf` is by e and theta_f, `te_te` twice by theta_e."""
 
     e_te: Vec3
     f_te: Vec3
@@ -120,7 +120,7 @@ class _ByTheta(NamedTuple):
     tf_tf: Tensor
 
     def turned(self, e: EdgeFrame, f: EdgeFrame) -> _ByTheta:
-        """Return them with what the turns of the edges' transported frames add."""
+        """Return these derivatives plus the terms that come from the turns of the edges' transported frames."""
         return self._replace(
             e_tf=self.e_tf + e.turn.times(self.te_tf),
             e_te=self.e_te + e.turn.times(self.te_te),
@@ -145,7 +145,7 @@ class BendTwist:
     chi_inverse: Tensor
     tt: Vec3
     kb: Vec3
-    follows: float  # 1: the frames of curvature turn half of the twist; 0: they are the edges' own
+    follows: float  # 1: curvature is measured on half-way frames; 0: on the edges' own frames (`averaged`)
 
     def first(self) -> list[list[Tensor]]:
         """Return 3 lists (kappa1, kappa2, tau) of 8 derivatives by (e, f, theta_e, theta_f)."""
@@ -164,7 +164,7 @@ class BendTwist:
         )
 
     def _curvature_gradient(self, kappa: Tensor, a_e: Vec3, a_f: Vec3) -> list[Tensor]:
-        """Return the 8 derivatives of kappa = kb . (a_e + a_f), a_e and a_f turning with the material frames."""
+        """Return the 8 derivatives of kappa = kb . (a_e + a_f), where a_e and a_f turn with the material frames."""
         g_e, g_f = self._directional(kappa, a_e + a_f)
         by_theta_e = self.kb.dot(self.e.t.cross(a_e))
         by_theta_f = self.kb.dot(self.f.t.cross(a_f))
@@ -173,7 +173,7 @@ class BendTwist:
         return [*by_e.components(), *by_f.components(), by_theta_e, by_theta_f]
 
     def _directional(self, kappa: Tensor, a: Vec3) -> tuple[Vec3, Vec3]:
-        """Return d(kb . a) by e and f times |e| and |f|, frames transported from the current tangents."""
+        """Return d(kb . a) by e and f, times |e| and |f|, with frames transported from the current tangents."""
         spread = a.times(2 * self.chi_inverse)
         along = self.tt.times(kappa)
         return self.f.t.cross(spread) - along, -self.e.t.cross(spread) - along
@@ -213,13 +213,14 @@ class BendTwist:
     ) -> _ByTheta:
         """Return the second derivatives of kappa = kb . (a_e + a_f) by theta: directors turn about the tangents.
 
-        Where the frames of curvature turn half of the twist, with kappa/4 grad tau (x) grad tau, as far as that is not
-        in `along_kb`: grad tau is (kb/2|e|, kb/2|f|, -1, 1).
+        With half-way frames they include the part of kappa/4 grad tau (x) grad tau that is not in `along_kb`; grad tau
+        is
+        (kb/2|e|, kb/2|f|, -1, 1).
 
         Parameters
         ----------
         b_e, b_f : derivatives of a_e and a_f by their angles.
-        kappa_te, kappa_tf : those of kappa.
+        kappa_te, kappa_tf : derivatives of kappa by the angles.
         """
         e, f, tt, double = self.e, self.f, self.tt, 2 * self.chi_inverse
         quarter = kappa * (0.25 * self.follows)
@@ -270,7 +271,7 @@ class BendTwist:
 
 
 def _entries(h_ee: list[Tensor], h_ef: list[Tensor], h_ff: list[Tensor], by_theta: _ByTheta) -> list[Tensor]:
-    """Return the entries of `PAIRS_8` from the blocks of the edges and what is by theta."""
+    """Return the 36 entries of `PAIRS_8` from the blocks of the edges and the derivatives by theta."""
     ex, ey, ez = by_theta.e_te.components()
     fx, fy, fz = by_theta.f_tf.components()
     gx, gy, gz = by_theta.e_tf.components()
@@ -288,7 +289,7 @@ def _entries(h_ee: list[Tensor], h_ef: list[Tensor], h_ff: list[Tensor], by_thet
 
 
 def _turned(block: list[Tensor], edge: EdgeFrame, mixed: Vec3, theta_theta: Tensor, by_theta: Tensor) -> list[Tensor]:
-    """Add what the turn of the edge's transported frame contributes to its own block."""
+    """Return an edge's own block plus the terms that come from the turn of its transported frame."""
     rows = outer_sym(
         edge.turn, mixed.times(2) + edge.turn.times(theta_theta) - edge.twice_mean().times(by_theta * edge.inverse)
     )
@@ -298,16 +299,17 @@ def _turned(block: list[Tensor], edge: EdgeFrame, mixed: Vec3, theta_theta: Tens
 def _turned_between(
     block: list[Tensor], e: EdgeFrame, f: EdgeFrame, e_by_theta_f: Vec3, f_by_theta_e: Vec3
 ) -> list[Tensor]:
-    """Add what the turns of both transported frames contribute to the 9 entries between the edges."""
+    """Return the 9 entries between the edges plus the terms that come from the turns of both transported frames."""
     pairs = [(i, j) for i in range(3) for j in range(3)]
     et, ft, a, b = (v.components() for v in (e.turn, f.turn, e_by_theta_f, f_by_theta_e))
     return [h + a[i] * ft[j] + et[i] * b[j] for h, (i, j) in zip(block, pairs, strict=True)]
 
 
 def reference_twist(carried: Vec3, director: Vec3, tangent: Vec3, previous: Tensor) -> Tensor:
-    """Return the angle from one edge's reference director, carried to the next edge, to that edge's own [rad].
+    """Return the angle [rad] from one edge's reference director, carried to the next edge, to that edge's own director.
 
-    About the tangent of the next edge, on the branch nearest to the previous angle: no jumps by 2 pi.
+    It is about the tangent of the next edge, on the branch nearest to the previous angle, so that it does not jump by 2
+    pi.
     """
     angle = torch.atan2(carried.cross(director).dot(tangent), carried.dot(director))
     return angle + 2 * math.pi * torch.round((previous - angle) * (0.5 / math.pi))
@@ -335,8 +337,8 @@ def bend_twist(
     start_e, start_f, anchor_e, anchor_f : anchors of the frames: unit tangents and unit directors.
     previous_twist : reference twist at the anchors; the new one is taken on the same branch (no jumps by 2 pi).
     averaged : measure curvature on the mean of the two material frames instead of the frame half-way between them.
-    in_plane : whether edges and anchors lie in one plane or across it, directors on one side of their edges; then the
-        reference twist stays as it is.
+    in_plane : whether all edges lie in one plane, with directors across it, or in it on one side of their edges; then
+        the reference twist does not change.
     """
     edge_e = EdgeFrame.of(e, start_e, anchor_e)
     edge_f = EdgeFrame.of(f, start_f, anchor_f)

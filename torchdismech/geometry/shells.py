@@ -45,7 +45,7 @@ PAIRS_9 = [(i, j) for i in range(9) for j in range(i, 9)]
 
 @dataclass
 class _Side:
-    """A triangle seen from a side; see the module's table."""
+    """Triangles seen from one of their sides; see the module's table for the symbols."""
 
     t: Vec3
     n: Vec3
@@ -55,11 +55,11 @@ class _Side:
     lean: Tensor
 
     def by_a(self) -> Vec3:
-        """Return p, minus the derivative by a."""
+        """Return p, which is minus the derivative of rho by a."""
         return self.n.times(self.inverse_height)
 
     def blocks(self, weight: Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """Return the second derivatives times `weight`: (aa) and (ee), 6 entries each, and (a, e), 9 entries."""
+        """Return `weight` times the second derivatives of rho: (aa) and (ee), 6 entries each, and (a, e), 9 entries."""
         over = self.inverse_height * weight
         square = over * self.inverse_height
         both = outer_sym(self.n, self.c.times(2 * square))
@@ -75,7 +75,7 @@ class _Side:
 
 
 def _packed(i: int, j: int) -> int:
-    """Return where the entry (i, j) of a symmetric 3 x 3 block stands among its six."""
+    """Return the index of entry (i, j) of a symmetric 3 x 3 block among its six stored ones."""
     i, j = min(i, j), max(i, j)
     return (0, 3, 5)[i] + j - i
 
@@ -103,7 +103,7 @@ def hinge_angle(e: Vec3, a: Vec3, b: Vec3) -> Tensor:
 
 
 def hinge_angles(positions: Tensor, hinges: np.ndarray | Tensor) -> Tensor:
-    """Return the angles (.., H) [rad] of hinges (H, 4), those of a `Surface`, for nodes at positions (.., N, 3)."""
+    """Return the angles (.., H) [rad] of hinges (H, 4) as in `Surface.hinges`, for nodes at positions (.., N, 3)."""
     start, end, first, second = torch.as_tensor(hinges, device=positions.device).unbind(1)
     origin = positions[..., start, :]
     e, a, b = (Vec3(*(positions[..., node, :] - origin).unbind(-1)) for node in (end, first, second))
@@ -150,7 +150,7 @@ def _assembled(diagonal: list[list[Tensor]], mixed: list[list[Tensor]]) -> list[
 
 @dataclass
 class MidEdge:
-    """Angles of the mid-edge normals of triangles and what their derivatives need.
+    """Angles of the mid-edge normals of triangles, with what their derivatives need.
 
     Side k is opposite to node k and walked counter-clockwise; e_0 + e_1 + e_2 = 0. The local variables are e_1, e_2 and
     the angles psi_0, psi_1, psi_2 of the normals about the sides as walked, against the sides' frames.
@@ -190,7 +190,7 @@ class MidEdge:
         for k in range(3):
             previous = (k - 1) % 3
             stretch = weights[k] * (1 + self.slopes[k] * self.slopes[k])
-            curve = 2 * self.slopes[k] * stretch  # of tan, twice its slope times its value
+            curve = 2 * self.slopes[k] * stretch  # tan'' = 2 tan tan'
             side, by_previous = self._angle_gradient(k)
             aa, ee, ae = self.sides[k].blocks(stretch)
             turn = self._turn_block(k, stretch)
@@ -208,14 +208,14 @@ class MidEdge:
         return self._packed(same, mixed, by_angle, psi)
 
     def _turn_block(self, k: int, weight: Tensor) -> tuple[Tensor, ...]:
-        """Return weight times the symmetric derivative of the frame's turn by e_k."""
+        """Return `weight` times the symmetrised derivative by e_k of the frame's turn."""
         t, start = self.sides[k].t, self.starts[k]
         mean = (start + t).times(1 / (1 + start.dot(t)))
         return outer_sym(self.turns[k], (t + mean).times(-weight * self.sides[k].inverse))
 
     @staticmethod
     def _packed(same, mixed, by_angle, psi) -> list[Tensor]:
-        """Return the entries by the independent variables: e_0 = -e_1 - e_2 is put in.
+        """Return the 45 entries by the independent variables, with e_0 = -e_1 - e_2 eliminated.
 
         `mixed[k]` has rows e_{k-1} and columns e_k: mixed[0] is (e_2, e_0), mixed[1] (e_0, e_1), mixed[2] (e_1, e_2).
         """
@@ -245,7 +245,7 @@ class MidEdge:
 
 
 def _by_independent(k: int, by_side: Vec3, by_previous: Vec3) -> tuple[Vec3, Vec3]:
-    """Return derivatives by e_1 and e_2 of what depends on e_k and e_{k-1}, with e_0 = -e_1 - e_2."""
+    """Return the derivatives by e_1 and e_2 of a function of e_k and e_{k-1}, with e_0 = -e_1 - e_2."""
     if k == 0:  # e_0 and e_2
         return -by_side, by_previous - by_side
     if k == 1:  # e_1 and e_0
@@ -254,7 +254,7 @@ def _by_independent(k: int, by_side: Vec3, by_previous: Vec3) -> tuple[Vec3, Vec
 
 
 def mid_edge(e1: Vec3, e2: Vec3, psi: list[Tensor], starts: list[Vec3], anchors: list[Vec3]) -> MidEdge:
-    """Return the mid-edge normals of triangles.
+    """Return the mid-edge normals of triangles, as `MidEdge`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Topology of a triangulated surface: its edges, which triangles they bound, the hinges between triangles."""
+"""Topology of a triangulated surface: its edges, the triangles at each edge, and the hinges between triangles."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Surface:
         return hinge_of_edge[self.sides]
 
     def rim(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the nodes (k,) on the edges that bound one alone of some triangles, by their indices (m,)."""
+        """Return the nodes (k,) on the boundary of the part of the surface that the triangles `chosen` (m,) form."""
         count = np.bincount(self.sides[chosen].reshape(-1), minlength=len(self.edges))
         return np.unique(self.edges[count == 1])
 
     def inside_out(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the triangles of closed parts of the surface whose normals point inside.
+        """Return the triangles that belong to closed parts of the surface whose normals point inwards.
 
         Parameters
         ----------
@@ -61,7 +61,9 @@ class Surface:
         """
         part = connected_parts(len(self.triangles), self.hinge_triangles)
         rims, volume = np.bincount(part, (self.hinge_of_sides() < 0).any(1)), np.zeros(part.max(initial=-1) + 1)
-        x = nodes[self.triangles] - nodes[self.triangles].mean((0, 1))  # the volume of a closed part is the same
+        x = nodes[self.triangles] - nodes[self.triangles].mean(
+            (0, 1)
+        )  # a shift leaves the volume of closed parts as is
         np.add.at(volume, part, np.linalg.det(x))
         return np.flatnonzero(((rims == 0) & (volume < 0))[part])
 
@@ -92,14 +94,14 @@ def find_surface(triangles: np.ndarray) -> Surface:
 
 
 def _side_of_edge(sides: np.ndarray, chosen: np.ndarray, n_edges: int) -> np.ndarray:
-    """Return the side (M,) among the chosen ones that is at each edge, -1 where there is none."""
+    """Return for each edge (M,) the one of the chosen sides that lies at it, -1 where there is none."""
     found = np.full(n_edges, -1)
     found[sides[chosen]] = np.flatnonzero(chosen)
     return found
 
 
 def edge_normals(surface: Surface, nodes: Tensor) -> Tensor:
-    """Return the sums (..., M, 3) of the unit normals of the triangles at each edge, for nodes (..., N, 3)."""
+    """Return for each edge the sum (..., M, 3) of the unit normals of its triangles, for nodes (..., N, 3)."""
     x = nodes[..., torch.as_tensor(surface.triangles, device="cpu"), :]
     normals = unit(torch.linalg.cross(x[..., 1, :] - x[..., 0, :], x[..., 2, :] - x[..., 0, :]))
     total = nodes.new_zeros(*nodes.shape[:-2], len(surface.edges), 3)

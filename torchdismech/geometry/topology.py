@@ -1,4 +1,4 @@
-"""Rods as chains of edges, and the springs between edges that meet."""
+"""Rods as maximal chains of edges, and the bend-twist springs between edges that meet at a node."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Springs:
     edges : (S, 2) edge that enters the centre, edge that leaves it.
     signs : (S, 2) +1 where that edge is stored in this direction, else -1.
     along_rod : (S,) whether the spring is inside a rod (else at a branching node).
-    carried : (S,) whether the frames are carried across it from edge to edge: not at branching nodes, and not where a
-        closed rod meets its beginning.
+    carried : (S,) whether the directors at rest are transported across it from one edge to the next: not at branching
+        nodes, and not where a closed rod meets its beginning.
     """
 
     nodes: np.ndarray
@@ -62,7 +62,7 @@ class Springs:
 
 @dataclass(frozen=True)
 class Held:
-    """Where rods are held in a direction: every rod edge at a node that a clamp with a direction holds.
+    """The held tangents: one for each rod edge at a node that a clamp holds in a direction.
 
     Attributes
     ----------
@@ -78,12 +78,12 @@ class Held:
     clamps: np.ndarray
 
     def springs(self, rod_edges: np.ndarray, first: int) -> Springs:
-        """Return the springs (H) between what holds and what is held, in the edges' own directions.
+        """Return the springs (H) between each held tangent and its rod edge, in the edges' stored directions.
 
         Parameters
         ----------
         rod_edges : (E, 2) node indices.
-        first : number of the first held tangent among the framed edges; nodes before and after it are -1.
+        first : number of the first held tangent among the framed edges; the missing node beyond a held tangent is -1.
         """
         outside, framed = np.full(len(self.nodes), -1), first + np.arange(len(self.nodes))
         ends, leaves = rod_edges[self.edges], self.leaves
@@ -96,9 +96,9 @@ class Held:
 
 
 def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
-    """Return the rods of a network of edges (E, 2), in file order.
+    """Return the rods of a network of edges (E, 2), in the order of their first edges.
 
-    A rod is walked so that its earliest edge is passed as it is stored. It ends at free ends and branching nodes.
+    A rod is walked in the direction in which its earliest edge is stored. It ends at free ends and branching nodes.
     """
     at_node = _edges_at_nodes(n_nodes, edges)
     seen = np.zeros(len(edges), dtype=bool)
@@ -153,7 +153,7 @@ def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
 
 
 def find_joint_springs(n_nodes: int, edges: np.ndarray, first_joint_edge: int) -> Springs:
-    """Return the springs of which an edge is a joint edge: every such pair that meets at a node, in node order.
+    """Return the springs with at least one joint edge: every such pair of edges that meets at a node, in node order.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def find_joint_springs(n_nodes: int, edges: np.ndarray, first_joint_edge: int) -
 
 
 def _meeting(n_nodes: int, edges: np.ndarray, wanted: Callable[[int, int, int], bool]) -> Springs:
-    """Return the springs of the pairs of edges (e, f) at a node for which wanted(e, f, edges there) holds."""
+    """Return the springs of the edges (e, f) that meet at a node for which wanted(e, f, number of edges there)."""
     nodes, pairs, signs = [], [], []
     for centre, meeting in enumerate(_edges_at_nodes(n_nodes, edges)):
         for i, e in enumerate(meeting):
@@ -194,7 +194,7 @@ def _degree(edges: np.ndarray, node: int) -> int:
 
 
 def _walk(at_node: list[list[int]], edges: np.ndarray, first: int, node: int) -> list[tuple[int, int]]:
-    """Return (edge, node reached) from `node` on, away from edge `first`, up to a rod's end or back to `first`."""
+    """Return (edge, node reached) for a walk from `node`, away from edge `first`, to a rod's end or back to `first`."""
     steps = []
     edge = first
     while len(at_node[node]) == 2:

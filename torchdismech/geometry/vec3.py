@@ -1,4 +1,4 @@
-"""Three components kept apart: the form in which stencil kernels vectorise and compile.
+"""Vectors and matrices by components: the form in which stencil kernels vectorise and compile.
 
 A `Vec3` holds three equally shaped tensors. Written with it, kernels read like vector algebra while every operation
 runs on contiguous scalars.
@@ -32,11 +32,11 @@ class Vec3:
         return torch.stack((self.x, self.y, self.z), dim=-1)
 
     def without_y(self) -> Vec3:
-        """Return the vectors with zeros for y, as they are in the x-z plane."""
+        """Return the vectors with y = 0, projected on the x-z plane."""
         return Vec3(self.x, torch.zeros_like(self.y), self.z)
 
     def columns(self, index: Tensor) -> Vec3:
-        """Return the vectors (B, K) in these columns of (B, A)."""
+        """Return the vectors (B, K) in the columns `index` of these (B, A)."""
         return Vec3(self.x[:, index], self.y[:, index], self.z[:, index])
 
     def __add__(self, other: Vec3) -> Vec3:
@@ -78,7 +78,7 @@ class Vec3:
     def transported(self, start: Vec3, end: Vec3) -> Vec3:
         """Return the vectors parallel transported from unit tangents `start` to unit tangents `end`.
 
-        As `frames.transported`, which says where it is undefined.
+        It is undefined (NaN or infinite) where the two are opposite, as `frames.transported`.
         """
         axis, cosine = start.cross(end), start.dot(end)
         return self.times(cosine) + axis.cross(self) + axis.times(axis.dot(self) / (1 + cosine))
@@ -98,13 +98,13 @@ class Mat3:
 
     @classmethod
     def diagonal(cls, scale: Tensor) -> Mat3:
-        """Return the unit matrices, scaled."""
+        """Return the identity matrices times `scale`."""
         zero = torch.zeros_like(scale)
         return cls(Vec3(scale, zero, zero), Vec3(zero, scale, zero), Vec3(zero, zero, scale))
 
     @classmethod
     def cross(cls, a: Vec3) -> Mat3:
-        """Return the matrices that multiply by a from the left, as a vector product."""
+        """Return the matrices that map v to a x v."""
         zero = torch.zeros_like(a.x)
         return cls(Vec3(zero, -a.z, a.y), Vec3(a.z, zero, -a.x), Vec3(-a.y, a.x, zero))
 
@@ -133,7 +133,7 @@ class Mat3:
 
 
 def side_by_side(*matrices: Mat3) -> list[Tensor]:
-    """Return the components of matrices that stand side by side, row by row."""
+    """Return the components, row by row, of the wide matrix that has the given matrices next to each other."""
     rows = zip(*(matrix.rows for matrix in matrices), strict=True)
     return [x for row in rows for part in row for x in part.components()]
 
