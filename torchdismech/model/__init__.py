@@ -1,4 +1,4 @@
-"""Models of robots: what they are made of, what they refuse, and all that acts on them."""
+"""`Model`: a robot with all forces that act on it; and the checks of what users give and write."""
 
 from torchdismech.model.model import Model
 

@@ -1,6 +1,6 @@
-"""What robots and their obstacles look like: sections of rods, shapes, paths. Runs keep it, so that they can be shown.
+"""What robots and their obstacles look like: sections of rods, shapes, paths. Runs store it, so that they can be shown.
 
-It is kept as a text, which is an attribute of a trajectory, `KEY`, and of its file.
+It is stored as JSON text, in the attribute `KEY` of a trajectory and of its file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHAPES: dict[str, type[Shape]] = {shape.__name__: shape for shape in (Box, Capsu
 
 @dataclass(frozen=True)
 class Thing:
-    """What of an obstacle can be seen: its name, its shape, and how it moves; one that rests has no path."""
+    """An obstacle as it is shown: its name, its shape, and its path, None where it rests."""
 
     name: str
     shape: Shape
@@ -37,13 +37,13 @@ class Thing:
 
 @dataclass(frozen=True)
 class Appearance:
-    """What of robots can be seen beside their nodes.
+    """How robots look, beside the positions of their nodes.
 
     Attributes
     ----------
-    sections : of the rods; None of robots that have none.
+    sections : of the rods; None for robots without any.
     things : the obstacles.
-    unknown : names of obstacles whose shapes are not the library's own, and what these are called.
+    unknown : obstacles that cannot be shown, as their shapes are no classes of the library: {name: name of that class}.
     """
 
     sections: Sections | None
@@ -52,25 +52,25 @@ class Appearance:
 
     @classmethod
     def of(cls, sections: Sections | None, obstacles: Sequence[Obstacle]) -> Appearance:
-        """Return that of a model's parts."""
+        """Return the appearance of a model with these sections and obstacles."""
         own = [obstacle for obstacle in obstacles if type(obstacle.shape) in SHAPES.values()]
         others = {o.name: type(o.shape).__name__ for o in obstacles if o not in own}
         return cls(sections, [Thing(o.name, o.shape, o.path) for o in own], others)
 
     @classmethod
     def read(cls, text: str) -> Appearance:
-        """Return what `text` wrote.
+        """Return the appearance that the method `text` wrote.
 
         Raises
         ------
         InputError
-            It is damaged.
+            The text is damaged.
         """
         return _read(text)
 
     @classmethod
     def joined(cls, parts: Sequence[Appearance]) -> Appearance:
-        """Return that of parts of a batch as one."""
+        """Return the appearance of a whole batch from those of its parts."""
         first, sections = parts[0], None
         if first.sections is not None:
             sizes = {name: _rows([getattr(p.sections, name) for p in parts]) for name in ("height", "width")}
@@ -79,7 +79,7 @@ class Appearance:
         return cls(sections, things, first.unknown)
 
     def text(self) -> str:
-        """Return it as a text, which `read` reads."""
+        """Return the appearance as JSON text, for `read`."""
         sections = None
         if self.sections is not None:
             sections = {name: getattr(self.sections, name).tolist() for name in ("height", "width", "round")}
@@ -87,7 +87,7 @@ class Appearance:
         return json.dumps({"sections": sections, "things": things, "unknown": dict(self.unknown)})
 
 
-@lru_cache(maxsize=4)  # meshes take half a second for 20,000 triangles, and a run is shown again and again
+@lru_cache(maxsize=4)  # a mesh of 20,000 triangles takes half a second, and a run is shown again and again
 def _read(text: str) -> Appearance:
     try:
         given = json.loads(text)
@@ -98,7 +98,7 @@ def _read(text: str) -> Appearance:
 
 
 def _sizes(shape: Shape) -> dict[str, Tensor]:
-    """Return what a shape was made of, by the names of its constructor."""
+    """Return the tensors from which a shape was made, by the names of its constructor's arguments."""
     names = ("vertices", "triangles") if isinstance(shape, Mesh) else shape.per_robot
     return {name: getattr(shape, name).detach().cpu() for name in names}
 
@@ -130,7 +130,7 @@ def _thing(given: Mapping[str, Any]) -> Thing:
 
 
 def _joined(things: Sequence[Thing]) -> Thing:
-    """Return what several parts of a batch have as one."""
+    """Return one obstacle for a whole batch from those of its parts."""
     first = things[0]
     every = [_sizes(thing.shape) for thing in things]
     if isinstance(first.shape, Mesh):
@@ -148,5 +148,5 @@ def _joined(things: Sequence[Thing]) -> Thing:
 
 
 def _rows(values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return what is given for each robot of several parts, (B, k) each, as one; what is for all stays as it is."""
+    """Return sizes given per robot, (B, k) in each part, concatenated; sizes for all robots are those of the first."""
     return np.concatenate(values) if values[0].ndim == 2 else values[0]

@@ -1,4 +1,4 @@
-"""A model that checks what it is given before a step, and that users' hooks do what they claim; see `refusals`."""
+"""`CheckedModel`: a model that checks states, controls and users' forces and energies before a step; see `refusals`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from torchdismech.values import Place
 
 __all__ = ["CheckedModel"]
 
-TRIED = "hooks were tried"  # among what fits a model
+TRIED = "hooks were tried"  # a key of `Snapshot.fitting`
 
 
 class CheckedModel(SavedModel):
-    """A model that refuses what does not belong to it, or does not do what it claims.
+    """A model that refuses states and controls that do not fit it, and users' code that breaks its own claims.
 
-    A subclass lays its matrix out, and tries hooks before it is stepped.
+    *Hooks* are the forces, energies and laws that users write. A subclass has to set `_laid_out`, and to call
+    `_try_hooks`
+    before it is stepped.
     """
 
     body: Body
@@ -40,23 +42,23 @@ class CheckedModel(SavedModel):
     forces: Sequence[Force]
     self_contacts: SelfContacts
     in_plane: PlanarRobot | None
-    _laid_out: tuple[int, int]  # how many terms and forces the matrix is for
-    _tried_in: dict[str, bool]  # see `_modes`
+    _laid_out: tuple[int, int]  # numbers of terms and forces for which the matrix was laid out
+    _tried_in: dict[str, bool]  # the result of `_modes` when hooks were last tried
 
     @property
     @abstractmethod
     def batch(self) -> int | None:
-        """Number of robots that the parameters are given for, or None where they serve any number."""
+        """Number of robots that the parameters are given for; None where they serve any number."""
 
     @property
     @abstractmethod
     def places(self) -> dict[str, Place]:
-        """Where the constants of the model stand, by name."""
+        """The constants of the model by name, each as (module, attribute)."""
 
     # ---- states and controls ---------------------------------------------------------------------------------
 
     def check_batch(self, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
-        """Refuse states and controls that do not belong to this model; `snapshot` is what it holds, if known."""
+        """Refuse a state and control that do not fit; with a `snapshot`, kinds seen before are not checked again."""
         if not isinstance(control, Control):
             raise InputError(f"control: expected a Control, got {type(control).__name__}")
         fitting = set() if snapshot is None else snapshot.fitting
@@ -70,7 +72,7 @@ class CheckedModel(SavedModel):
 
     @torch.no_grad()
     def _check_state(self, state: State) -> None:
-        """Refuse a state of another model, number of robots, dtype or device, and a model changed beyond use."""
+        """Refuse a state that does not fit, and a model whose parts, dtype or curvatures were changed beyond use."""
         refuse_other_parts(self.terms, self.forces, self._laid_out)
         refuse_other_dtype("Model: dtype", self.body.nodes.dtype)
         refuse_other_state(state, self.body, self.terms, self.batch)
@@ -80,8 +82,8 @@ class CheckedModel(SavedModel):
             self.in_plane.refuse_curvatures("Model: ", own)
 
     def check_control(self, control: Control, batch: int, snapshot: Snapshot | None = None) -> None:
-        """Refuse a control that does not fit `batch` robots; `snapshot` is what the model holds, if that is known."""
-        self._refuse_twist_in_plane(control, batch)  # before its shape is looked at
+        """Refuse a control that does not fit `batch` robots; with a `snapshot`, known kinds are not checked again."""
+        self._refuse_twist_in_plane(control, batch)  # before its shape is checked, as the advice is another one
         kind, fitting = (batch, *control.kind), set() if snapshot is None else snapshot.fitting
         if kind not in fitting:
             shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
@@ -93,7 +95,7 @@ class CheckedModel(SavedModel):
             self._refuse_values_out_of_plane(control, self.in_plane)
 
     def check_numbers(self, control: Control, state: State) -> None:
-        """Refuse a control with numbers that robots cannot follow from a state."""
+        """Refuse a control whose numbers robots cannot follow from a state; its shapes have been checked before."""
         self._refuse_twist_in_plane(control, state.batch)
         self._check_lengths_and_loads(control)
         if self.in_plane is not None:
@@ -110,7 +112,7 @@ class CheckedModel(SavedModel):
             self.in_plane.refuse_twist("Control.natural_twist", control.natural_twist, own)
 
     def _refuse_values_out_of_plane(self, control: Control, in_plane: PlanarRobot) -> None:
-        """Refuse natural strains among the values of a control that a planar robot does not feel."""
+        """Refuse natural strains in `Control.values` that would bend or twist a planar robot out of its plane."""
         named = {name: control.values.get(f"bend_twist.natural_{name}") for name in (*CURVATURES, "tau")}
         if (twist := named.pop("tau")) is not None:
             own = getattr(*self.places["bend_twist.natural_tau"])
@@ -120,16 +122,17 @@ class CheckedModel(SavedModel):
     # ---- users' forces and energies --------------------------------------------------------------------------
 
     def _try_hooks(self) -> None:
-        """Refuse users' forces and energies that break their own claims, with modules in their present modes."""
-        refuse_misnamed(self)  # before it is asked how many robots its tensors are for
+        """Refuse users' forces and energies that break their own claims, in the modules' present training modes."""
+        refuse_misnamed(self)  # before `batch` is read, which relies on `per_robot`
         try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], [*self.self_contacts], self.batch)
         self._tried_in = self._modes()
 
     def try_hooks_in_other_modes(self, snapshot: Snapshot) -> None:
-        """Try users' forces and energies again if modules are in other modes of training than when they were tried.
+        """Try users' forces and energies again if modules are in other training modes than at the last trial.
 
-        Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `snapshot` is what the model
-        holds.
+        Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `snapshot` is of the model,
+        and
+        remembers that this has been done.
         """
         if TRIED not in snapshot.fitting:
             now = self._modes()
@@ -138,6 +141,6 @@ class CheckedModel(SavedModel):
             snapshot.fitting.add(TRIED)
 
     def _modes(self) -> dict[str, bool]:
-        """Return which modules of forces, terms and contacts are trained, not evaluated, by their names."""
+        """Return whether each module of forces, terms and contacts is in training mode, by its name."""
         owners = {"forces": self.forces, "terms": self.terms, "self_contacts": self.self_contacts}
         return {name: m.training for of, owner in owners.items() for name, m in owner.named_modules(prefix=of)}  # type: ignore[attr-defined]

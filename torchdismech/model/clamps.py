@@ -1,7 +1,7 @@
-"""Clamps as rigid bodies: poses that move them, and the forces and torques that they take.
+"""Clamps as rigid bodies: poses that move them, and the forces and torques that they exert.
 
-The pose of a clamp is the position of its point [m] and a unit quaternion (w, x, y, z), the rotation from rest. Its
-point is the mean of its nodes at rest.
+The pose of a clamp is the position of its point [m], which is the mean of its nodes at rest, and a unit quaternion
+(w, x, y, z), the rotation from rest.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from torchdismech.robot.state import Control, State
 __all__ = ["RigidWays", "posed", "rest_poses", "wrenches"]
 
 TURN = 2 * torch.pi
-UNIT = 1e-3  # by how much the length of a quaternion may differ from 1
-# of a fit's weight, well above rounding: decides about turns that change nothing, such as those of nodes on one line
+UNIT = 1e-3  # largest difference of a quaternion's length from 1
+# Weight of a given rotation in a fit, relative to the vectors and well above rounding. It decides rotations that the
+# vectors leave open, such as those about a line on which all nodes are.
 FITTED = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 
@@ -31,11 +32,11 @@ def rest_poses(body: Body) -> Tensor:
 
 
 def posed(body: Body, state: State, control: Control) -> Control:
-    """Return the control with its poses (B, C, 7), if it has any, written into `clamped_q`.
+    """Return the control with its poses (B, C, 7), if it has any, converted to positions in `clamped_q`.
 
-    A quaternion does not count turns, so each angle takes the branch that is nearest to where the state has it: it
-    turns by less than half a turn from there, and many turns take many steps. A step that fails leaves the state where
-    it was; if the next pose is half a turn or more from there, whole turns are lost.
+    A quaternion does not count whole turns, so each angle takes the branch that is nearest to its value in the state. A
+    clamp can thus turn by less than half a turn in a step, and many turns take many steps. A step that fails leaves the
+    state where it was; if the next pose is half a turn or more from there, whole turns are lost.
     """
     if control.pose is None:
         return control
@@ -59,10 +60,11 @@ def posed(body: Body, state: State, control: Control) -> Control:
 
 
 class RigidWays:
-    """The ways of clamps as rigid bodies, from where they are in a state to the poses (B, C, 7) of a control.
+    """The paths of clamps as rigid bodies, from where they are in a state to the poses (B, C, 7) of a control.
 
-    A clamp's point goes straight, and the clamp turns evenly about one axis, by the smaller of the two angles. Where it
-    was out of shape at the start, that fades evenly.
+    A clamp's point moves on a straight line, and the clamp turns evenly about one axis, by the smaller of the two
+    angles.
+    If its nodes are not in their rigid shape at the start, the deviation decreases evenly to zero.
     """
 
     def __init__(self, body: Body, start: State, pose: Tensor):
@@ -73,11 +75,12 @@ class RigidWays:
         self._fading = (start.q - fitted)[:, body.clamped.dofs]
 
     def posed(self, control: Control, share: Tensor, state: State) -> Control:
-        """Return a control with the poses at shares (B,) of the ways, also below 0 and above 1, in its `clamped_q`.
+        """Return the control with the poses at fractions `share` (B,) of the paths, written into its `clamped_q`.
 
         Parameters
         ----------
-        state : at whose anchors the angles of edges are.
+        share : may be below 0 and above 1, too.
+        state : its anchors define the angles of edges.
         """
         there = posed(self._body, state, control.replace(pose=_between(self._first, self._last, share[:, None, None])))
         assert there.clamped_q is not None
@@ -86,11 +89,11 @@ class RigidWays:
 
 
 def _fitted_poses(body: Body, state: State, near: Tensor) -> Tensor:
-    """Return the poses (B, C, 7) that fit best to where clamps are in a state (Horn 1987).
+    """Return the poses (B, C, 7) that fit the clamps' nodes and frames in a state best (Horn 1987).
 
     Parameters
     ----------
-    near : (B, C, 7) poses; of rotations that fit alike that which is nearest to theirs.
+    near : (B, C, 7) poses; among rotations that fit alike, the one nearest to theirs is taken.
     """
     clamped, batch = body.clamped, len(state.q)
     nodes, edges, held = clamped.counts
@@ -106,19 +109,21 @@ def _fitted_poses(body: Body, state: State, near: Tensor) -> Tensor:
 
 
 def _between(first: Tensor, last: Tensor, share: Tensor) -> Tensor:
-    """Return the poses (B, C, 7) at a share of the way from some poses to others."""
+    """Return the poses (B, C, 7) at a fraction `share` of the way from `first` to `last`."""
     x, y = first[..., :3], last[..., :3]
     turn = product(last[..., 3:], conjugate(first[..., 3:]))
     return torch.cat([x + share * (y - x), product(power(turn, share), first[..., 3:])], dim=-1)
 
 
 def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Tensor) -> Tensor:
-    """Return the force [N] and the torque [N m] about its nodes' mean, in world axes, that each clamp exerts (B, C, 6).
+    """Return the force [N] and the torque [N m] that each clamp exerts on the robot, (B, C, 6) in world axes.
+
+    The torque is about the mean of the clamp's nodes.
 
     Parameters
     ----------
     tangents : (B, A, 3) unit tangents of the framed edges at q.
-    state : at whose anchors the frames are.
+    state : its anchors define the reference frames.
     q : (B, n) where the reaction acts.
     reaction : (B, n) generalised force of the clamps on the robot.
     """
@@ -142,7 +147,7 @@ def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Te
 
 
 def _dofs(body: Body, clamp: Clamp) -> np.ndarray:
-    """Return the dofs of a clamp: of its nodes, its angles, its held tangents."""
+    """Return the dofs that a clamp holds: coordinates of its nodes, then angles, then components of held tangents."""
     nodes, held = (
         (first + 3 * index[:, None] + np.arange(3)).reshape(-1)
         for first, index in ((0, clamp.nodes), (body.first_held, clamp.held))

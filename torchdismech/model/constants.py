@@ -1,4 +1,4 @@
-"""The constants of a robot by name: what an optimiser may train and a control may set."""
+"""The constants of a robot by name, which an optimiser may train and a control may set."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ __all__ = [
     "refuse_unlike_batches",
 ]
 
-CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # contact learns them when the model is made
+CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # no constants: contact reads them once, at the start
 
 
 def constants(model: Any) -> dict[str, Place]:
     """Return the constants of a model by name, each as (module, attribute).
 
     Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
-    "bend_twist.viscous_EI1", "midedge.viscous_stiffness", laws of materials that remember "bend_twist.dahl.EI1";
-    forces: "Gravity.acceleration", with a number behind the second of a kind ("Viscous2.viscosity"), of a magnetic
-    field "Magnetic.field.amplitude"; the body: "mass" and sizes, "edge_length", "edge_radius", "node_volume", ..., on
-    which loads alone act, such as drag and buoyancy.
+    "bend_twist.viscous_EI1", "midedge.viscous_stiffness", laws of materials with memory "bend_twist.dahl.EI1";
+    forces: "Gravity.acceleration", with a number for the second of a kind ("Viscous2.viscosity"), of a magnetic
+    field "Magnetic.field.amplitude"; the body: "mass" and sizes, "edge_length", "edge_radius", "node_volume", ...,
+    which
+    only loads read, such as drag and buoyancy.
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
     coefficient), "floor.static_friction", "floor.forward_friction", "floor.backward_friction", "floor.slip_velocity",
-    "floor.release"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness" where that is a name of
-    the law's, too; where a `Path` moves it, "ball.displacements". Then "self_contact.stiffness", ..., or by the names
-    of several contacts between parts. Contact radii are not among them: contact learns them when the model is made.
+    "floor.release"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness" where the law has the
+    same
+    name, too; where a `Path` moves it, "ball.displacements". Then "self_contact.stiffness", ..., or with several
+    contacts
+    between parts by their names. Contact radii are not among them: contact reads them once, when the model is made.
 
     Raises
     ------
@@ -66,7 +69,7 @@ def constants(model: Any) -> dict[str, Place]:
 
 
 def named_forces(model: Any) -> Iterator[tuple[str, Force]]:
-    """Yield the forces of a model but for obstacles, with what the names of their constants begin with."""
+    """Yield (beginning of its constants' names, force) for each force of a model, without obstacles."""
     kinds: dict[str, int] = {}
     for force in model.forces:
         if not isinstance(force, Obstacle):
@@ -76,17 +79,18 @@ def named_forces(model: Any) -> Iterator[tuple[str, Force]]:
 
 
 def constants_in(term: ElasticTerm) -> Iterator[tuple[str, nn.Module, str]]:
-    """Yield what the constants of an elastic term are called, with the module and the attribute of each.
+    """Yield (name, module, attribute) for the constants of an elastic term.
 
-    A dissipation may be of the energy's class, and its constants may be called as those of the energy: then they begin
-    with "viscous_". What still comes twice, as of a material's relaxation time and of `add_dissipation`, has a number.
+    A dissipation's constants would often be called as those of the energy: they begin with "viscous_". A name that
+    still
+    occurs twice, as with a material's relaxation time and `add_dissipation`, gets a number.
     """
     viscous = set() if term.dissipation is None else {id(part) for part in term.dissipation.modules()}
     taken: set[str] = set()
     for beginning, part in _parts_of(term):
         for attribute in dict.fromkeys((*getattr(part, "per_robot", ()), *getattr(part, "not_negative", ()))):
             names = [attribute]
-            if id(part) in viscous:  # whoever adds a `LinearElastic` gives the names in it
+            if id(part) in viscous:  # a `LinearElastic` keeps its names, which its user has chosen, if they are free
                 names = (
                     [*names, f"viscous_{attribute}"] if isinstance(part, LinearElastic) else [f"viscous_{attribute}"]
                 )
@@ -97,7 +101,7 @@ def constants_in(term: ElasticTerm) -> Iterator[tuple[str, nn.Module, str]]:
 
 
 def _parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules in an elastic term that have constants, with what the names of these begin with."""
+    """Yield (beginning of its constants' names, module) for the modules in an elastic term that have constants."""
     laws = {id(part) for part in term.inelastic.modules()}
     own = (part for part in term.modules() if id(part) not in laws and part is not term and not isinstance(part, Sum))
     yield from ((term.name, part) for part in own)
@@ -106,7 +110,7 @@ def _parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:
 
 
 def constants_of_contact(model: Any) -> dict[str, Place]:
-    """Return the constants of obstacles and of contact between parts by name, also of those that are None."""
+    """Return the constants of obstacles and of contact between parts by name, including those that are None."""
     found = constants_of_obstacles(model.obstacles)
     for contact in model.self_contacts:
         found |= {f"{contact.name}.{name}": owner for name, owner in _of_law(contact.law).items()}
@@ -114,7 +118,7 @@ def constants_of_contact(model: Any) -> dict[str, Place]:
 
 
 def constants_of_obstacles(obstacles: Iterable[Obstacle]) -> dict[str, Place]:
-    """Return the constants of obstacles by name, also of those that are None; see `constants`."""
+    """Return the constants of obstacles by name, including those that are None; names are as in `constants`."""
     found: dict[str, Place] = {}
     for obstacle in obstacles:
         law = _of_law(obstacle.law)
@@ -123,13 +127,13 @@ def constants_of_obstacles(obstacles: Iterable[Obstacle]) -> dict[str, Place]:
             label = f"shape.{name}" if name in law else name
             found[f"{obstacle.name}.{label}"] = (obstacle.shape, name)
         if obstacle.path is not None:
-            taken = f"{obstacle.name}.displacements" in found  # by a shape of the user's
+            taken = f"{obstacle.name}.displacements" in found  # where a user's shape has a tensor of that name
             found[f"{obstacle.name}.{'path.' * taken}displacements"] = (obstacle.path, "displacements")
     return found
 
 
 def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Place]:
-    """Return the constants of a law by name; the tolerance of a constraint says how well it is solved, and is none."""
+    """Return the constants of a law by name, but no constraint's tolerance, which only says how well it is solved."""
     found: dict[str, Place] = {}
     if isinstance(law, ContactLaw):
         found = {name: (law.response, name) for name in law.response.per_robot}
@@ -141,12 +145,12 @@ def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Place]:
 
 
 def refuse_unlike_batches(sizes: Mapping[int, Place], constants: Mapping[str, Place]) -> None:
-    """Refuse constants that are given for different numbers of robots.
+    """Raise the error that constants are given for different numbers of robots, naming one constant for each number.
 
     Parameters
     ----------
-    sizes : these numbers, with a place of each.
-    constants : by name.
+    sizes : the numbers of robots, with a place that has it for each.
+    constants : of the model by name, to name the places.
     """
     names = {(id(module), name): label for label, (module, name) in constants.items()}
     told = [

@@ -1,4 +1,4 @@
-"""What a user's force without written derivatives depends on, found at a trial state."""
+"""Finds at a trial state which dofs a user's force depends on, where it has no derivatives in closed form."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from torchdismech.values import leading
 
 __all__ = ["settle_dependence"]
 
-REACHES = (0, 1, 2)  # edges that the dependence of a force is looked for; beyond, every dof may depend on every other
-DENSE = 200  # dofs from which on it is worth a warning that every dof depends on every other
+REACHES = (0, 1, 2)  # reaches [edges] that are tried; if none covers a force, every dof may depend on every other
+DENSE = 200  # number of dofs above which a warning says that every dof may depend on every other
 
 
 def settle_dependence(force: Force, robots: int | None, state: State, control: Control) -> None:
-    """Find what a force without written derivatives depends on; refuse one that cannot be evaluated at a trial state.
+    """Set `force.dependence` of a force without written derivatives; refuse a force that cannot be evaluated.
 
     Parameters
     ----------
-    robots : number of robots that the model's parameters are given for, if they are.
+    robots : number of robots that the model's parameters are given for; None: any number.
     state, control : of some trial robots.
     """
     if not force.varies or force.closed_form or force.dependence is not None:
@@ -47,7 +47,7 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
 
 
 def _found_dependence(force: Force, state: State, control: Control) -> Dependence:
-    """Return the smallest dependence that covers the force's derivatives, for weights as they are and for others."""
+    """Return the smallest dependence that covers the force's derivatives, both with its own weights and with others."""
     tried = [_Slopes(evaluation, state, control) for evaluation in (force, _reweighted(force))]
     slopes = [slopes for slopes in tried if slopes.finite]
     for reach in REACHES:
@@ -59,7 +59,7 @@ def _found_dependence(force: Force, state: State, control: Control) -> Dependenc
 
 
 def _tells(slopes: Sequence[_Slopes]) -> bool:
-    """Return whether derivatives that are all zero mean that there is no dependence: autograd has no path, then."""
+    """Return whether derivatives that are all zero are to be believed: only if autograd has no path to them at all."""
     return any(s.size() > 0 for s in slopes) or not any(s.recorded for s in slopes)
 
 
@@ -74,11 +74,12 @@ def _reweighted(force: Force) -> Evaluation:
 
 
 class _Slopes:
-    """Sums of a force's derivatives over its rows, with random weights, at a trial state.
+    """Derivatives of a randomly weighted sum of a force's components, at a trial state.
 
     Attributes
     ----------
     recorded : whether autograd has a path from position or velocity to the force.
+    sums : the derivatives (B, n) by q and by velocity.
     """
 
     def __init__(self, force: Evaluation, state: State, control: Control):
@@ -94,11 +95,11 @@ class _Slopes:
         self.finite = bool(torch.isfinite(value).all()) and all(bool(torch.isfinite(s).all()) for s in self.sums)
 
     def size(self) -> float:
-        """Return the largest sum."""
+        """Return the largest absolute derivative."""
         return max(float(s.abs().max()) for s in self.sums)
 
     def covered_by(self, dependence: Dependence) -> bool:
-        """Return whether the blocks of a dependence have all derivatives."""
+        """Return whether the blocks of a dependence contain all of the derivatives."""
         derivatives = dependence.derivatives(self.force, self.state, self.control)
         pairs = zip(dependence.rows_times(self.weights, derivatives), self.sums, strict=True)
         return all(_close(found, expected) for found, expected in pairs)

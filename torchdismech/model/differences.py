@@ -1,4 +1,4 @@
-"""Derivatives that users write held against differences, and what trials of their functions share."""
+"""Comparison of users' derivatives with finite differences, and what the trials of users' functions share."""
 
 from __future__ import annotations
 
@@ -21,35 +21,38 @@ __all__ = [
     "wide_by",
 ]
 
-SAME, SAME_IN_FLOAT32 = 1e-9, 1e-4  # relative: sums of the same numbers in another order
+SAME, SAME_IN_FLOAT32 = 1e-9, 1e-4  # relative difference of sums of the same numbers in another order
 
 
 def trial_numbers(like: Tensor, seed: int) -> Tensor:
-    """Return normally distributed numbers like a tensor, the same for the same seed."""
+    """Return normally distributed numbers with the shape, dtype and device of a tensor, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(like.shape, generator=generator, dtype=torch.float64, device="cpu").to(like)
 
 
 def asked(state: State, by_dof: Tensor) -> Tensor:
-    """Return numbers (B, n), zero at held tangents: these are never unknowns, so no step asks for derivatives there."""
+    """Return numbers (B, n) with zeros at held tangents, where steps need no derivatives: they are never unknowns."""
     unknowns = by_dof.shape[1] - 3 * state.n_held
     return torch.cat([by_dof[:, :unknowns], torch.zeros_like(by_dof[:, unknowns:])], dim=1)
 
 
 def same(found: Tensor, expected: Tensor) -> bool:
-    """Return whether numbers are the same to the bit; NaN is the same as NaN."""
+    """Return whether tensors are equal to the bit, where NaN equals NaN."""
     return bool(((found == expected) | (found.isnan() & expected.isnan())).all())
 
 
 def rounding(like: Tensor) -> float:
-    """Return by how much, relative, sums may differ whose numbers are added in another order."""
+    """Return the relative difference that sums may have if their numbers are added in another order."""
     return SAME if like.dtype == torch.float64 else SAME_IN_FLOAT32
 
 
 def differs(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor, wide: Tensor | float = 0.0) -> Tensor:
-    """Return where derivatives (.., B) are off differences, which are rounded like `rounded`, in some rows (B,).
+    """Return where derivatives `found` (.., B) are off differences `expected`, in the rows (B,) that count.
 
-    `wide` are differences over a step that is longer by `wide_by`.
+    Parameters
+    ----------
+    rounded : numbers of the size of those whose rounding the differences carry.
+    wide : differences over a step that is longer by `wide_by`, of which the largest counts for the scale.
     """
     noise = 10 * torch.finfo(found.dtype).eps * rounded.abs().amax()
     size = max(float(expected.abs().amax()), float(tensor_of(wide).abs().amax().nan_to_num(0, 0)))
@@ -57,14 +60,16 @@ def differs(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor, wide
 
 
 def tolerance(like: Tensor) -> float:
-    """Return the relative error of differences that is left to strong curvature and kinks nearby."""
+    """Return the relative error that differences may have by strong curvature and kinks nearby."""
     return 1e-4 if like.dtype == torch.float64 else 5e-2
 
 
 def wide_by(like: Tensor) -> float:
-    """Return how much longer a step is over which differences are as large as those of ordinary states.
+    """Return the ratio of a wide step, over which differences are of ordinary size, to the short step of a comparison.
 
-    Where a derivative is zero, as at rest, differences over a short step are all truncation, which falls as its square.
+    Where a derivative is zero, as at rest, differences over the short step are truncation error alone, which falls as
+    the
+    square of the step, and would be no scale for an error.
     """
     return 10 * tolerance(like) ** -0.5
 
@@ -78,12 +83,12 @@ def extent_of(state: State, field: str) -> float:
 
 
 def is_of_kink(found: Tensor, expected: Tensor, jump: Tensor, off: Tensor) -> bool:
-    """Return whether derivatives that are off differences lie between those to either side, which differ by `jump`."""
+    """Return whether derivatives that are off lie between the one-sided differences (`jump` apart), as at a kink."""
     return bool(((found - expected).abs() <= 0.6 * jump.abs())[off].all())
 
 
 def said_of_kink(function: str) -> str:
-    """Return a sentence on what has a kink at a state, as its differences to both sides say."""
+    """Return the sentence of a message that a function seems to have a kink at the state."""
     return (
         f"{function} seems to have a kink at this state: differences to its two sides disagree, as of relu or abs at "
         "rest, and steps need a derivative that does not jump; take a smooth function, such as softplus for relu, or "

@@ -1,6 +1,6 @@
-"""What is wrong with forces and energies that users write, by name, from evaluations at one state.
+"""Finds, by evaluations at one state, which force or energy of a user breaks its own claims, and names it.
 
-Looked at when a model is built (`hooks`), where a step fails, and where a backward pass finds a matrix that is not the
+It runs when a model is built (`hooks`), where a step fails, and where a backward pass finds a matrix that is not the
 derivative of its residual (`integrate.gradients.hooks`).
 """
 
@@ -38,10 +38,11 @@ SEE = "see testing.check_energy, check_stencil"
 def what_is_wrong(
     forces: Sequence[Force], terms: Sequence[ElasticTerm], state: State, control: Control, rows: Tensor
 ) -> str | None:
-    """Return which force or energy breaks what it claims at the states of some robots (B,), and how; None where none.
+    """Return which force or energy breaks its claims for the robots in `rows` (B,), and how, as text; None if none.
 
-    Looked at: shape, whether the same state gives the same numbers, and derivatives along a random direction against
-    differences.
+    Checked are the shape, whether the same state gives the same numbers, and derivatives along a random direction
+    against
+    finite differences.
     """
     for force in forces:
         if wrong := _wrong_force(force, state, control, rows):
@@ -54,7 +55,7 @@ def what_is_wrong(
 
 @torch.no_grad()
 def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
-    """Return what is wrong with a force at the states of some robots (B,); None where nothing is."""
+    """Return what is wrong with a force for the robots in `rows` (B,), as text; None if nothing is."""
     name = called(force)
     value = force(state, control)
     if value.shape != state.q.shape:
@@ -78,11 +79,11 @@ def _wrong_force(force: Force, state: State, control: Control, rows: Tensor) -> 
 def _wrong_slope(
     force: Force, field: str, value: Tensor, by_dof: Tensor, state: State, control: Control, rows: Tensor
 ) -> str | None:
-    """Return a sentence where the derivative by "q" or "velocity" is off differences along a random direction.
+    """Return a sentence if the derivative by "q" or "velocity" is off differences along a random direction, else None.
 
     Parameters
     ----------
-    value, by_dof : (B, n) the force at the state, and the derivative of its sum with random weights.
+    value, by_dof : (B, n) the force at the state, and the derivative of the sum of its components with random weights.
     """
     weights, direction = (asked(state, trial_numbers(state.q, seed)) for seed in (3, 4))
     at = getattr(state, field)
@@ -94,7 +95,7 @@ def _wrong_slope(
     size = torch.maximum(changes.abs().sum(1), wide.abs().sum(1).nan_to_num(0, 0))
     size = size + (by_dof * direction).abs().sum(1)
     noise = 10 * torch.finfo(at.dtype).eps / step * (weights * value).abs().sum(1)
-    off = ((found - expected).abs() > tolerance(at) * size + noise) & rows  # not where numbers are not finite
+    off = ((found - expected).abs() > tolerance(at) * size + noise) & rows  # False for NaN, which is another fault
     if not bool(off.any()):
         return None
     robot, jump = int(off.nonzero()[0]), (weights * (ahead + behind - 2 * value)).sum(1) / step
@@ -104,7 +105,7 @@ def _wrong_slope(
 
 
 def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
-    """Return a sentence where a force claims a symmetric derivative or a potential, and has another."""
+    """Return a sentence if a force claims a symmetric derivative or a potential that it does not have, else None."""
     name = called(force)
     weights, direction = (asked(state, trial_numbers(state.q, seed)) for seed in (3, 4))
     if force.symmetric:
@@ -128,7 +129,7 @@ def _wrong_claim(force: Force, state: State, control: Control, rows: Tensor) -> 
 
 
 def _wrong_derivative(force: Force, field: str, found: float, expected: float) -> str:
-    """Return a sentence about a derivative that is not that of the force."""
+    """Return the sentence about a derivative of a force that is off, with the advice that fits the kind of force."""
     name, by = called(force), "position" if field == "q" else "velocity"
     numbers = f"along a random direction it is {found:.6g}, differences say {expected:.6g}"
     if force.constant:
@@ -150,15 +151,15 @@ def _wrong_derivative(force: Force, field: str, found: float, expected: float) -
 
 
 def _derivatives_of(force: Force) -> str:
-    """Return what messages call derivatives in closed form: an obstacle says whose they are."""
+    """Return how messages call a force's derivatives in closed form; an obstacle names its law."""
     return getattr(force, "derivatives_in_messages", "its derivatives()")
 
 
 @torch.no_grad()
 def _wrong_term(term: ElasticTerm, state: State, control: Control, rows: Tensor) -> str | None:
-    """Return what is wrong with the energy or the stencil of an elastic term at some states; None where nothing is."""
+    """Return what is wrong with the energy or stencil of an elastic term at some states, as text, or None."""
     name, q, extent = name_of(term), state.q.t().contiguous(), extent_of(state, "q")
-    before = state.replace(q=state.q + 0.01 * extent * trial_numbers(state.q, 5))  # where strains dissipate from
+    before = state.replace(q=state.q + 0.01 * extent * trial_numbers(state.q, 5))  # for strain rates of dissipations
     constants = term.constants(before, control, 1.0)
     if wrong := _wrong_density(term, q, constants) or _wrong_update(term, q, constants):
         return wrong
@@ -169,19 +170,19 @@ def _wrong_term(term: ElasticTerm, state: State, control: Control, rows: Tensor)
 
 
 def _wrong_density(term: ElasticTerm, q: Tensor, constants: TermConstants) -> str | None:
-    """Return what is wrong with the shape or dtype of a density at q (n, B); None where nothing is."""
+    """Return what is wrong with the shape or dtype of a density at q (n, B), as text; None if nothing is."""
     strains, expected = term.elastic_strains(q, constants), (term.stencil.count, q.shape[1])
     for energy in energies_of(term):
         part, found = f"{class_name(energy)} ({term.name})", energy.density(strains)
         if tuple(found.shape) != expected:
             return f"{part}: expected a density of shape (stencils, B) = {expected}, got {tuple(found.shape)}"
-        if found.dtype != q.dtype:  # a sum with others would be of their dtype
+        if found.dtype != q.dtype:  # a sum with others' densities would hide it, as it has the wider dtype
             return another_dtype(part, found, q)
     return None
 
 
 def _wrong_update(term: ElasticTerm, q: Tensor, constants: TermConstants) -> str | None:
-    """Return what is wrong with the internal variables after a step to q (n, B); None where nothing is."""
+    """Return what is wrong with the internal variables after a step to q (n, B), as text; None if nothing is."""
     if constants.elapsed is None:
         return None
     found = [
@@ -197,7 +198,7 @@ def _wrong_update(term: ElasticTerm, q: Tensor, constants: TermConstants) -> str
 
 
 def _wrong_slopes(term: ElasticTerm, q: Tensor, constants: TermConstants, extent: float, rows: Tensor) -> str | None:
-    """Return a sentence where the gradient at q (n, B) is off differences of the energy."""
+    """Return a sentence if the gradient at q (n, B) is off differences of the energy, else None."""
     direction, step, beside = _beside(q, extent)
     slopes, along = torch.stack(term.gradient_and_hessian(q, constants)[0]), torch.stack(term.stencil.local(direction))
     here, ahead, behind, far = (constants.measure * term.densities(at, constants) for at in (q, *beside))
@@ -211,7 +212,7 @@ def _wrong_slopes(term: ElasticTerm, q: Tensor, constants: TermConstants, extent
 
 
 def _wrong_curvature(term: ElasticTerm, q: Tensor, constants: TermConstants, extent: float, rows: Tensor) -> str | None:
-    """Return a sentence where the Hessian at q (n, B) is off differences of the gradient."""
+    """Return a sentence if the Hessian at q (n, B) is off differences of the gradient, else None."""
     direction, step, beside = _beside(q, extent)
     gradient, packed = term.gradient_and_hessian(q, constants)
     slopes, along = torch.stack(gradient), term.stencil.local(direction)
@@ -224,15 +225,15 @@ def _wrong_curvature(term: ElasticTerm, q: Tensor, constants: TermConstants, ext
     off = differs(turned, change, slopes / step, rows, wide)
     if not bool(off.any()):
         return None
-    if bool((change.abs() > 10 * wide.abs())[off].all()):  # slopes that jump: the same over any step
+    if bool((change.abs() > 10 * wide.abs())[off].all()):  # slopes jump: their change is the same over any step
         return said_of_kink("density() or its slope")
     if is_of_kink(turned, change, (ahead + behind - 2 * slopes) / step, off):
-        # materials that remember may bend more easily from one strain on, where they begin to yield
+        # a material with memory may have a kink, where it begins to yield
         return None if term.laws else said_of_kink("density() or its slope")
     return f"its second derivatives are not those of its first; {SEE}"
 
 
 def _beside(q: Tensor, extent: float) -> tuple[Tensor, float, list[Tensor]]:
-    """Return a direction (n, B), a step, and q a step ahead, a step behind and many steps ahead along the direction."""
+    """Return a direction (n, B), a short step, and q moved along it by that step, backwards, and by a wide step."""
     direction, step = trial_numbers(q.t(), 4).t().contiguous(), torch.finfo(q.dtype).eps ** (1 / 3) * extent
     return direction, step, [q + by * step * direction for by in (1, -1, wide_by(q))]

@@ -1,7 +1,7 @@
-"""What is asked of forces and energies that users write when a model is built; `faults` says what is wrong with one.
+"""Checks of users' forces and energies when a model is built; `faults` finds what is wrong with one.
 
-Newton's method needs of a force its derivative, and of a batch that robots do not know each other. A force that breaks
-this would still be summed and stepped: it is found out here, by name, from evaluations at one state.
+Newton's method needs the right derivative of a force, and each robot of a batch has to be independent of the others. A
+force that breaks this would still be summed and stepped; here it is found, by name, from evaluations at a few states.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torchdismech.values import leading
 
 __all__ = ["check_hooks"]
 
-RATES = (0.0, 1.0, 1e3)  # of strains, at which dissipations are tried [1/s, 1/(m s)]
+RATES = (0.0, 1.0, 1e3)  # strain rates at which dissipations are tried [1/s, 1/(m s)]
 
 
 def check_hooks(
@@ -36,11 +36,15 @@ def check_hooks(
     control: Control,
     others: Sequence[State],
 ) -> None:
-    """Refuse what users have written where it breaks what it claims at a trial state.
+    """Refuse users' forces and energies that break their claims at a trial state.
 
     Parameters
     ----------
-    others : at which what is not finite at the trial state may be, as with walls: robots at rest, then any states.
+    robots : number of robots that the model's tensors are given for; None: any number.
+    state, control : of the trial robots.
+    others : more states, the first one at rest. Forces need be finite at one state alone, as a user's wall may be in
+    the
+        way at the others.
     """
     for force in forces:
         if holds_users_code(force):
@@ -66,7 +70,7 @@ def _refuse(wrong: str | None) -> None:
 def _refuse_never_finite(
     forces: Sequence[Force], terms: Sequence[ElasticTerm], states: Sequence[State], control: Control
 ) -> None:
-    """Refuse what is finite at none of some states, of which the second is at rest."""
+    """Refuse forces and energies that are finite at none of the states, the second of which is at rest."""
     found = None
     for state in states:
         there = control.replace(clamped_q=state.q)
@@ -77,9 +81,9 @@ def _refuse_never_finite(
 
 
 def _refuse_not_finite_at_rest(term: ElasticTerm, at_rest: State, control: Control) -> None:
-    """Refuse an energy that is not finite where robots begin, or has no finite derivative there: every step would fail.
+    """Refuse an energy that is not finite at rest, or has no finite derivatives there: every step would fail.
 
-    A force may be so: it has no direction at rest, or acts elsewhere. What an energy says of no strain is not left out.
+    Forces are not held to that: one may have no direction at rest, or act elsewhere.
     """
     there = control.replace(clamped_q=at_rest.q)
     found = what_is_not_finite([], [term], at_rest, at_rest, there, _all(at_rest))
@@ -91,7 +95,7 @@ def _refuse_not_finite_at_rest(term: ElasticTerm, at_rest: State, control: Contr
 
 
 def _refuse_stress_without_rates(term: ElasticTerm, state: State) -> None:
-    """Refuse a dissipation that has a stress where no strain changes: it would act as a load, without a word."""
+    """Refuse a dissipation whose stress is not zero where no strain changes: it would silently act as a load."""
     shape = len(term.stencil.strains), term.stencil.count, state.batch
     rates = trial_numbers(state.q.new_empty(shape), 6)
     for part in summed(term.dissipation):

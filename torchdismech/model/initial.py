@@ -1,4 +1,4 @@
-"""States to begin with: at rest, in a given posture, and one at which forces are tried."""
+"""States to begin with: at rest, in a given posture, or moving; and the trial state at which users' code is tried."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = [
     "trial_state",
 ]
 
-ROUNDINGS = 8.0  # units in the last place of coordinates, by which a node may be off an axis that it is on
+ROUNDINGS = 8.0  # a node counts as on an axis if it is off by at most so many units in the last place
 
 
 def rest_state(body: Body, frames: Frames, batch: int) -> State:
-    """Return robots at rest in the rest shape; their acceleration is not known yet."""
+    """Return robots at rest in the rest shape, with zeros for the acceleration, which is not known yet."""
     refuse_other_dtype("Model: dtype", body.nodes.dtype)
     q = body.rest_q.expand(batch, -1).contiguous()
     state = State(
@@ -52,7 +52,7 @@ def rest_state(body: Body, frames: Frames, batch: int) -> State:
 
 
 def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
-    """Return what a caller gave for robots as a tensor; lists and NumPy's arrays in the dtype of `like`."""
+    """Return a caller's tensor as it is, and lists and NumPy arrays as tensors with the dtype and device of `like`."""
     if isinstance(given, Tensor):
         if torch._C._functorch.is_batchedtensor(given):
             raise RuntimeError(
@@ -64,9 +64,9 @@ def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
 
 
 def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, velocity: Tensor | None) -> State:
-    """Return robots at q and with a velocity, each (n,) or (B, n), or as at rest; directors are carried to q.
+    """Return robots at q with a velocity, each (n,) or (B, n), by default as at rest; directors are transported to q.
 
-    Refused are other shapes, numbers that are not finite, and edges without length.
+    Other shapes, numbers that are not finite, and edges of length zero are refused.
     """
     for name, value in (("q", q), ("velocity", velocity)):
         if value is not None and (not 1 <= value.dim() <= 2 or value.shape[-1] != body.n_dofs):
@@ -86,7 +86,7 @@ def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, veloc
 
 
 def collapsed_edge(body: Body, positions: Tensor) -> tuple[int, int, int] | None:
-    """Return a robot, and two nodes of it in one place that an edge joins, at positions (B, N, 3); or None."""
+    """Return (robot, node, node) of an edge whose ends coincide at positions (B, N, 3); None if there is none."""
     links = torch.as_tensor(body.links, device=positions.device)
     same = (positions[:, links[:, 0]] == positions[:, links[:, 1]]).all(-1)
     if not bool(same.any()):
@@ -96,7 +96,7 @@ def collapsed_edge(body: Body, positions: Tensor) -> tuple[int, int, int] | None
 
 
 def _refuse_collapsed(where: str, body: Body, positions: Tensor) -> None:
-    """Refuse edges without length at positions (B, N, 3): they have no direction."""
+    """Refuse edges of length zero at positions (B, N, 3), as they have no direction."""
     found = collapsed_edge(body, positions)
     if found is not None:
         robot, start, end = found
@@ -104,10 +104,11 @@ def _refuse_collapsed(where: str, body: Body, positions: Tensor) -> None:
 
 
 def posture(body: Body, frames: Frames, positions: Tensor) -> Tensor:
-    """Return the q (B, n) of robots whose nodes are at positions (B, N, 3).
+    """Return the q (B, n) of robots whose nodes are at positions (B, N, 3) [m].
 
-    The twist of rods is that of frames that are transported from the rest shape; mid-edge normals are those between the
-    triangles.
+    The angles of rods are zero, against frames that are transported from the rest shape. Mid-edge normals are the means
+    of
+    the triangles' normals.
     """
     if positions.dim() != 3 or positions.shape[1:] != (body.n_nodes, 3):
         raise InputError(f"posture: positions have to be (B, {body.n_nodes}, 3), got {tuple(positions.shape)}")
@@ -144,14 +145,14 @@ def rigid_velocity(
 
     Parameters
     ----------
-    velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it.
-    center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
-    nodes : which, by indices or a bool mask (N,); None: all.
+    velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the centre and about it.
+    center : (3,) or (B, 3) [m]; None: the centre of mass of these nodes.
+    nodes : which nodes move, by indices or a bool mask (N,); None: all.
 
     Raises
     ------
     InputError
-        Vectors of another shape; an angular velocity that moves no node and turns no edge.
+        A vector has another shape; the angular velocity moves no node and turns no edge.
     """
     moving = torch.full((body.n_nodes,), nodes is None, device="cpu")
     if nodes is not None:
@@ -174,7 +175,10 @@ def rigid_velocity(
 
 
 def _refuse_no_turn(spin: Tensor, of_nodes: Tensor, of_edges: Tensor, size: float) -> None:
-    """Refuse a spin (B, 3) that gives nodes (B, k, 3) and edges (B, A) no velocity; coordinates are up to a size."""
+    """Refuse a spin (B, 3) that gives nodes (B, k, 3) and edges (B, A) no velocity, up to rounding.
+
+    `size` is the largest coordinate [m].
+    """
     rounding = ROUNDINGS * torch.finfo(spin.dtype).eps * float(spin.abs().max())
     still = bool((of_nodes.abs() <= rounding * size).all()) and bool((of_edges.abs() <= rounding).all())
     if still and bool(spin.any()):
@@ -185,7 +189,7 @@ def _refuse_no_turn(spin: Tensor, of_nodes: Tensor, of_edges: Tensor, size: floa
 
 
 def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor:
-    """Return a vector of each robot (B, 3)."""
+    """Return a vector for each robot, (B, 3), from one for all or one for each."""
     vector = numbers(given, f"thrown: {name}").to(state.q)
     if tuple(vector.shape) not in ((3,), (1, 3), (state.batch, 3)):
         raise InputError(f"thrown: {name} has to be (3,) or ({state.batch}, 3), got {tuple(vector.shape)}")
@@ -193,7 +197,7 @@ def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor
 
 
 def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, own: int | None) -> int:
-    """Return the number of robots of an initial state; `own` is that of the model's parameters."""
+    """Return the number of robots: `batch`, or else that of q, velocity or the model's parameters (`own`), or 1."""
     if not (batch is None or (isinstance(batch, int | np.integer) and batch >= 1)):
         raise InputError(f"initial_state: batch has to be a whole number from 1 up, got {batch!r}")
     given = {x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2} - {1}
@@ -204,7 +208,7 @@ def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, o
 
 
 def refuse_closed_gaps(contact: ContactModel, state: State) -> None:
-    """Refuse a start at which a surface touches a barrier, or is so close to it that only rounding tells them apart."""
+    """Refuse a start at which a gap to a barrier is closed, or so small that only rounding keeps it open."""
     found = closed_gap(contact, state)
     if found is not None:
         raise InputError(
@@ -215,7 +219,7 @@ def refuse_closed_gaps(contact: ContactModel, state: State) -> None:
 
 
 def trial_state(body: Body, frames: Frames, batch: int) -> State:
-    """Return robots that are bent, stretched, twisted and moving at random, always the same."""
+    """Return robots that are bent, stretched, twisted and moving at random, the same ones at each call."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(3, batch, body.n_dofs, generator=generator, dtype=torch.float64, device="cpu").to(body.nodes)
     rest = rest_state(body, frames, batch)

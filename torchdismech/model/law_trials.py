@@ -1,7 +1,7 @@
-"""Contact laws that users write, tried by themselves when a model is built: no state has to touch anything for that.
+"""Trials of users' contact laws when a model is built, by themselves: no state has to touch anything for that.
 
-A step with a wrong second derivative takes many times the iterations, one whose slope is not that of the energy pushes
-otherwise than its reports say; both would be silent.
+A wrong second derivative makes steps take many times the iterations, and a slope that is not that of the energy pushes
+otherwise than reports say; both would go unnoticed.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from torchdismech.values import leading
 
 __all__ = ["refuse_wrong_laws"]
 
-# gaps, in tolerances: odd numbers, as a law may well change its formula at half of it
+# gaps over the tolerance: odd numbers, as a law may well change its formula at half the tolerance
 ABOVE_ZERO = (0.0531, 0.1137, 0.2713, 0.4909, 0.7331, 0.9127, 0.9829)
 BELOW_ZERO = (-0.9713, -0.3137, -0.0731, 0.0)
-APART = (1.0011, 1.1, 2.0, 10.0, 1000.0)  # the first is told from one in single precision, too
-SPEEDS = (0.0, 0.0131, 0.1137, 0.3719, 0.8317, 1.2713, 3.3137, 20.0)  # in slip velocities
-# of differences, in tolerances and slip velocities: in double precision, sums are rounded to 1e-11 of that, and what
-# changes over a hundredth of the tolerance is straight to 1e-6
+APART = (1.0011, 1.1, 2.0, 10.0, 1000.0)  # gaps where nothing may act; the first differs from 1 in float32, too
+SPEEDS = (0.0, 0.0131, 0.1137, 0.3719, 0.8317, 1.2713, 3.3137, 20.0)  # speeds over the slip velocity
+# Step of differences, over the tolerance or the slip velocity. In float64 its rounding is 1e-11 of that, and a function
+# that varies over a hundredth of the tolerance is linear over it to 1e-6.
 STEP = 1e-5
-OFF = 1e-4  # relative, that derivatives may be off differences: a hundred times what these are good to
-CREEP = 1e-7  # slip velocities: as good as rest
-ROUNDED = 1e-15 / STEP  # what rounding makes of a difference of values of size one over a step of STEP
-LEFT = 1e-6  # of the largest value, that may be left beyond the tolerance, as of an exponential: exp(-15) is less
+OFF = 1e-4  # largest relative error of derivatives against differences, a hundred times the error of these
+CREEP = 1e-7  # a speed, over the slip velocity, that is as good as rest
+ROUNDED = 1e-15 / STEP  # rounding error of a difference quotient over STEP, for values of size one
+LEFT = 1e-6  # largest value beyond the tolerance over the largest within it; an exponential leaves exp(-15), less
 
 Values = tuple[Tensor, ...]
 
 
 @torch.no_grad()
 def refuse_wrong_laws(forces: Sequence[Force], self_contacts: Sequence[SelfContact], robots: int | None) -> None:
-    """Refuse laws of users that are not what `contact.Potential` asks for, named by the contact that they stand in.
+    """Refuse users' contact laws that do not fulfil the contract of `contact.Potential`; messages name the contact.
 
     Parameters
     ----------
-    robots : that the model's tensors are given for; None: any number.
+    robots : number of robots that the model's tensors are given for; None: any number.
     """
     named = [(called(force), force.law) for force in forces if isinstance(force, Obstacle)]
     named += [(contact.scope.label, contact.law) for contact in self_contacts]
@@ -74,18 +74,18 @@ def _refuse_wrong_law(law: ContactLaw, name: str) -> None:
 
 
 def _refuse_other_results(response: Potential, name: str) -> None:
-    """Refuse results of other shapes or another dtype, that change from call to call, or of contacts not apart."""
+    """Refuse a law whose results have a wrong shape or dtype, change from call to call, or depend on other contacts."""
     k, t = _constants(response)
     gaps = t * t.new_tensor((*_allowed(response), *APART))
     found = _evaluated(response, gaps, k, t, name)
     again = _evaluated(response, gaps, k, t, name)
     if not all(map(same, found, again)):
         raise InputError(not_deterministic(name))
-    # as pairs of the robot's parts are given, some of them alone
+    # a selection of the gaps in one dimension, as contact between a robot's parts evaluates them
     some = [x.expand_as(gaps).reshape(-1)[1::2] for x in (gaps, k, t)]
     for whole, part in zip(found, _evaluated(response, some[0], some[1], some[2], name), strict=True):
         expected = whole.reshape(-1)[1::2]
-        # other ways through vectorised code round otherwise
+        # vectorised code may round differently for another number of gaps
         near = (part - expected).abs() <= 1e3 * torch.finfo(gaps.dtype).eps * whole.abs().nan_to_num(0, 0, 0).max()
         if not bool((near | ~expected.isfinite()).all()):
             raise InputError(
@@ -95,7 +95,7 @@ def _refuse_other_results(response: Potential, name: str) -> None:
 
 
 def _evaluated(response: Potential, gap: Tensor, stiffness: Tensor, tolerance: Tensor, name: str) -> Values:
-    """Return energy, slope and curvature of gaps; refuse what is no tensor of their shape and dtype."""
+    """Return energy, slope and curvature at gaps; refuse results that are no tensors of the gaps' shape and dtype."""
     shapes = f"gaps of shape {tuple(gap.shape)}"
     energy = _called(lambda: response.energy(gap, stiffness, tolerance), f"{name}: energy() at {shapes}")
     slopes = _called(lambda: response.derivatives(gap, stiffness, tolerance), f"{name}: derivatives() at {shapes}")
@@ -113,7 +113,7 @@ def _called(function: Callable[[], Any], name: str) -> Any:
 
 
 def _alike(found: Any, like: Tensor, name: str, what: str) -> Values:
-    """Return what a method found; refuse it unless these are as many tensors as are named, of a shape and dtype."""
+    """Return a method's result as a tuple; refuse it unless it is the tensors that `what` names, shaped like `like`."""
     count, shape = len(what.split(" and ")), tuple(like.shape)
     expected = f"{name}: expected {what}, {'' if count == 1 else 'a pair, each '}a tensor of shape {shape}, as given"
     if not isinstance(found, tuple | list) or len(found) != count or not all(isinstance(x, Tensor) for x in found):
@@ -131,7 +131,7 @@ def _alike(found: Any, like: Tensor, name: str, what: str) -> Values:
 
 
 def _refuse_wrong_potential(response: Potential, name: str) -> None:
-    """Refuse derivatives that are not those of the energy, and what is not zero from the tolerance on."""
+    """Refuse derivatives that are not those of the energy, and values that are not zero from the tolerance on."""
     k, t = _constants(response)
 
     def at(gap: Tensor) -> Values:
@@ -179,7 +179,7 @@ def _refuse_beyond(at: Callable[[Tensor], Values], near: Values, t: Tensor, name
 
 
 def _refuse_without_nan(found: Values, name: str) -> None:
-    for what, value in zip(("phi", "dphi/dd"), found[:2], strict=True):  # a second derivative may be a constant
+    for what, value in zip(("phi", "dphi/dd"), found[:2], strict=True):  # d2phi/dd2 may be a constant, also for NaN
         if bool(value.isfinite().any()):
             raise InputError(
                 f"{name}: {what} of a gap that is NaN is {float(value.reshape(-1)[0]):.4g}, so that a robot whose "
@@ -192,7 +192,7 @@ def _refuse_without_nan(found: Values, name: str) -> None:
 
 
 def _refuse_wrong_slipping(response: Potential, slip_velocity: Tensor, name: str) -> None:
-    """Refuse gamma / v and dgamma/dv that are not of one gamma, which is smooth at rest."""
+    """Refuse gamma(v)/v and dgamma/dv that do not belong to one function gamma, smooth at rest."""
     slip = _by_robot(slip_velocity)
     speed, step = slip * slip.new_tensor(SPEEDS), STEP * slip
 
@@ -206,7 +206,7 @@ def _refuse_wrong_slipping(response: Potential, slip_velocity: Tensor, name: str
             f"{name}: at {float(speed[place]):.4g} m/s gamma(v)/v is {float(ratio[place])} and dgamma/dv "
             f"{float(rise[place])} s/m; expected finite numbers, at rest the limits of both"
         )
-    creeping = _slipping(response, CREEP * slip, slip, name)[0]  # at rest both are the slope of gamma
+    creeping = _slipping(response, CREEP * slip, slip, name)[0]  # at rest both have to be the slope of gamma
     for what, at_rest in (("gamma(v)/v", ratio[:, :1]), ("dgamma/dv", rise[:, :1])):
         place = _off(at_rest, creeping, creeping, 0 * creeping)
         if place is not None:
@@ -226,7 +226,7 @@ def _refuse_wrong_slipping(response: Potential, slip_velocity: Tensor, name: str
 
 
 def _slipping(response: Potential, speed: Tensor, slip: Tensor, name: str) -> Values:
-    """Return gamma / v and dgamma/dv of speeds; refuse what is no tensors of their shape and dtype."""
+    """Return gamma(v)/v and dgamma/dv at speeds; refuse results that are no tensors of the speeds' shape and dtype."""
     found = _called(lambda: response.slipping(speed, slip), f"{name} at speeds of shape {tuple(speed.shape)}")
     return _alike(found, speed, name, "gamma(v)/v and dgamma/dv")
 
@@ -235,12 +235,12 @@ def _slipping(response: Potential, speed: Tensor, slip: Tensor, name: str) -> Va
 
 
 def _allowed(response: Potential) -> tuple[float, ...]:
-    """Return the gaps, in tolerances, at which a law has to be finite."""
+    """Return the gaps, over the tolerance, at which a law has to be finite."""
     return ABOVE_ZERO if response.feasible_only else (*BELOW_ZERO, *ABOVE_ZERO)
 
 
 def _constants(response: Potential) -> tuple[Tensor, Tensor]:
-    """Return stiffness and tolerance, each (B, 1), of as many robots as either is given for."""
+    """Return stiffness and tolerance, each (B, 1), broadcast to the same number of robots."""
     stiffness, tolerance = torch.broadcast_tensors(_by_robot(response.stiffness), _by_robot(response.tolerance))
     return stiffness, tolerance
 
@@ -251,13 +251,16 @@ def _by_robot(constant: Tensor) -> Tensor:
 
 
 def _off(found: Tensor, behind: Tensor, ahead: Tensor, rounded: Tensor) -> tuple[int, ...] | None:
-    """Return the first place where derivatives are not between the differences to both sides, as at kinks they are."""
+    """Return the first index at which derivatives are off the differences to both sides; between these they are right.
+
+    So a kink, where the differences disagree, is no error.
+    """
     between, apart = 0.5 * (behind + ahead), 0.5 * (ahead - behind).abs()
     return _first(~((found - between).abs() <= OFF * between.abs() + apart + 10 * rounded))
 
 
 def _middle(sides: tuple[Tensor, Tensor], place: tuple[int, ...]) -> float:
-    """Return the difference to both sides at a place."""
+    """Return the central difference at an index."""
     return float(0.5 * (sides[0] + sides[1])[place])
 
 

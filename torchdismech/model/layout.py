@@ -1,4 +1,4 @@
-"""Where everything stands in a model's matrix: the pattern, the forces' blocks, the unknowns without inertia."""
+"""`MatrixLayout`: the sparsity pattern of a robot's matrix, and where terms and forces are summed into it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["MatrixLayout"]
 
 
 class MatrixLayout(nn.Module):
-    """The pattern of the matrix of a robot without contact of its own parts, and where its parts stand in it.
+    """The pattern of a robot's matrix without contact between its parts, and the sums of its parts into the values.
 
     Parameters
     ----------
     body, terms, forces : of the robot.
     unknowns : of the robot.
     symmetric : whether the sum of all derivatives is a symmetric matrix.
-    compilation : see `Assembly`.
+    compilation : decides what runs compiled, see `Assembly`.
 
     Attributes
     ----------
     pattern : of the matrix.
-    elastic : the sums of all terms into forces and values.
+    elastic : sums all terms (and forces over stencils) into forces and values.
     inertia : the mass matrix.
     force_scatters : for each force and each of its blocks, the sum into the values (nnz, B).
-    sliding : what nodes that slide make of the values; None without any.
+    sliding : turns the values into those for nodes that slide; None without any.
     """
 
     force_scatters: Sequence[Sequence[Scatter]]
@@ -59,16 +59,16 @@ class MatrixLayout(nn.Module):
         loads = [force for force in forces if force.varies and force.by_stencils]
         placed = [_placed_blocks(force, unknown) for force in forces]
         summed: list[ElasticTerm] = [*terms, *(load.term for load in loads)]  # type: ignore[list-item]
-        # one triangle: the other is added below, or not stored
+        # entries of one triangle; those of the other are added below, or not stored
         entries = [couplings(term.stencil, unknown) for term in summed]
         for r, c in (block for blocks in placed for block in blocks):
             keep = (r >= 0) & (c >= 0)
             entries.append((r[keep], c[keep]))
         rows, cols = (np.concatenate([np.zeros(0, dtype=np.int64), *x]) for x in zip(*entries, strict=True))
         rows, cols = slides.coupled(unknown, rows, cols)
-        if not symmetric:  # solvers want a pattern that is symmetric in structure
+        if not symmetric:  # solvers need a pattern that is symmetric in structure
             rows, cols = np.concatenate([rows, cols]), np.concatenate([cols, rows])
-        self._unknowns = (unknowns,)  # the model's own, not registered a second time
+        self._unknowns = (unknowns,)  # in a tuple, as the model has registered this module already
         self.pattern = Pattern.union(unknowns.count, rows, cols, symmetric, _chain_order(body, unknown))
         self.elastic = Assembly(terms, loads, body.n_dofs, unknown, self.pattern, dtype, compilation)
         self.force_scatters = nn.ModuleList(  # type: ignore[assignment]
@@ -85,11 +85,11 @@ class MatrixLayout(nn.Module):
 
     @property
     def between_algebraic(self) -> Tensor:
-        """Which entries (nnz, 1) of the matrix are between two unknowns without inertia."""
+        """Whether each entry (nnz, 1) of the matrix is between two unknowns without inertia."""
         return self._algebraic_rows & self._algebraic_cols
 
     def add_mass(self, values: Tensor, gain: float | Tensor) -> None:
-        """Add the mass matrix times a gain to the values (nnz, B), in place."""
+        """Add `gain` times the mass matrix to the values (nnz, B), in place."""
         mass = gain * self.inertia.mass[..., self._unknowns[0].index]
         by_robot = mass if mass.dim() == 2 else mass[None]
         values.index_add_(0, self._diagonal, by_robot.expand(values.shape[1], -1).t())
@@ -100,9 +100,10 @@ class MatrixLayout(nn.Module):
     def entry_gains(
         self, position_gain: float, velocity_gain: float | Tensor, dtype: torch.dtype
     ) -> tuple[float | Tensor, float | Tensor]:
-        """Return the gains of the matrix, each a number or (nnz, 1): algebraic rows and columns differ.
+        """Return the gains of derivatives by position and by velocity for each entry, a number or (nnz, 1).
 
-        An algebraic unknown is seen with a gain of 1 instead of `position_gain`, and its row is divided by it.
+        They differ in rows and columns of algebraic unknowns: such a column has a position gain of 1 instead of
+        `position_gain`, and such a row is divided by `position_gain`.
         """
         if position_gain == 1 or not self._unknowns[0].some_algebraic:
             return position_gain, velocity_gain
@@ -112,21 +113,21 @@ class MatrixLayout(nn.Module):
 
 
 def _chain_order(body: Body, unknown: np.ndarray) -> np.ndarray:
-    """Return the unknowns in walking order of the rods: x0, theta0, x1, theta1, ..."""
+    """Return the unknowns in the order of a walk along the rods: x0, theta0, x1, theta1, ...; then all others."""
     order: list[int] = []
     for rod in body.rods:
         for k, node in enumerate(rod.nodes):
             order.extend(range(3 * node, 3 * node + 3))
             if k < len(rod.edges):
                 order.append(3 * body.n_nodes + int(rod.edges[k]))
-    order.extend(range(body.n_dofs))  # what is in no rod
+    order.extend(range(body.n_dofs))  # dofs that are in no rod
     first_seen = np.array(list(dict.fromkeys(order)))
     numbers = unknown[first_seen]
     return numbers[numbers >= 0]
 
 
 def _placed_blocks(force: Force, unknown: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the unknowns (r, c, S) at the rows and columns of a force's blocks, flattened, -1 where clamped."""
+    """Return the unknowns at rows and columns of each of a force's blocks, flattened from (r, c, S); -1: clamped."""
     placed = []
     for block in force.blocks() if force.varies and not force.by_stencils else []:
         rows, cols = unknown[block.rows].T[:, None], unknown[block.cols].T[None]

@@ -1,4 +1,4 @@
-"""Mechanics: all forces on a robot, summed, and the matrix of their derivatives."""
+"""`Mechanics`: the sum of all forces on a robot, and the matrix of their derivatives."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Gains", "Mechanics", "StepStart", "times_load_factor"]
 
 @dataclass(frozen=True)
 class Gains:
-    """How the matrix of a step weighs derivatives: mass * M - position * dF/dq - velocity * dF/dvelocity."""
+    """Weights of the matrix of a step: mass * M - position * dF/dq - velocity * dF/dvelocity."""
 
     position: float = 1.0
     velocity: float | Tensor = 0.0
@@ -42,14 +42,16 @@ class Gains:
 
 @dataclass(frozen=True)
 class StepStart:
-    """What the evaluations of one step share: the state it starts from and what stays fixed in it.
+    """Data that all evaluations of one step share: the state it starts from, and what stays fixed in it.
 
     Attributes
     ----------
-    constants : of the elastic terms, then of the loads that are sums over stencils, too.
-    held_force : (B, n) explicit forces and the control's force.
-    pairs : what may touch each other.
-    load_factor : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
+    state : at the start of the step.
+    control : of the step.
+    constants : of the elastic terms, then of the loads that are sums over stencils.
+    held_force : (B, n) sum of the explicit forces and the control's force, which are held over the step.
+    pairs : parts of the robot that may touch each other; None: none.
+    load_factor : fraction of the external forces that acts, a number or one for each robot (B,); obstacles act in full.
     """
 
     state: State
@@ -63,16 +65,16 @@ class StepStart:
 class Mechanics:
     """Sums the elastic, contact and external forces on a robot, and their derivatives on the pattern of its matrix.
 
-    The modules are the model's, which registers them: this is no module of its own.
+    It is no module itself: the modules that it uses are registered with the model.
 
     Parameters
     ----------
     body, terms, forces, self_contacts : of the robot.
-    layout : where they stand in the matrix.
+    layout : of its matrix.
 
     Attributes
     ----------
-    plane : how the robots lie in their plane, where that is known.
+    plane : how the robots lie in their plane; None: not known.
     """
 
     def __init__(
@@ -88,19 +90,19 @@ class Mechanics:
         self.plane: Plane | None = None
 
     def of_robots_in(self, plane: Plane | None) -> Self:
-        """Return the same mechanics for robots that lie in a plane; None: it is not known how they lie."""
+        """Return a copy of these mechanics with another `plane`."""
         other = copy.copy(self)
         other.plane = plane
         return other
 
     @property
     def loads_by_stencils(self) -> list[Any]:
-        """Loads that are summed along with the elastic terms."""
+        """External forces that are sums over stencils, as magnetic ones; evaluated along with the elastic terms."""
         return [force for force in self.forces if force.varies and force.by_stencils]
 
     @property
     def varying_forces(self) -> list[Force]:
-        """The other loads that change with q or velocity."""
+        """The other external forces that change with q or velocity."""
         return [force for force in self.forces if force.varies and not force.by_stencils]
 
     @property
@@ -120,16 +122,17 @@ class Mechanics:
         equilibrium: bool = False,
         rate: StrainRate | PresentRate | None = None,
     ) -> StepStart:
-        """Return what the evaluations of a step from `state` share.
+        """Return the data that all evaluations of a step from `state` share.
 
         Parameters
         ----------
-        elapsed : time [s] from the state to where forces are evaluated; without it nothing dissipates but at a
+        elapsed : time [s] from the state to where forces are evaluated; None: nothing dissipates, unless by a
             `PresentRate`.
-        pairs : what may touch on the way.
-        load_factor : how much of the external forces acts, a number or one of each robot (B,); obstacles push in full.
-        equilibrium : whether an equilibrium is looked for.
-        rate : by which strains dissipate; None: by their difference from those at `state`, over `elapsed`.
+        pairs : parts of the robot that may touch each other in the step.
+        load_factor : fraction of the external forces that acts, a number or one for each robot (B,); obstacles act in
+        full.
+        equilibrium : whether an equilibrium is sought.
+        rate : the strain rates at which materials dissipate; None: the change of strains since `state`, over `elapsed`.
         """
         constants = self.term_constants(state, control, elapsed, load_factor, equilibrium, rate)
         return StepStart(state, control, constants, self.held_force(state, control), pairs, load_factor)
@@ -143,7 +146,7 @@ class Mechanics:
         equilibrium: bool = False,
         rate: StrainRate | PresentRate | None = None,
     ) -> list[TermConstants]:
-        """Return what stays fixed in a step of the terms, then of the loads that are sums over stencils."""
+        """Return the constants of each elastic term in a step, then of each load over stencils; see `start`."""
         strains = [partial(self.layout.elastic.elastic_strains, k) for k in range(len(self.terms))]
         acting = zip(self.terms, strains, strict=True)
         constants = [term.constants(state, control, elapsed, equilibrium, found, rate) for term, found in acting]
@@ -156,7 +159,7 @@ class Mechanics:
         return constants
 
     def held_force(self, state: State, control: Control) -> Tensor:
-        """Return the explicit forces and that of the control (B, n)."""
+        """Return the sum (B, n) of the explicit forces and the control's force."""
         held = torch.zeros_like(state.q) if control.force is None else control.force.clone()
         for force in self.forces:
             if force.explicit:
@@ -170,38 +173,38 @@ class Mechanics:
     ) -> Tensor:
         """Return the sum of all forces (B, n) at q, velocity (B, n) and time (B,), without loads of constraints.
 
-        Those are unknowns of a step, which `StepEquations` adds.
+        Constraint forces are unknowns of a step, which `StepEquations` adds.
 
         Parameters
         ----------
-        constant_load : what the method of that name gives, where it is known already.
+        constant_load : the result of the method `constant_load`, if the caller has it already.
         """
         load = self.constant_load(start, time) if constant_load is None else constant_load
         force = self.elastic_force(start, q)
         if start.pairs is not None:
             force = force + self.self_contacts.force(start.pairs.listed, q, velocity)
-        force = load + force  # in this order what is found is batch first in memory, as are the terms that follow
+        force = load + force  # in this order the sum is batch first in memory, as the following terms are
         return force + self.varying_load(start, q, velocity, time) if self.varying_forces else force
 
     def elastic_force(self, start: StepStart, q: Tensor) -> Tensor:
-        """Return the elastic force (B, n) at q (B, n), with the loads that are sums over stencils."""
+        """Return the elastic force (B, n) at q (B, n), including loads that are sums over stencils."""
         return self.layout.elastic.force(dofs_of(q), start.constants).t()
 
     def constant_load(self, start: StepStart, time: Tensor) -> Tensor:
-        """Return the external forces (B, n) that do not change with q and velocity, at time (B,)."""
+        """Return the sum (B, n) of external forces that depend on neither q nor velocity, times the load factor."""
         return times_load_factor(start.load_factor, reduce(torch.add, self.constant_loads(start, time)))
 
     def constant_loads(self, start: StepStart, time: Tensor) -> list[Tensor]:
-        """Return the parts (B, n) of what `constant_load` gives when it acts in full: one for each force, and the held.
+        """Return the summands (B, n) of `constant_load` without the load factor.
 
-        The first are explicit forces and that of the control, together.
+        The first is the sum of explicit forces and the control's force; then comes one for each constant force.
         """
         trial = start.state.replace(time=time)
         acting = (force for force in self.forces if force.constant and not force.explicit)
         return [start.held_force, *(force(trial, start.control) for force in acting)]
 
     def varying_load(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return the external forces (B, n) that change with q or velocity, without sums over stencils."""
+        """Return the sum (B, n) of external forces that change with q or velocity, without sums over stencils."""
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         total = torch.zeros_like(q)
         for force in self.varying_forces:
@@ -209,7 +212,7 @@ class Mechanics:
         return total
 
     def stencil_load(self, start: StepStart, q: Tensor) -> Tensor | float:
-        """Return the loads (B, n) that are sums over stencils, 0 without any; `elastic_force` includes them."""
+        """Return the sum (B, n) of loads that are sums over stencils, 0 without any; `elastic_force` includes them."""
         if not self.loads_by_stencils:
             return 0.0
         elastic, transposed = self.layout.elastic, dofs_of(q)
@@ -227,10 +230,10 @@ class Mechanics:
         gains: Gains = Gains(),
         constant_load: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the sum of all forces (B, n), and mass * M - position * dF/dq - velocity * dF/dvelocity by the gains.
+        """Return the sum of all forces (B, n), and the matrix mass * M - position * dF/dq - velocity * dF/dvelocity.
 
-        The values (nnz, B) of the latter stand on the pattern of the robot, widened where `start.pairs` couple nodes.
-        Rows and columns of unknowns without inertia have other gains (see `layout.MatrixLayout`).
+        The matrix is given by values (nnz, B) on the pattern of the robot, which is larger where `start.pairs` couple
+        nodes. Rows and columns of unknowns without inertia have other gains (see `MatrixLayout.entry_gains`).
         """
         by_position, by_velocity = self.layout.entry_gains(gains.position, gains.velocity, q.dtype)
         elastic, values = self.layout.elastic.force_and_stiffness(dofs_of(q), start.constants)
@@ -254,9 +257,11 @@ class Mechanics:
     def _subtract_load_derivatives(
         self, values: Tensor, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor, gains: tuple
     ) -> Tensor:
-        """Subtract the derivatives of the varying loads, by position and velocity, from the values (nnz, B).
+        """Subtract the varying loads' derivatives from the values (nnz, B), in place; return the loads (B, n).
 
-        Return the loads (B, n).
+        Parameters
+        ----------
+        gains : of the derivatives by position and by velocity, as `MatrixLayout.entry_gains` returns them.
         """
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         total = torch.zeros_like(q)
@@ -273,10 +278,10 @@ class Mechanics:
                             scatter.subtract(values, gain, entries)
         return total
 
-    # ---- what materials remember -------------------------------------------------------------------------------
+    # ---- internal variables of materials -----------------------------------------------------------------------
 
     def internal_after(self, start: StepStart, q: Tensor, elapsed: Tensor) -> Tensor | None:
-        """Return the internal variables (B, M) after a step to q (B, n); None where no material remembers.
+        """Return the internal variables (B, M) of materials after a step to q (B, n); None where no material has any.
 
         Parameters
         ----------
@@ -296,13 +301,13 @@ class Mechanics:
     def conservative(self, at_rest: bool) -> bool:
         """Return whether the forces that vary within a step have a potential.
 
-        With `at_rest`, drag is ignored, since it is zero there.
+        With `at_rest`, drag is left out, since it is zero there.
         """
         felt = [force for force in self.forces if force.varies and not (at_rest and force.drag)]
         return self.self_contacts.symmetric and all(force.conservative for force in felt)
 
     def potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
-        """Return the potential (B,) of the forces that change with q: elastic, dissipated, of contact, of loads [J]."""
+        """Return the potential (B,) [J] of forces that change with q: elastic, dissipation, contact, loads."""
         transposed = q.t().contiguous()
         total = q.new_zeros(q.shape[0])
         for term, constants in zip(self.layout.elastic.terms, start.constants, strict=True):
@@ -311,18 +316,18 @@ class Mechanics:
             total = total + self.self_contacts.energy(start.pairs.listed, q)
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
-            if not force.drag:  # drag has no potential; it may stand beside one only at rest, where it is zero
+            if not force.drag:  # drag has no potential; the caller leaves it out only at rest, where it is zero
                 total = total + _scaled_unless_obstacle(start, force, force.potential(trial, start.control))
         return total
 
     # ---- reports -----------------------------------------------------------------------------------------------
 
     def refuse_equal_names(self, robots: int | None) -> None:
-        """Refuse a robot of which `energies` would report two parts under one name.
+        """Refuse a robot for which `energies` would report two parts under one name.
 
         Parameters
         ----------
-        robots : that the terms' tensors are given for; None: any number.
+        robots : number of robots that the terms' tensors are given for; None: any number.
         """
         names = ["kinetic", *(contact.name for contact in self.self_contacts)]
         names += [force.name for force in self.forces if isinstance(force, Obstacle)]
@@ -337,7 +342,7 @@ class Mechanics:
             )
 
     def energies(self, state: State, control: Control) -> dict[str, Tensor]:
-        """Return the kinetic energy, the elastic energy by part and that of obstacles, each (B,) [J]."""
+        """Return the energies, each (B,) [J]: kinetic, of elastic terms by part, of magnets, and of obstacles."""
         transposed = state.q.t().contiguous()
         momentum = self.inertia.times(state.velocity)
         found = {"kinetic": 0.5 * (momentum * state.velocity).sum(1)}
@@ -349,7 +354,7 @@ class Mechanics:
         return found
 
     def strains(self, state: State, control: Control, names: Container[str] | None = None) -> dict[str, Tensor]:
-        """Return the strains of elastic terms by name, (B, stencils): of those with these names, by default of all."""
+        """Return the strains (B, stencils) of elastic terms by name; `names` selects terms, by default all."""
         transposed = state.q.t().contiguous()
         found: dict[str, Tensor] = {}
         for which, term in enumerate(self.terms):
@@ -359,19 +364,19 @@ class Mechanics:
                 found |= {name: value.t() for name, value in values.items()}
         return found
 
-    # ---- what may be compiled ----------------------------------------------------------------------------------
+    # ---- compilation -------------------------------------------------------------------------------------------
 
     @property
     def eager_loads(self) -> bool:
-        """Whether some load runs eagerly, whatever else is compiled."""
+        """Whether some varying load always runs eagerly, whatever else is compiled."""
         return not all(force.compiles and force.closed_form for force in self.varying_forces)
 
     def uncompiled_terms(self) -> list[str]:
-        """Return the terms whose derivatives come from autograd and therefore stay eager when compiling."""
+        """Return the names of terms whose derivatives come from autograd, which stay eager when a step is compiled."""
         return [term.name for term in self.layout.elastic.terms if not term.closed_form]
 
     def why_eager(self) -> str | None:
-        """Return why compile="auto" does not compile this robot; None where it may."""
+        """Return the reason why compile="auto" does not compile this robot; None where it may."""
         if names := self.uncompiled_terms():
             which = f"derivatives of {', '.join(names)} come from autograd"
             return f"{which}: write them in closed form, or say `records`, which is faster"
@@ -384,14 +389,14 @@ class Mechanics:
 
 
 def times_load_factor(load_factor: float | Tensor, values: Tensor) -> Tensor:
-    """Return values (B, ..) times a load factor, one for all robots or of each (B,)."""
+    """Return values (B, ..) times a load factor, one for all robots or one for each (B,)."""
     if isinstance(load_factor, Tensor):
         return load_factor.view(-1, *[1] * (values.dim() - 1)) * values
     return values if load_factor == 1 else load_factor * values
 
 
 def _scaled_unless_obstacle(start: StepStart, force: Force, values: Tensor) -> Tensor:
-    """Return a force's values (B, ..) times the load factor; an obstacle's stay as they are."""
+    """Return a force's values (B, ..) times the load factor; those of an obstacle are returned unscaled."""
     return values if isinstance(force, Obstacle) else times_load_factor(start.load_factor, values)
 
 

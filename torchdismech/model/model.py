@@ -1,4 +1,4 @@
-"""Model: a robot's laws (elastic terms, external forces, contact), its clamps and the solver for its matrix."""
+"""`Model`: a robot's laws (elastic terms, external forces, contact), its clamps and the solvers for its matrix."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ class Model(CheckedModel):
     """A robot, for any number of copies at once. Holds no state of motion: see `State`.
 
     It owns the modules: the body, elastic terms, forces and self-contact, whose tensors are its parameters (material
-    constants) and buffers (rest sizes); each may be per element and per robot. Beside them stand the rooms that work on
-    these: `unknowns` says which dofs a step solves for, `frames` carries the frames of edges along, `mechanics` sums
-    forces and their matrix, `layout` knows where these stand in the matrix, `solvers` has the linear solvers, `contact`
-    finds what may touch, `compilation` says what runs compiled.
+    constants) and buffers (rest sizes); each may be per element and per robot. Other parts work on these: `unknowns`
+    has the dofs that a step solves for, `frames` moves the frames of edges with the nodes, `mechanics` sums forces and
+    their matrix, `layout` has the matrix's sparsity pattern, `solvers` the linear solvers, `contact` finds what may
+    touch, `compilation` decides what runs compiled.
 
     Parameters
     ----------
     body : topology and sizes.
     terms, forces : elastic terms and external forces that act on it.
     free : (n,) bool, dofs that move; the others are clamped (or prescribed by `Control.clamped_q`).
-    slides : nodes whose free dofs move along lines and in planes alone.
+    slides : nodes that move along lines or in planes alone.
     solver : name of a linear solver, or "auto"; with options a mapping, see `solve.linear.named`.
     compile : True compiles what a step evaluates at its first use, for each number of robots anew (about a
         minute, seconds once it is in the cache on disk). False never does. "auto" steps eagerly and compiles once that
@@ -92,7 +92,7 @@ class Model(CheckedModel):
 
     Attributes
     ----------
-    in_plane : what a planar robot has no use for; None where some node moves along y or some edge turns about itself.
+    in_plane : checks of a planar robot; None for a robot whose nodes may move along y, or edges turn about themselves.
     """
 
     of_this_object = ("recordings", "lock", "_snapshot", "_recorded_energies")
@@ -127,7 +127,7 @@ class Model(CheckedModel):
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
         self._try_hooks()
-        work = derivatives(summed) + block_entries(forces)  # with what was found out about users' forces
+        work = derivatives(summed) + block_entries(forces)  # known now that users' forces have been tried
         self.compilation.cost = Cost.estimated(len(terms), work)
         self._lay_out()
         self.mechanics.refuse_equal_names(self.batch)
@@ -142,17 +142,17 @@ class Model(CheckedModel):
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Make what belongs to this object alone, without what it had before."""
+        """Make the attributes that belong to this object alone, empty; copies do not take them along."""
         super().begin_anew()
         self.recordings: list[Any] = []  # see `integrate.recorded.recording`
         self._recorded_energies = RecordedEnergies(self.mechanics)
         self._snapshot: Snapshot | None = None
 
-    # ---- rooms -------------------------------------------------------------------------------------------------
+    # ---- parts that work on the modules ------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        """Find where the terms and forces stand in the matrix, and make the rooms that work with it."""
-        self._laid_out = len(self.terms), len(self.forces)  # that the matrix is for
+        """Make the layout of the matrix for the present terms and forces, and the parts that work with it."""
+        self._laid_out = len(self.terms), len(self.forces)
         symmetric = all(f.symmetric for f in self.forces if f.varies)
         symmetric &= self.self_contacts.symmetric
         rooms = (self.body, self.terms, self.forces)
@@ -161,7 +161,7 @@ class Model(CheckedModel):
         of_matrix = (self.unknowns, self.layout.pattern, self.layout.sliding)
         self.contact = ContactModel(self.body, self.obstacles, self.self_contacts, *of_matrix)
 
-    # ---- what it is made of ------------------------------------------------------------------------------------
+    # ---- modules and sizes -------------------------------------------------------------------------------------
 
     @property
     def n_dofs(self) -> int:
@@ -175,12 +175,12 @@ class Model(CheckedModel):
 
     @property
     def alignments(self) -> list[Tensor]:
-        """Angles (S,) between frames that meet, of each term that bends rods [rad]."""
+        """Angles (S,) [rad] between the frames that meet at each spring at rest, for each term that bends rods."""
         return [stencil.alignment for stencil in self._bending]
 
     @property
     def planar(self) -> bool:
-        """Whether no node moves along y, and no edge turns about itself."""
+        """Whether no node may move along y, and no edge turn about itself."""
         return self.in_plane is not None
 
     @property
@@ -225,7 +225,7 @@ class Model(CheckedModel):
 
     @property
     def obstacles(self) -> list[Obstacle]:
-        """What the robot may touch."""
+        """The obstacles that the robot may touch."""
         return [force for force in self.forces if isinstance(force, Obstacle)]
 
     def term(self, name: str) -> ElasticTerm:
@@ -237,14 +237,14 @@ class Model(CheckedModel):
 
     @property
     def batch(self) -> int | None:
-        """Number of robots that the parameters are given for, or None where they serve any number."""
+        """Number of robots that the parameters are given for; None where they serve any number."""
         found = places_by_batch_size(self)
         if len(found) > 1:
             constants.refuse_unlike_batches(found, self.places)
         return max(found, default=None)
 
     def snapshot(self) -> Snapshot:
-        """Return what the model holds: the same object as before unless something has changed since."""
+        """Return a snapshot of what the model holds, the same object as before unless something has changed since."""
         if self._snapshot is None or not self._snapshot.shows(self):
             self._snapshot = Snapshot(self, "_snapshot")
         return self._snapshot
@@ -253,25 +253,26 @@ class Model(CheckedModel):
 
     @cached_property
     def places(self) -> dict[str, Place]:
-        """Where the constants of the model stand, by name (see `constants.constants`)."""
+        """The constants of the model by name, each as (module, attribute); for the names see `constants.constants`."""
         return constants.constants(self)
 
     def values_of(self, control: Control) -> Values:
-        """Return the values that a control sets in place of the model's own, which `check_batch` has seen."""
+        """Return the `Values` that a control sets in place of the model's own; `check_batch` has to have seen it."""
         return Values({self.places[name]: value for name, value in control.values.items()})
 
     @contextmanager
     def holding(self, state: State, control: Control) -> Iterator[None]:
         """Let the model and its forces hold `Control.values` in a block, in place of its own constants.
 
-        What is asked of a force itself takes no control: `with model.holding(state, control):` before
-        `model.forces[k].tensions(state)` makes that the tensions of a step which is driven by the control. Gradients
-        reach the values. Other threads wait meanwhile; steps are taken outside of the block.
+        Methods of a force take no control: `model.forces[k].tensions(state)` within `with model.holding(state,
+        control):`
+        returns the tensions of a step that is driven by the control. Gradients reach the values. Other threads wait
+        meanwhile; steps are taken outside of the block.
 
         Parameters
         ----------
-        state : of the robots that are asked about.
-        control : of which `values` count.
+        state : of the robots.
+        control : its `values` are set, nothing else of it.
 
         Raises
         ------
@@ -285,7 +286,7 @@ class Model(CheckedModel):
     # ---- parts of a batch --------------------------------------------------------------------------------------
 
     def parts(self, state: State, control: Control, size: int) -> list[tuple[Values, State, Control]]:
-        """Return the parts of a batch of so many robots each: values to hold, states, controls; see `values.split`."""
+        """Return chunks of `size` robots of a batch, each as (values to hold, state, control); see `values.split`."""
         states = state.split(size)
         values = [Values()] * len(states) if self.batch is None else per_robot(self).split(size, len(states))
         return list(zip(values, states, control.split(size, len(states)), strict=True))
@@ -293,7 +294,7 @@ class Model(CheckedModel):
     def _by_parts(
         self, function: Callable[[State, Control], dict[str, Tensor]], state: State, control: Control
     ) -> dict[str, Tensor]:
-        """Evaluate a function for some robots at a time, and return its tensors (B, ..) by name for all of them."""
+        """Evaluate a function for some robots at a time; return its tensors by name, (B, ..) for the whole batch."""
         size = robots_at_a_time(self, state.batch)
         with self.lock:
             if size == state.batch:
@@ -316,9 +317,11 @@ class Model(CheckedModel):
     ) -> State:
         """Return a state at rest in the rest shape, or at the given q and velocity, each (n,) or (B, n).
 
-        Directors are those at rest, carried to q. The acceleration of the free dofs is what the forces give them there
-        (under `control`, if given). The batch defaults to what q or the model's own parameters ask for. Planar robots
-        refuse shapes that leave their plane, velocities along y, and of edges about themselves.
+        Directors are those at rest, transported to q. The acceleration of the free dofs is the one that the forces give
+        them
+        there (under `control`, if given). The batch size defaults to that of q, velocity or the model's own parameters.
+        Planar
+        robots refuse shapes that leave their plane, velocities along y, and of edges about themselves.
 
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
@@ -336,8 +339,8 @@ class Model(CheckedModel):
     def posture(self, positions: Tensor | Sequence) -> Tensor:
         """Return the q (B, n) of robots whose nodes are at positions (B, N, 3) [m], for `initial_state`.
 
-        The twist of rods is that of frames transported from the rest shape, as nodes do not tell how sections are
-        turned; mid-edge normals are those between the triangles. Edges without length are refused.
+        The twist of rods is that of frames transported from the rest shape, as positions do not tell how sections are
+        turned; mid-edge normals are the means of the triangles' normals. Edges of length zero are refused.
         """
         return posture(self.body, self.frames, as_tensor("posture: positions", positions, self.body.nodes))
 
@@ -352,16 +355,17 @@ class Model(CheckedModel):
     ) -> State:
         """Return a state whose nodes, or some of them, move as a rigid body.
 
-        The acceleration is what the forces give there (under `control`, if given).
-
-        Frames turn along; clamped dofs are at rest. Planar robots refuse to leave their plane, and velocities of
-        nothing but clamped dofs are refused, as is a spin of nodes on its axis, which turns nothing.
+        The acceleration is the one that the forces give there (under `control`, if given). Frames turn along; clamped
+        dofs are
+        at rest. Refused are velocities of a planar robot out of its plane, velocities of clamped dofs alone, and an
+        angular
+        velocity that turns nothing, as all moving nodes are on its axis.
 
         Parameters
         ----------
-        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the center and about it, each by default none.
-        center : (3,) or (B, 3) [m]; None: the middle of the mass of these nodes.
-        nodes : which, by indices or a bool mask (N,); None: all.
+        velocity, angular_velocity : (3,) or (B, 3) [m/s, rad/s], of the centre and about it, each by default zero.
+        center : (3,) or (B, 3) [m]; None: the centre of mass of these nodes.
+        nodes : which nodes move, by indices or a bool mask (N,); None: all.
         """
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
         if self.in_plane is not None:
@@ -375,15 +379,16 @@ class Model(CheckedModel):
         return self.accelerated(state.replace(velocity=velocities), control)
 
     def released(self, state: State, before: Model, control: Control | None = None) -> State:
-        """Return the state of a robot that was built with more clamps as one of this model, which lets go.
+        """Return the state of a robot that was built with more clamps as a state of this model, which has let some go.
 
-        All that is not let go keeps its place, velocity, frames, and what its materials remember. The acceleration is
-        what the forces give here (under `control`, if given). Clamps hold where the state has them.
+        Everything else keeps its place, velocity, frames and internal variables. The acceleration is the one that the
+        forces
+        give here (under `control`, if given). The clamps of this model hold where the state has them.
 
         Parameters
         ----------
         state : of `before`.
-        before : the model of the same robot, by the same calls of a `RobotBuilder` but for its clamps.
+        before : the model of the same robot, built by the same calls of a `RobotBuilder` except for its clamps.
         """
         refuse_other_kind("released: before", before, Model, "the model that the state is of")
         before.check_batch(state, Control())
@@ -392,30 +397,31 @@ class Model(CheckedModel):
     def accelerated(self, state: State, control: Control | None = None) -> State:
         """Return the state with the acceleration that the forces give its free dofs there.
 
-        Angles without inertia, as those of normals between triangles, get the rates at which what dissipates as they
-        turn balances the torques on them, in place of those that the state has.
+        Angles without inertia, such as those of normals between triangles, get new rates where something dissipates as
+        they
+        turn: those at which the dissipation balances the torques on them.
         """
         control = control_of(control)
-        if self.has_user_hooks:  # which autograd differentiates within them
+        if self.has_user_hooks:  # autograd differentiates them inside, which no transform may wrap
             refuse_transforms(self, state, control)
         with self.lock, self.compilation.paused(), self._checked_values(state, control).in_place():
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(self.contact, state)
             found = self._by_parts(self._force_at, state, control)
             acceleration = self.mechanics.inertia.solved(found["force"], self.unknowns)
-        # contiguous as after a step: compiled code is for one layout
+        # contiguous as after a step, as code is compiled for one memory layout
         return state.replace(velocity=found["velocity"].contiguous(), acceleration=acceleration.contiguous())
 
     @property
     def rest_poses(self) -> Tensor:
         """Poses (C, 7) of the clamps at rest, in the order in which they were made.
 
-        The same for all robots: `Control.pose` is (B, C, 7), such as `model.rest_poses.expand(B, -1, -1)`.
+        They are for one robot: `Control.pose` is (B, C, 7), such as `model.rest_poses.expand(B, -1, -1)`.
         """
         return rest_poses(self.body)
 
     def rest_state(self, batch: int) -> State:
-        """Return robots at rest in the rest shape; their acceleration is not known yet."""
+        """Return robots at rest in the rest shape, with zeros for the acceleration, which is not known yet."""
         rest = rest_state(self.body, self.frames, batch)
         return rest.replace(internal=internal_at_rest(self.terms, rest.q))
 
@@ -426,18 +432,23 @@ class Model(CheckedModel):
         elapsed: float | None = None,
         pairs: StepPairs | None = None,
     ) -> StepStart:
-        """Return what the evaluations of a step from `state` share, for `mechanics`.
+        """Return the data that all evaluations of a step from `state` share, for `mechanics`.
 
-        `elapsed` [s] is the time from the state to where forces are evaluated; without it nothing dissipates. `pairs`
-        is what may touch on the way (see `ContactModel.may_touch`); without it, what touches at the state. Values that
-        the control sets count while they stand in the model: `with model.values_of(control).in_place():`.
+        Parameters
+        ----------
+        elapsed : time [s] from the state to where forces are evaluated; None: nothing dissipates.
+        pairs : parts of the robot that may touch on the way (see `ContactModel.may_touch`); None: those that touch at
+        the
+            state.
+        control : `Control.values` count only while they stand in the model: `with
+        model.values_of(control).in_place():`.
         """
         control = control_of(control)
         self.check_batch(state, control)
         return self.mechanics.start(state, control, elapsed, pairs or self.contact.touching(state.q))
 
     def _checked_values(self, state: State, control: Control, snapshot: Snapshot | None = None) -> Values:
-        """Return the values that a control sets; refuse a state or control that does not fit."""
+        """Return the `Values` that a control sets, after a check that state and control fit."""
         self.check_batch(state, control, snapshot)
         return self.values_of(control)
 
@@ -456,7 +467,7 @@ class Model(CheckedModel):
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
         """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
 
-        Of loads there is none, such as of gravity, but of magnets ("magnetic", "magnetic_shells").
+        Of loads only magnets have an energy here ("magnetic", "magnetic_shells"); gravity and others have none.
         They can be differentiated by the state, the control and the model's tensors.
         """
         control = control_of(control)
@@ -466,14 +477,14 @@ class Model(CheckedModel):
 
     @property
     def has_own_energies(self) -> bool:
-        """Whether all code that finds energies is the library's, which takes any robots in any row."""
+        """Whether all code that evaluates energies is the library's; then the rows of a batch may be any robots."""
         evaluated = self._recorded_energies.evaluated()
         return all(is_own(module) for owner in evaluated for module in owner.modules())
 
     def energies_of_steps(self, state: State, control: Control, steps: int) -> dict[str, Tensor]:
-        """Return what `energies` does at several steps at once, each (steps B,) [J].
+        """Return the energies of several steps at once, each (steps B,) [J], named as by `energies`.
 
-        For robots with `has_own_energies`.
+        Only for robots with `has_own_energies`.
 
         Parameters
         ----------
@@ -490,23 +501,23 @@ class Model(CheckedModel):
         return self._with_pairs(self.mechanics.energies(state, control), state)
 
     def _with_pairs(self, found: dict[str, Tensor], state: State) -> dict[str, Tensor]:
-        """Return the energies with those of contact between a robot's parts; warn of rods that twist too far."""
+        """Return the energies plus those of contact between the robot's parts; warn of rods that twist too far."""
         warn_of_twist(self.terms, state)
         pairs = self.contact.touching(state.q)
         return found if pairs is None else found | self.self_contacts.energies(pairs.listed, state.q)
 
     def appearance(self) -> Appearance:
-        """Return what of the robots can be seen beside their nodes: sections of rods, obstacles."""
+        """Return how the robots look beside their nodes: sections of rods, and obstacles."""
         return Appearance.of(self.body.sections, self.obstacles)
 
     def contact_report(self, state: State) -> ContactReport:
-        """Return what contact does at a state (see `contact.report`); constraints have no loads outside of a step."""
+        """Return a report of contact at a state (see `contact.report`); constraints have no loads outside of a step."""
         return self._by_parts(lambda part, _: self.contact.report(part), state, Control())
 
     def strains(self, state: State) -> dict[str, Tensor]:
         """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...
 
-        Natural strains are not taken off, and lengths at rest are the model's own. Curvatures of rods are integrated
+        Natural strains are not subtracted, and rest lengths are the model's own. Curvatures of rods are integrated
         over their Voronoi lengths [1], twists over these [rad]; those of plates are in 1/m. kappa1 above 0 is a bend
         towards m1 of the sections, kappa2 one towards m2, tau above 0 a twist as of a right-handed screw. kappa1 and
         kappa2 are about axes half-way between the sections of both edges; where rods branch, and at shells, about those
@@ -519,11 +530,13 @@ class Model(CheckedModel):
         return self.mechanics.strains(state, control)
 
     def orientations(self, state: State) -> Tensor:
-        """Return how the sections of the rod edges stand in space: rotation matrices (B, E, 3, 3).
+        """Return the orientations of the sections of the rod edges as rotation matrices (B, E, 3, 3).
 
-        Their columns are the directors m1 and m2 of a section, as twisted, and its tangent t, from the first node of
-        the edge in `rod_edges` to the second. They can be differentiated by the state. What an edge has turned by since
-        it was built is `model.orientations(state) @ model.orientations(model.rest_state(1)).mT`.
+        Their columns are the directors m1 and m2 of a section, including its twist, and its tangent t, from the first
+        node of
+        the edge in `rod_edges` to the second. They can be differentiated by the state. The rotation of an edge since it
+        was
+        built is `model.orientations(state) @ model.orientations(model.rest_state(1)).mT`.
 
         Raises
         ------
@@ -538,9 +551,10 @@ class Model(CheckedModel):
         return torch.stack([frames.m1, frames.m2, frames.t], dim=-1)
 
     def internal_variables(self, state: State) -> dict[str, Tensor]:
-        """Return what materials that remember carry, (B, springs) by name: "bend_twist.dahl.EI1_strain", ...
+        """Return materials' internal variables, (B, springs) by name: "bend_twist.dahl.EI1_strain", ...
 
-        They stand in `State.internal`, and are strains in the library's own laws, at corners of rods those that laws
-        see there (docs/rods.md, "Corners and branches").
+        They are stored in `State.internal`. In the library's own laws they are strains; at corners of rods, the strains
+        that
+        laws see there (docs/rods.md, "Corners and branches").
         """
         return internal_variables(self.terms, state)

@@ -1,4 +1,4 @@
-"""Which force or energy gives numbers that are not finite, and where."""
+"""Finds which force or energy gives numbers that are not finite, and where."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LOOK = "look in it for divisions by zero, roots and logarithms, and at the tenso
 def what_is_not_finite(
     forces: Sequence[Force], terms: Sequence[ElasticTerm], before: State, state: State, control: Control, rows: Tensor
 ) -> str | None:
-    """Return which force or energy gives some robots (B,) numbers that are not finite, and where; None where none does.
+    """Return which force or energy is not finite for the robots in `rows` (B,), and where, as text; None if none is so.
 
     Robots whose own positions, velocities or time are not finite are left out, as are stencils whose strains are not.
 
     Parameters
     ----------
-    before, state : where the step begins, and where forces are evaluated.
+    before, state : at the start of the step, and where forces are evaluated.
     """
     rows = rows & finite_rows([state.q, state.velocity, state.time])
     for force in forces:
@@ -42,9 +42,9 @@ def what_is_not_finite(
 
 
 def _not_finite_force(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
-    """Return which number of a force, or of its derivatives, is not finite for some robots (B,)."""
+    """Return which number of a force or its derivatives is not finite for the robots in `rows` (B,), or None."""
     name, value = called(force), force(state, control)
-    if value.shape != state.q.shape:  # which is wrong in another way
+    if value.shape != state.q.shape:  # a fault that `faults` reports
         return None
     if bool((off := ~torch.isfinite(value) & rows[:, None]).any()):
         robot, dof = off.nonzero()[0].tolist()
@@ -62,13 +62,13 @@ def _not_finite_force(force: Force, state: State, control: Control, rows: Tensor
 
 
 def _not_finite_term(term: ElasticTerm, before: State, state: State, control: Control, rows: Tensor) -> str | None:
-    """Return which number of a term, or of its derivatives, is not finite for some robots (B,)."""
+    """Return which number of a term or its derivatives is not finite for the robots in `rows` (B,), or None."""
     name, q, constants = name_of(term), state.q.t().contiguous(), term.constants(before, control, 1.0)
     sound = torch.isfinite(torch.stack(term.elastic_strains(q, constants))).all(0)
     if holds_users_code(term.stencil) and not bool(sound[:, rows].all()):
         return f"{name}: its strains are not finite"
     density, (gradient, packed) = term.densities(q, constants), term.gradient_and_hessian(q, constants)
-    if density.shape != sound.shape:  # which is wrong in another way
+    if density.shape != sound.shape:  # a fault that `faults` reports
         return None
     kinds = {"density is": [density], "first derivatives are": gradient}
     for what, values in {**kinds, "second derivatives are": packed}.items():
@@ -79,7 +79,7 @@ def _not_finite_term(term: ElasticTerm, before: State, state: State, control: Co
 
 
 def _said_of_dof(state: State, dof: int) -> str:
-    """Return what messages call a dof."""
+    """Return the name of a dof in messages."""
     first = 3 * state.n_nodes
     if dof < first:
         return f"node {dof // 3} along {'xyz'[dof % 3]}"

@@ -1,4 +1,4 @@
-"""Users' forces and energies at several numbers of robots: each robot is for itself, and any number will do."""
+"""Trials of users' forces and energies at several batch sizes: each robot has to be independent of all others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["refuse_odd_term", "refuse_unevaluable"]
 
 
 def refuse_unevaluable(force: Force, robots: int | None, state: State, control: Control) -> None:
-    """Refuse a force that cannot be evaluated for the robots of a trial state, or not for one of them alone."""
+    """Refuse a force that cannot be evaluated for the trial robots, or whose result for one depends on the others."""
 
     def value(rows: slice) -> Tensor:
         with with_rows(force, state.batch if robots else None, rows):
@@ -34,7 +34,7 @@ def refuse_unevaluable(force: Force, robots: int | None, state: State, control: 
 
 
 def refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control: Control) -> None:
-    """Refuse a term that cannot be evaluated for the robots of a trial state, or not for one of them alone."""
+    """Refuse a term that cannot be evaluated for the trial robots, or whose result for one depends on the others."""
 
     def value(rows: slice) -> Tensor:
         at = state.rows(rows)
@@ -51,7 +51,7 @@ def refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control
 
 
 def _refuse_other_strains(stencil: Stencil, found: Any) -> None:
-    """Refuse what a stencil's strain() returned unless it is a tuple with a tensor for each of its strains."""
+    """Refuse the result of a stencil's strain() unless it is a tuple with one tensor for each strain."""
     parts = found if isinstance(found, tuple | list) else None
     if parts is not None and len(parts) == len(stencil.strains) and all(isinstance(x, Tensor) for x in parts):
         return
@@ -61,14 +61,14 @@ def _refuse_other_strains(stencil: Stencil, found: Any) -> None:
 
 @dataclass(frozen=True)
 class _Trial:
-    """What a user's module finds at a trial state.
+    """A user's module with a function that evaluates it for some robots of a trial state.
 
     Attributes
     ----------
     name : of the module in messages.
-    value : what it finds of some of the robots.
-    count, what : how many numbers that is of each robot, and what it is called.
-    given : a sentence on what the module is given.
+    value : returns the module's results (robots, count) for a slice of the robots.
+    count, what : number of results for each robot, and what messages call their shape.
+    given : a sentence for messages on the arguments that the module gets.
     """
 
     module: nn.Module
@@ -81,15 +81,15 @@ class _Trial:
 
     @torch.no_grad()
     def of(self, rows: slice) -> Tensor:
-        """Return what is found of some robots; refuse what cannot be evaluated, and a wrong shape or dtype."""
+        """Return the results for a slice of the robots; refuse errors in the evaluation, and a wrong shape or dtype."""
         robots = rows.stop - rows.start
         hint = self.given + hint_of_robots(self.module, self.state.batch)
         try:
             found = self.value(rows).detach()
         except Exception as error:
-            if isinstance(error, InputError) and str(error).startswith(self.name):  # it says all itself
+            if isinstance(error, InputError) and str(error).startswith(self.name):  # its message is complete
                 raise InputError(f"{error}.{hint}") from error
-            # tensors of other robots make no other errors than these
+            # tensors for another number of robots, which the hint is about, cause only these errors
             why = hint if isinstance(error, RuntimeError | IndexError) else self.given
             of = f"{robots} robot{'s' * (robots > 1)}"
             raise InputError(f"{self.name}: cannot be evaluated for {of}, at a trial state: {error}.{why}") from error
@@ -104,7 +104,7 @@ class _Trial:
 
 
 def _refuse_odd_batches(trial: _Trial) -> None:
-    """Refuse what is not a function of each robot alone, at any number of robots; with other weights, too."""
+    """Refuse a module whose result for a robot depends on the rest of the batch, with its own or other weights."""
     wrong = _odd(trial)
     if wrong is not None:
         raise InputError(wrong)
@@ -113,14 +113,14 @@ def _refuse_odd_batches(trial: _Trial) -> None:
     with with_other_weights(trial.module):
         try:
             wrong = _odd(trial)
-        except InputError:  # weights that a module does not have, and cannot be evaluated with, tell nothing of it
+        except InputError:  # a failure with weights that the module does not have is no fault of it
             return
     if wrong is not None:
         raise InputError(f"{wrong}. It shows with other weights than those it starts with, as training will find")
 
 
 def _odd(trial: _Trial) -> str | None:
-    """Return what is wrong with what is not a function of each robot alone; None where nothing is."""
+    """Return, as text, how the results for a robot depend on more than its own state; None if they do not."""
     state, batch = trial.state, trial.state.batch
     before = [tensor.clone() for tensor in state.fields()]
     alone = [slice(row, row + 1) for row in sorted({0, batch - 1})]
@@ -134,7 +134,7 @@ def _odd(trial: _Trial) -> str | None:
     if not same(trial.of(slice(0, batch)), among):
         return not_deterministic(trial.name)
     close = rounding(among)
-    least = close * max(1.0, float(among.nan_to_num(0, 0, 0).abs().max()))  # what large numbers leave of a difference
+    least = close * max(1.0, float(among.nan_to_num(0, 0, 0).abs().max()))  # rounding of differences of large numbers
     for rows, found in zip(alone, own, strict=True):
         if not bool(torch.isclose(among[rows], found, rtol=close, atol=least, equal_nan=True).all()):
             return (

@@ -1,4 +1,4 @@
-"""Users' modules with other weights than those they start with, and what is as before afterwards."""
+"""Evaluation of users' modules with other weights than their own, without side effects."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["other_weights", "unchanged_random_numbers", "with_other_weights"]
 
 
 def other_weights(module: nn.Module) -> dict[Place, Tensor]:
-    """Return numbers near those of a module's trained tensors, always the same, for their places.
+    """Return numbers near those of a module's trained tensors, by place; always the same ones.
 
-    A tensor that stands in two places stays one, and what may not be negative does not become so.
+    A tensor that stands in two places gets one replacement, and bounded tensors do not become negative.
     """
     generator = torch.Generator().manual_seed(1)
     made: dict[int, Tensor] = {}
@@ -37,7 +37,7 @@ def other_weights(module: nn.Module) -> dict[Place, Tensor]:
 
 @contextmanager
 def with_other_weights(module: nn.Module) -> Iterator[None]:
-    """Let a module have other weights meanwhile; what its evaluations change in it is as before afterwards.
+    """Let a module have other weights in a block; afterwards everything that evaluations change in it is as before.
 
     That is its buffers, such as the running statistics of a BatchNorm, its attributes, and torch's random numbers.
     """
@@ -57,7 +57,7 @@ def with_other_weights(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def unchanged_random_numbers(module: nn.Module) -> Iterator[None]:
-    """Let torch's random numbers go on afterwards as if none had been drawn meanwhile where a module is."""
+    """Restore the state of torch's random number generators after a block, on the CPU and on the module's GPUs."""
     tensors = (t for part in every_module(module) for own in (part._parameters, part._buffers) for t in own.values())
     devices = {t.device.index for t in tensors if t is not None and t.device.type == "cuda"}
     with torch.random.fork_rng(sorted(index for index in devices if index is not None)):

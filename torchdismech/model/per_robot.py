@@ -1,4 +1,4 @@
-"""What users' modules say of their tensors of single robots, in `per_robot`, and what they left out."""
+"""Checks of what users' modules declare in `per_robot`, and hints at tensors that are missing there."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ def refuse_misnamed(module: nn.Module) -> None:
 
 
 def _own_names(module: nn.Module) -> list[str]:
-    """Return what a module calls its own public tensors."""
+    """Return the names of a module's own public parameters and buffers."""
     return [name for own in (module._parameters, module._buffers) for name in own if not name.startswith("_")]
 
 
 def hint_of_robots(module: nn.Module, trials: int) -> str:
-    """Return which public tensors of users' modules may be of single robots without being given so."""
+    """Return sentences for messages about users' tensors that seem to be per robot, but are not declared or shaped so.
+
+    `trials` is the number of robots in the trial.
+    """
     unnamed, flat = [], []
     for part in every_module(module):
         if not is_of_user(part):

@@ -1,4 +1,4 @@
-"""What a planar robot refuses, since it does nothing there: what is out of the x-z plane, and twist."""
+"""Refusals for planar robots: inputs out of the x-z plane, and twist, which would have no effect."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from torchdismech.robot.state import Control
 __all__ = ["CURVATURES", "PlanarRobot"]
 
 CURVATURES = ("kappa1", "kappa2")
-BENT = 1e-6  # curvature at rest out of the plane that rounding may leave
-# how far a robot may be out of its plane, as a share of where its nodes are, and in rad: what rounding may leave
+BENT = 1e-6  # largest natural curvature out of the plane that counts as rounding
+# How far a robot may be out of its plane by rounding: relative to its nodes' distance from the origin, and in rad.
 BESIDE_PLANE = {torch.float64: 1e-9, torch.float32: 1e-5}
 ELSE_IN_SPACE = "or build the robot with planar=False"
 
 
 class PlanarRobot(nn.Module):
-    """A robot whose nodes do not move along y and whose edges do not turn about themselves: what it has no use for.
+    """Refuses inputs that have no effect on a robot whose nodes do not move along y and whose edges do not turn.
 
     Parameters
     ----------
     body : of the robot.
-    across : the dofs (K,) out of the plane x-z (see `Unknowns.out_of_plane`).
-    tangents : of the framed edges at rest (A, 3).
+    across : (K,) the dofs out of the plane x-z (see `Unknowns.out_of_plane`).
+    tangents : (A, 3) of the framed edges at rest.
     """
 
     across: Tensor
-    lost: Tensor  # (S, 2), 1 where curvatures kappa1, kappa2 of springs, those held included, are out of the plane
+    lost: Tensor  # (S, 2), 1 where kappa1, kappa2 of a spring (also of a held tangent) bends out of the plane
 
     def __init__(self, body: Body, across: Tensor, tangents: Tensor):
         super().__init__()
-        self._body = (body,)  # the model's own, not registered a second time
+        self._body = (body,)  # in a tuple, as the model has registered this module already
         self.register_buffer("across", across, persistent=False)
         self.register_buffer("lost", (~curvatures_in_plane(body, tangents)).to(tangents), persistent=False)
 
     @property
     def curvatures(self) -> Tensor:
-        """Which curvatures kappa1, kappa2 (S, 2) of the springs are in the plane, those held included."""
+        """Whether kappa1, kappa2 of each spring bends in the plane, (S, 2); springs at held tangents included."""
         return self.lost == 0
 
     # ---- states ------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def refuse_shape(self, where: str, q: Tensor, beside: float | None = None) -> None:
-        """Refuse dofs (B, n) that are in no plane along x and z, and edges turned about themselves.
+        """Refuse q (B, n) whose nodes are not in one plane along x and z, or whose edges are turned about themselves.
 
         Parameters
         ----------
-        beside : how far out of the plane nodes may be, as a share of how far they are from the origin, and edges may be
-            turned [rad]; None: by what rounding leaves.
+        beside : how far nodes may be out of the plane, over their largest distance from the origin, and edges may be
+            turned [rad]; None: by rounding only.
         """
         (body,) = self._body
         plane = body.rest_q.repeat(len(q), 1)
@@ -73,10 +73,7 @@ class PlanarRobot(nn.Module):
 
     @torch.no_grad()
     def refuse_velocity(self, where: str, velocity: Tensor) -> None:
-        """Refuse velocities (.., n) of nodes along y, and of edges about themselves.
-
-        What rounding leaves of a velocity in the plane is taken.
-        """
+        """Refuse velocities (.., n) of nodes along y, beyond rounding, and of edges about themselves."""
         (body,) = self._body
         nodes, angles = velocity[..., : body.first_held].tensor_split([3 * body.n_nodes], dim=-1)
         along_y = nodes[..., 1::3].abs().amax(-1) > IN_PLANE * nodes.abs().amax(-1)
@@ -90,7 +87,7 @@ class PlanarRobot(nn.Module):
 
     @torch.no_grad()
     def refuse_loads(self, control: Control) -> None:
-        """Refuse forces along y, moments about edges, and curvatures at rest out of the plane."""
+        """Refuse forces along y, moments about edges, and natural curvatures out of the plane in a control."""
         (body,) = self._body
         if control.force is not None:
             self._refuse_force(control.force)
@@ -99,10 +96,7 @@ class PlanarRobot(nn.Module):
 
     @torch.no_grad()
     def refuse_motion(self, control: Control, q: Tensor) -> None:
-        """Refuse clamps that a control moves out of the plane in which a robot is at q (B, n): others do not follow.
-
-        What rounding leaves of a motion in the plane is taken.
-        """
+        """Refuse a control that moves clamps out of the plane in which robots are at q (B, n), beyond rounding."""
         target, pose = control.clamped_q, control.pose
         excess = None if target is None else self._excess(target, q)
         if excess is not None and bool((excess > 1).any()):
@@ -132,21 +126,21 @@ class PlanarRobot(nn.Module):
 
     @torch.no_grad()
     def refuse_curvatures(self, where: str, natural: Mapping[str, Tensor | None]) -> None:
-        """Refuse natural curvatures (.., S) of all springs, by name, that the robot does not bend by."""
+        """Refuse natural curvatures (.., S) by name, of all springs, that are out of the plane."""
         for name, lost in zip(CURVATURES, self.lost.unbind(-1), strict=True):
             if (value := natural[name]) is not None:
                 _refuse_curvature(f"{where}bend_twist.natural_{name}", value, lost)
 
     @torch.no_grad()
     def refuse_twist(self, where: str, twist: Tensor, own: Tensor | None) -> None:
-        """Refuse another twist at rest than the robot's own, as it does not twist."""
+        """Refuse a natural twist other than the robot's own, as it does not twist."""
         if own is None or not torch.equal(twist.to(own), own):
             raise InputError(f"{where}: the robot is planar, and its rods do not twist; leave it out, {ELSE_IN_SPACE}")
 
     def refuse_trained(self, name: str) -> None:
-        """Refuse a constant, by its name, that would be trained in vain: natural strains out of the plane.
+        """Refuse to train a constant, by its name, that has no effect: twist, and curvatures that are out of the plane.
 
-        Where some springs of the robot have such a strain in its plane it is taken.
+        A curvature is accepted if it is in the plane for at least one spring.
         """
         lost = [f"bend_twist.natural_{k}" for k, own in zip(CURVATURES, self.lost.T, strict=True) if own.all()]
         if name in (*lost, "bend_twist.natural_tau"):
@@ -158,30 +152,30 @@ class PlanarRobot(nn.Module):
     # ---- geometry ----------------------------------------------------------------------------------------------
 
     def _excess(self, q: Tensor, plane: Tensor, beside: float | None = None) -> Tensor | None:
-        """Return how far robots at q (B, n) are from `plane` (B, n) in dofs out of it (B, K), over how far they may be.
+        """Return the distance (B, K) of q from `plane`, both (B, n), in dofs out of the plane, over that allowed.
 
-        None where they are in it; `beside` is as for `refuse_shape`.
+        None where they are equal; `beside` is as for `refuse_shape`.
         """
         (body,) = self._body
         at, expected = q.index_select(1, self.across), plane.index_select(1, self.across)
-        if torch.equal(at, expected):  # in most steps
+        if torch.equal(at, expected):  # so in most steps
             return None
         share = BESIDE_PLANE[q.dtype] if beside is None else beside
         return (at - expected).abs() / (share * torch.where(self.across < 3 * body.n_nodes, _reach(q, body), 1.0))
 
     def _turns_away(self, pose: Tensor, q: Tensor) -> bool:
-        """Return whether poses (B, C, 7) move clamps along y, or turn them about other axes, of robots at q (B, n)."""
+        """Return whether poses (B, C, 7) move clamps along y, or turn them about axes other than y, from q (B, n)."""
         (body,) = self._body
         along_y = pose[..., 1] - body.clamp_points[:, 1] - q[:, 1:2] + body.nodes[0, 1]
         turned = pose[..., 4::2]
-        if not bool(along_y.any() | turned.any()):  # in most steps
+        if not bool(along_y.any() | turned.any()):  # so in most steps
             return False
         limit = BESIDE_PLANE[q.dtype]
         return bool((along_y.abs() > limit * _reach(q, body)).any() | (turned.abs() > limit).any())
 
 
 def _refuse_curvature(where: str, curvature: Tensor, lost: Tensor) -> None:
-    """Refuse curvatures at rest out of the plane; `lost` is 1 where they, (.., S, 2) or (.., S), are, else 0."""
+    """Refuse natural curvatures out of the plane; `lost`, (.., S, 2) or (.., S), is 1 where one is so, else 0."""
     if curvature.numel() and float((curvature * lost).abs().max()) > BENT:
         raise InputError(
             f"{where}: the robot is planar, and its rods bend in the x-z plane alone, by kappa1 unless they have "
@@ -190,7 +184,7 @@ def _refuse_curvature(where: str, curvature: Tensor, lost: Tensor) -> None:
 
 
 def _reach(q: Tensor, body: Body) -> Tensor:
-    """Return how far nodes are from the origin at most, at q (B, n) [m]."""
+    """Return the largest coordinate of any node at q (B, n) [m]."""
     return q[:, : 3 * body.n_nodes].abs().amax()
 
 
@@ -200,14 +194,14 @@ def _turns(dof: int, body: Body) -> bool:
 
 
 def _unit(dof: int, body: Body) -> str:
-    """Return the unit of a dof, after a space; that of a held tangent is none."""
+    """Return the unit of a dof, after a space; "" for a held tangent."""
     if dof < 3 * body.n_nodes:
         return " m"
     return " rad" if _turns(dof, body) else ""
 
 
 def _what(dof: int, body: Body) -> str:
-    """Return what has a dof that is out of the plane."""
+    """Return the name in messages of the node, edge or clamp that has a dof out of the plane."""
     if dof < 3 * body.n_nodes:
         return f"node {dof // 3}"
     return f"edge {dof - 3 * body.n_nodes}" if _turns(dof, body) else "what a clamp holds"

@@ -1,8 +1,8 @@
-"""Rates of angles without inertia: those at which what dissipates balances the torques on these angles.
+"""Rates of angles without inertia, such that dissipation balances the torques on them.
 
-Frames of joints and normals of edges between triangles have no mass, so their rates follow from those of the nodes,
-where something dissipates as they turn: with C the derivative of the damping by the rates, C times the change of the
-rates is the torque that is left.
+Frames of joints and normals of edges between triangles have no mass, so where something dissipates as they turn, their
+rates follow from those of the nodes: with C the derivative of the damping torque by the rates, C times the change of
+the rates is the torque that is still unbalanced.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from torchdismech.solve.linear import Factor, Solver, solved_at_root
 
 __all__ = ["with_balanced_rates"]
 
-ROUNDS = 30  # of Newton's method: one is enough of laws that are linear
-HALVINGS = 6  # of a step that leaves more than half of the torque that it is to take off
-FALLS = 0.99  # as long as a round leaves less than this part of the torque of some robot, there is another one
-RESTS = 64  # units in the last place of the matrices: damping that is no more is rounding of what it is told from
+ROUNDS = 30  # most Newton iterations; one is enough for linear laws
+HALVINGS = 6  # most halvings of a Newton step that removes less than half of the torque that it should
+FALLS = 0.99  # iterations go on while the torque of some robot falls below this fraction of that before
+RESTS = 64  # units in the last place of a matrix entry; damping that is not larger is rounding of the difference
 
 
 def with_balanced_rates(
     mechanics: Mechanics, unknowns: Unknowns, solvers: Solvers, state: State, control: Control
 ) -> Tensor:
-    """Return the velocity (B, n) of a state, with the rates of angles without inertia that balance the torques on them.
+    """Return the velocity (B, n) of a state with rates of angles without inertia that balance the torques on them.
 
-    Rates that nothing damps are left as they are. Autograd follows.
+    Rates that nothing damps are left as they are. Autograd can differentiate the result.
     """
     if not unknowns.some_algebraic or all(term.dissipation is None for term in mechanics.terms):
         return state.velocity
@@ -71,21 +71,24 @@ def with_balanced_rates(
 
 
 def _force(mechanics: Mechanics, state: State, control: Control) -> Tensor:
-    """Return the force (B, n) at a state, without that of parts on each other, which turns no such angle."""
+    """Return the force (B, n) at a state, without contact between parts, which exerts no torque on these angles."""
     start = mechanics.start(state, control, None, None, rate=PresentRate())
     return mechanics.force(start, state.q, state.velocity, state.time)
 
 
 def _matrix(mechanics: Mechanics, state: State, control: Control, time: float) -> Tensor:
-    """Return minus the derivative of the force at a state by position over a time [s], (nnz, B), see `PresentRate`."""
+    """Return the matrix -dF/dq - dF/dvelocity / time at a state, (nnz, B), with its damping over `time` [s].
+
+    For how damping gets into dF/dq see `PresentRate`.
+    """
     start = mechanics.start(state, control, None, None, rate=PresentRate(time))
     gains = Gains(velocity=1 / time)
     return mechanics.force_and_stiffness(start, state.q, state.velocity, state.time, gains)[1]
 
 
 def _damping(mechanics: Mechanics, solver: Solver, state: State, control: Control) -> tuple[Factor, Tensor]:
-    """Return the factor of the damping between angles without inertia, and which unknowns (B, n_free) it damps."""
-    # over 1 s a matrix has all of the damping in it, over 2 s half of it; the rest is the same in both
+    """Return the factor of the damping matrix of angles without inertia, and which unknowns (B, n_free) it damps."""
+    # the matrix over 1 s contains the whole damping, that over 2 s half of it; all else is the same in both
     whole, half = (_matrix(mechanics, state, control, time) for time in (1.0, 2.0))
     damping, diagonal = 2 * (whole - half), solver.diagonal(whole.device)
     rounding = RESTS * torch.finfo(damping.dtype).eps * whole[diagonal].abs()

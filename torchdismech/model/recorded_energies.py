@@ -1,4 +1,4 @@
-"""Energies of robots, recorded: a run asks for them in each frame, and torch takes as long as a step of one robot."""
+"""Energies of robots from recordings: a run needs them in each frame, and torch takes as long as a step of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RecordedEnergies"]
 
 
 class RecordedEnergies:
-    """What `Mechanics.energies` finds without pairs in contact, from tapes where there are some.
+    """The energies of `Mechanics.energies`, without pairs in contact, from a tape after a number of calls.
 
     Parameters
     ----------
@@ -30,11 +30,11 @@ class RecordedEnergies:
         self._names: list[str] = []  # the same for all states of a model
 
     def found(self, state: State, control: Control, snapshot: Snapshot) -> dict[str, Tensor] | None:
-        """Return the energies, each (B,) [J], by name; None where torch has to find them.
+        """Return the energies, each (B,) [J], by name; None without a recording: torch has to evaluate them.
 
         Parameters
         ----------
-        snapshot : the model's snapshot; no values of a control stand in the model.
+        snapshot : of the model; no values of a control may stand in the model.
         """
         controls = control.tensors()
 
@@ -51,5 +51,5 @@ class RecordedEnergies:
         return None if found is None else dict(zip(self._names, found[0].unbind(), strict=True))
 
     def evaluated(self) -> Iterable[nn.Module]:
-        """Return what energies are of; an obstacle's is that of contact."""
+        """Return the modules whose code is evaluated: elastic terms, and obstacles for the energy of contact."""
         return [*self._mechanics.terms, *(force for force in self._mechanics.forces if isinstance(force, Obstacle))]

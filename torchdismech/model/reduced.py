@@ -1,4 +1,4 @@
-"""What models of few coordinates share: arms and chains whose points lie in a row, with constants of their own."""
+"""`ReducedModel`: what models of few coordinates share, arms and chains whose points lie in a row."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ __all__ = ["ReducedModel", "report_failures"]
 
 
 def report_failures(status: Tensor, control: Control, time: Tensor, throw: bool) -> None:
-    """Warn of a control with numbers that are not finite where a step failed, or raise a `SimulationError` if asked to.
+    """Warn of numbers in a control that are not finite, if a step failed; or raise a `SimulationError`, if asked to.
 
-    Without either a GPU is not waited for.
+    Without `throw`, the status is read only on a CPU and if the control sets something, so that a GPU is not waited
+    for.
 
     Parameters
     ----------
     status : (B,) of the step.
-    time : (B,) where it began [s].
+    time : (B,) at the start of the step [s].
+    throw : whether to raise for every failed step.
     """
     if not throw and (not time.is_cpu or not (control.tensors() or control.values)):
         return
@@ -42,9 +44,9 @@ def report_failures(status: Tensor, control: Control, time: Tensor, throw: bool)
 
 
 class ReducedModel(nn.Module):
-    """A model whose constants are its own tensors, named in `per_robot`, `length` among them.
+    """A model whose constants are its own tensors, named in `per_robot`; one of them is `length`.
 
-    A subclass says what its robots are `called`, and by `stepped_by` what steps them.
+    A subclass sets `called`, how messages call its robots, and `stepped_by`, the integrators that step them.
     """
 
     called: str
@@ -64,15 +66,15 @@ class ReducedModel(nn.Module):
     @property
     @abstractmethod
     def batch(self) -> int | None:
-        """Number of robots that constants are given for; None where all are for any number."""
+        """Number of robots that constants are given for; None where they serve any number."""
 
     @property
     @abstractmethod
     def n_pieces(self) -> int:
-        """Pieces between its points."""
+        """Number of pieces between neighbouring points."""
 
     def refuse_mixed_dtypes(self) -> None:
-        """Refuse constants of unlike dtypes, of which steps would be computed in parts in the less precise one."""
+        """Refuse constants of different dtypes, with which steps would be less precise in parts."""
         names: dict[torch.dtype, list[str]] = {}
         for name in self.per_robot:
             names.setdefault(getattr(self, name).dtype, []).append(name)
@@ -84,21 +86,21 @@ class ReducedModel(nn.Module):
             )
 
     def warn_of_size(self) -> None:
-        """Say so where robots are so long that their lengths look like millimetres."""
+        """Warn where robots are so long that their lengths seem to be in millimetres."""
         longest = float(self.length.detach().sum(-1).max())
         if longest > LARGE:
             warn(f"{self.called}: they are {longest:.4g} m long. If lengths are in millimetres give them in m")
 
     def constants(self) -> dict[str, Place]:
-        """Return the constants by name, each as (module, attribute): what `trainable.scaled` and `shifted` take."""
+        """Return the constants by name, each as (module, attribute), for `trainable.scaled` and `shifted`."""
         return {name: (self, name) for name in self.per_robot}
 
     @abstractmethod
     def points(self, q: Tensor) -> Tensor:
-        """Return where its points are (B, N, 3) [m] at coordinates (B, n)."""
+        """Return the positions (B, N, 3) [m] of the points at coordinates (B, n)."""
 
     def refuse_other_coordinates(self, **given: Tensor) -> None:
-        """Refuse tensors, by their names, that are not (B, n), or are of unlike numbers of robots."""
+        """Refuse tensors, given by name, that are not (B, n), or that are for different numbers of robots."""
         for name, value in given.items():
             if not isinstance(value, Tensor) or value.dim() != 2 or value.shape[1] != self.n_dofs:
                 got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -114,7 +116,8 @@ class ReducedModel(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return q and velocity (B, n), each given as (n,) or (B, n), or zero where it is None.
 
-        The batch defaults to what they or the model's own constants ask for. Other shapes and numbers that are not
+        The batch size defaults to that of q, velocity or the model's own constants. Other shapes and numbers that are
+        not
         finite raise an `InputError`.
         """
         q, velocity = (
@@ -134,11 +137,11 @@ class ReducedModel(nn.Module):
         return q, velocity
 
     def refuse_other_control(self, control: Control, q: Tensor, what: str) -> None:
-        """Refuse controls that set more than a force, or one that does not fit coordinates (B, n).
+        """Refuse controls that set more than a force, or a force that does not fit coordinates (B, n).
 
         Parameters
         ----------
-        what : the kind of model, and what its force is, of a message.
+        what : end of the message, which says what such a model takes instead.
         """
         for name in control.tensors():
             if name != "force":
@@ -147,25 +150,25 @@ class ReducedModel(nn.Module):
 
     @property
     def rod_edges(self) -> np.ndarray:
-        """Which of the points each piece joins (K, 2)."""
+        """Indices (K, 2) of the two points that each piece joins."""
         order = np.arange(self.n_pieces)
         return np.stack([order, order + 1], axis=1)
 
     @property
     def triangles(self) -> np.ndarray:
-        """Faces (0, 3): there are none."""
+        """Triangles (0, 3): there are none."""
         return np.zeros((0, 3), dtype=np.int64)
 
     def appearance(self) -> Appearance:
-        """Return what of the robots can be seen beside their points: obstacles, if they have some."""
+        """Return how the robots look beside their points; models with obstacles override it."""
         return Appearance(None, [])
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of its numbers."""
+        """Dtype of the constants."""
         return self.length.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where its numbers are."""
+        """Device of the constants."""
         return self.length.device

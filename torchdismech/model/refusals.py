@@ -1,4 +1,4 @@
-"""What is refused before a step: parts that were exchanged, states and controls of other robots, transforms."""
+"""Refusals before a step: exchanged parts, states and controls of other robots, transforms of `torch.func`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INSTEAD = (
 
 
 def refuse_other_parts(terms: Collection[ElasticTerm], forces: Collection[Force], laid_out: tuple[int, int]) -> None:
-    """Refuse terms and forces other than those that the matrix was laid out for; `laid_out` is their numbers."""
+    """Refuse terms and forces added, removed or replaced since the layout, which was for `laid_out` of them."""
     bound = all(hasattr(force, "body") for force in forces)
     if (len(terms), len(forces)) != laid_out or not bound:
         raise InputError(
@@ -37,7 +37,7 @@ def refuse_other_parts(terms: Collection[ElasticTerm], forces: Collection[Force]
 def refuse_other_state(state: State, body: Body, terms: Iterable[ElasticTerm], batch: int | None) -> None:
     """Refuse a state with other dofs, internal variables, dtype or device, or of another number of robots.
 
-    `batch` is the number that the model's parameters are given for; None: any.
+    `batch` is the number that the model's parameters are given for; None: any number.
     """
     if state.q.shape[1] != body.n_dofs:
         other = ""
@@ -68,7 +68,7 @@ def refuse_other_values(control: Control, places: Mapping[str, Place], batch: in
 
 
 def refuse_transforms(model: nn.Module, state: State, control: Control | None) -> None:
-    """Refuse forward-mode derivatives and `torch.func`: a step's iterations would be taken for its derivative."""
+    """Refuse forward-mode derivatives and `torch.func`, which would differentiate a step's iterations, not its root."""
     forward, transforms = forward_ad._current_level >= 0, torch._C._functorch.peek_interpreter_stack() is not None
     if not (forward or transforms):
         return

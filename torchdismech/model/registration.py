@@ -1,4 +1,4 @@
-"""Gradients pass through a step to what is registered with the model: what users did not register is found here."""
+"""Finds users' tensors that require gradients but are not registered, so that steps would pass them none."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ __all__ = ["refuse_unregistered", "unregistered"]
 NOT_REGISTERED = "register it (nn.Parameter, register_buffer, nn.ModuleList) to have gradients pass through steps"
 
 
-_made_anew: WeakKeyDictionary[nn.Module, set[int]] = WeakKeyDictionary()  # how many leaves evaluations make
+_made_anew: WeakKeyDictionary[nn.Module, set[int]] = WeakKeyDictionary()  # known counts of leaves that are made anew
 
 
 def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor], again: Callable[[], Tensor]) -> None:
     """Refuse a value of the model that depends on tensors which require gradients and are not the model's.
 
-    A step passes gradients to what is registered with the model, and to nothing else. Leaves that an evaluation makes
-    for itself, as one does that differentiates a network by its input, are not refused: another evaluation has others.
+    A step passes gradients to tensors that are registered with the model, and to no others. Leaves that an evaluation
+    makes
+    for itself, for example to differentiate a network by its input, are accepted: a second evaluation has other ones.
 
     Parameters
     ----------
-    known : other tensors that it may depend on.
-    again : evaluates the value once more; called where there are leaves that may be made anew.
+    known : other tensors that the value may depend on.
+    again : evaluates the value once more; called only if there are leaves that may be made anew.
     """
     own = (t for m in every_module(model) for t in chain(m._parameters.values(), m._buffers.values()) if t is not None)
     registered = [*own, *known]
@@ -47,7 +48,7 @@ def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor]
 
 
 def _leaves(value: Tensor, inner: set) -> Iterator[Tensor]:
-    """Yield the leaves that a value depends on, not through the `inner` nodes of its graph."""
+    """Yield the leaves of autograd's graph that a value depends on, without going through the nodes in `inner`."""
     waiting, seen = [value.grad_fn], set(inner)
     while waiting:
         node = waiting.pop()
@@ -69,7 +70,7 @@ def unregistered(model: nn.Module) -> Iterator[str]:
 
 
 def _requires_gradients(value, depth: int = 3) -> bool:
-    """Return whether an attribute is, or holds, a tensor or a module that requires gradients."""
+    """Return whether an attribute is, or contains, a tensor or a module that requires gradients."""
     if isinstance(value, Tensor):
         return value.requires_grad
     if isinstance(value, nn.Module):

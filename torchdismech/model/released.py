@@ -1,4 +1,4 @@
-"""States of robots whose clamps with a direction are let go: what is left of them in a model without these clamps."""
+"""Conversion of a state to a model of the same robot with fewer clamps that hold rods in a direction."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["released", "without_held"]
 def released(
     state: State, before: Body, before_terms: Sequence[ElasticTerm], body: Body, terms: Sequence[ElasticTerm]
 ) -> State:
-    """Return the state of a robot as one of the same robot with fewer held directions; accelerations are not known yet.
+    """Return a robot's state as a state of the same robot with fewer held directions, with accelerations set to zero.
 
-    Nodes, edges and springs keep their places, velocities, frames, and what their materials remember.
+    Nodes, edges and springs keep their places, velocities, frames and internal variables.
     """
     _refuse_another_robot(before, body)
     _refuse_other_laws(before_terms, terms)
@@ -40,7 +40,7 @@ def released(
 
 
 def without_held(state: State, kept: Sequence[int]) -> State:
-    """Return a state that holds only some of its directions, `kept`; of materials that remember nothing."""
+    """Return a state with only the held tangents in `kept`, without internal variables and with zero acceleration."""
     nodes, edges = 3 * state.n_nodes, state.director.shape[1] - state.n_held
     framed = _without(edges, kept)
     springs = _without(state.reference_twist.shape[1] - state.n_held, kept)
@@ -63,12 +63,12 @@ def without_held(state: State, kept: Sequence[int]) -> State:
 
 
 def _without(count: int, kept: Sequence[int]) -> Tensor:
-    """Return the places of `count` things and of some of what is held, which stand behind them."""
+    """Return the indices of `count` elements, and of the `kept` held ones, which are numbered after them."""
     return torch.cat([torch.arange(count, device="cpu"), count + torch.tensor(kept, dtype=torch.long, device="cpu")])
 
 
 def _refuse_another_robot(before: Body, body: Body) -> None:
-    """Refuse robots of other nodes, edges, triangles or joints."""
+    """Refuse bodies that differ in nodes, edges, triangles or joints."""
     pairs = {
         "nodes": (np.arange(before.n_nodes), np.arange(body.n_nodes)),
         "rod edges": (before.rod_edges, body.rod_edges),
@@ -85,14 +85,14 @@ def _refuse_another_robot(before: Body, body: Body) -> None:
 
 
 def _refuse_other_laws(before: Sequence[ElasticTerm], terms: Sequence[ElasticTerm]) -> None:
-    """Refuse other materials that remember."""
+    """Refuse terms that have other laws of materials with memory."""
     theirs, ours = ([(term.name, [*term.inelastic]) for term in of if term.inelastic] for of in (before, terms))
     if theirs != ours:
         raise InputError(f"released: before: its materials remember by other laws: expected {ours}, got {theirs}")
 
 
 def _kept_directions(before: Body, body: Body) -> list[int]:
-    """Return which of the held directions of a robot another one holds, too, in its order; refuse new ones."""
+    """Return the indices in `before` of the held directions of `body`, in its order; refuse new directions."""
     theirs, ours = ([*zip(of.held.nodes.tolist(), of.held.edges.tolist(), strict=True)] for of in (before, body))
     for node, edge in ours:
         if (node, edge) not in theirs:

@@ -1,9 +1,9 @@
-"""Replays: what a function finds of tensors, recorded once it was asked for some times.
+"""`Replays`: results of a function of tensors, recorded after some calls and replayed from then on.
 
-In each step a run may ask for energies and for what a controller answers, and torch's calls for that take as long as a
-step of one robot. As steps are (`integrate/recorded/recording.py`), such functions are recorded on a CPU. Replays read
-constants of modules where they stand, so their numbers may change; anything else that does is seen by snapshots of the
-modules, and what was recorded is let go.
+In each step a run may ask for energies and for a controller's answer, and torch's calls for these take as long as a
+step of one robot. Like steps (`integrate/recorded/recording.py`), such functions are recorded on a CPU. A replay reads
+the constants of modules from their memory, so their numbers may change; any other change is noticed by snapshots of
+the modules, and the recordings are dropped.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from torchdismech.system.plain import in_plain_torch
 
 __all__ = ["Replays"]
 
-EVALUATIONS_BEFORE_RECORDING = 12  # which takes about as long as these
-KINDS_KEPT = 4  # kinds of tensors
-MAX_NUMBERS = 500_000  # numbers of the first tensor: recordings of more robots save little and hold much memory
+EVALUATIONS_BEFORE_RECORDING = 12  # a recording takes about as long as so many evaluations
+KINDS_KEPT = 4  # most kinds (shapes, and whatever else the caller tells apart) that are recorded
+MAX_NUMBERS = 500_000  # most numbers in the first tensor: recordings for more robots save little, and need much memory
 
 
 class Replays:
-    """What a function of tensors finds, from tapes where there are some."""
+    """Results of a function of tensors, from a tape where there is one."""
 
     def __init__(self) -> None:
         self._snapshots: tuple[Snapshot, ...] = ()
-        self._own = False  # whether all that is evaluated is the library's own code
-        self._asked: dict[Hashable, int] = {}
-        self._tapes: dict[Hashable, _Tape | None] = {}  # None: it cannot be recorded
+        self._own = False  # whether the library's own code alone is evaluated
+        self._asked: dict[Hashable, int] = {}  # number of calls of each kind
+        self._tapes: dict[Hashable, _Tape | None] = {}  # None: this kind cannot be recorded
 
     def found(
         self,
@@ -43,15 +43,16 @@ class Replays:
         snapshots: tuple[Snapshot, ...],
         evaluated: Callable[[], Iterable[nn.Module]],
     ) -> list[Tensor] | None:
-        """Return what a function finds of tensors; None where it has to be called.
+        """Return function(given) by a replay; None without a recording: the caller has to call the function.
 
         Parameters
         ----------
-        function : of as many tensors as are given; called here only where it is recorded.
+        function : takes the tensors and returns tensors; called here only to record it.
         given : the tensors, those of robots first.
-        kind : what decides on what the function does, the shapes of what is given among it.
-        snapshots : of the modules that it reads.
-        evaluated : returns the modules whose code it runs.
+        kind : key of the recording; has to contain everything that decides what the function does, with the tensors'
+        shapes.
+        snapshots : of the modules that the function reads.
+        evaluated : returns the modules whose code the function runs.
         """
         self._forget_other_modules(snapshots, evaluated)
         if not self._may_be_recorded(given):
@@ -67,14 +68,14 @@ class Replays:
     def _forget_other_modules(
         self, snapshots: tuple[Snapshot, ...], evaluated: Callable[[], Iterable[nn.Module]]
     ) -> None:
-        """Let recordings go of modules that are others now."""
+        """Drop all recordings if the modules have changed, so that there are other snapshots."""
         if snapshots == self._snapshots:  # the same objects
             return
         self._own = all(is_own(module) for owner in evaluated() for module in owner.modules())
         self._snapshots, self._asked, self._tapes = snapshots, {}, {}
 
     def _may_be_recorded(self, given: Sequence[Tensor]) -> bool:
-        """Return whether a recording may serve: for numbers on a CPU, of which no gradients are taken."""
+        """Return whether a recording may be made or replayed: for numbers on a CPU that need no gradients."""
         differentiated = torch.is_grad_enabled() and any(snapshot.requires_gradients for snapshot in self._snapshots)
         return (
             self._own
@@ -91,12 +92,12 @@ class Replays:
 def _recorded(function: Callable[[Sequence[Tensor]], Sequence[Tensor]], given: Sequence[Tensor]) -> _Tape | None:
     try:
         return _Tape(function, given)
-    except Unrecordable:  # it reads numbers, such as the nearest triangle of a mesh
+    except Unrecordable:  # the function branches on numbers, as for the nearest triangle of a mesh
         return None
 
 
 class _Tape:
-    """A function, recorded on tensors like those given."""
+    """A recording of a function on buffers that are shaped like the given tensors."""
 
     def __init__(self, function: Callable[[Sequence[Tensor]], Sequence[Tensor]], given: Sequence[Tensor]):
         self._buffers = StaticBuffers(given)
@@ -105,6 +106,6 @@ class _Tape:
         self._buffers.read_by(self._tape.reads)
 
     def found(self, given: Sequence[Tensor]) -> list[Tensor]:
-        """Return what the function finds of other tensors."""
+        """Return the function of the given tensors, by a replay, as copies."""
         self._buffers.give(given)
         return [tensor.clone() for tensor in self._tape.replay()]

@@ -1,4 +1,4 @@
-"""Copies of a model, and what of it is saved and loaded: its own numbers, also while a step has put others there."""
+"""`SavedModel`: copies, pickles and saved numbers of a model, also while a step has put other numbers in its places."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["SavedModel"]
 
 
 class SavedModel(nn.Module):
-    """A module whose tensors give way to others while a step is taken (`values.Values`).
+    """A module whose tensors are replaced by others while a step is taken (`values.Values`).
 
     Copies, pickles and saved numbers are those of its own tensors.
 
     Attributes
     ----------
-    lock : of threads: whoever puts numbers in the model's places holds it.
+    lock : a thread that puts numbers in the model's places holds it.
     """
 
     lock: threading.RLock
     of_this_object: tuple[str, ...]  # attributes that copies do not take along
 
     def begin_anew(self) -> None:
-        """Make what belongs to this object alone, without what it had before: its lock, and what it keeps for speed."""
+        """Make the attributes that belong to this object alone: its lock, and caches of subclasses, empty."""
         self.lock = lock_for_threads()
 
     def __getstate__(self) -> dict:
@@ -49,25 +49,26 @@ class SavedModel(nn.Module):
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the model's own numbers, as `nn.Module.state_dict` does, at any time.
 
-        Another thread waits for the end of a step. A signal handler does not: it finds them in the midst of one.
+        Another thread waits for the end of a step. A signal handler in the middle of a step does not wait, and gets the
+        numbers as they are between steps.
         """
         with self.lock, originals_in_place():
             return super().state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Take numbers, as `nn.Module.load_state_dict` does, between two steps.
+        """Load numbers, as `nn.Module.load_state_dict` does, between two steps.
 
         Raises
         ------
         InputError
-            A signal handler, or a hook, asks for it in the midst of a step.
+            A signal handler or a hook calls it in the middle of a step.
         """
         with self.lock:
             self._refuse_within_a_step("load_state_dict", "load numbers between two steps")
             return super().load_state_dict(*args, **kwargs)
 
     def _refuse_within_a_step(self, called: str, advice: str) -> None:
-        """Refuse what takes or changes the tensors of modules where those of a step stand in their places."""
+        """Refuse a call in the middle of a step, while the step's tensors stand in places of the model."""
         if others_stand_in(self):
             raise InputError(
                 f"{called}: expected a model between two steps, got one in the midst of a step, which a signal "

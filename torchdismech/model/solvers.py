@@ -1,4 +1,4 @@
-"""The linear solvers of a model: one for each pattern, device and number of robots, made when it is first needed."""
+"""The linear solvers of a model: one for each pattern, device and number of robots, made at its first use."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torchdismech.sparse import Pattern
 
 __all__ = ["Solvers"]
 
-# Factorisations that the pattern of a step with contact is expected to serve: a knot and folded sheets that move needed
-# a new one every 1 to 5 steps of 2 to 5 iterations.
+# Number of factorizations for which the pattern of a step with contact is expected to last: a knot and folded sheets
+# that move needed a new pattern every 1 to 5 steps of 2 to 5 iterations.
 COUPLING_SERVES = 30
 
 
@@ -25,12 +25,12 @@ class Solvers:
     Parameters
     ----------
     setting : name of a linear solver, or "auto"; with options a mapping, see `solve.linear.named`.
-    body : of the robot; solvers are for the device on which it is.
-    pattern : of the matrix of a robot whose parts do not touch each other.
+    body : of the robot; solvers are for its device.
+    pattern : of the matrix without contact between the robot's parts.
 
     Attributes
     ----------
-    name, options : of the setting.
+    name, options : of the solver, from the setting.
     """
 
     def __init__(self, setting: linear.Setting, body: Body, pattern: Pattern):
@@ -38,10 +38,10 @@ class Solvers:
         self._body, self._pattern = body, pattern
         self._made: dict[tuple[torch.device, int], linear.Solver] = {}
         if self.name != "auto":
-            self.of(1)  # refuse here what does not go with the matrix
+            self.of(1)  # raises now if the solver does not fit the matrix
 
     def of(self, batch: int, pairs: StepPairs | None = None) -> linear.Solver:
-        """Return the solver for the matrices of so many robots; `pairs` is what may touch in the step."""
+        """Return the solver for so many robots; with `pairs`, for the larger pattern of contact between parts."""
         if self.name != "auto":
             batch = 1  # a named solver is the same for all
         device = self._body.nodes.device

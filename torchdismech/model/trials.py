@@ -1,4 +1,4 @@
-"""Users' forces and energies, tried at a made-up state when a model is built, and their contact laws."""
+"""Trials of users' forces, energies and contact laws at a made-up state when a model is built."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torchdismech.values import leading
 
 __all__ = ["try_hooks"]
 
-TRIALS = 3  # robots of a trial state
+TRIALS = 3  # number of robots in a trial state
 
 
 def try_hooks(
@@ -38,14 +38,14 @@ def try_hooks(
     self_contacts: Sequence[SelfContact],
     robots: int | None,
 ) -> None:
-    """Find what forces depend on whose derivatives are not written, and refuse hooks that break what they claim.
+    """Set the dependence of forces without written derivatives; refuse users' code that breaks its own claims.
 
     Parameters
     ----------
     model : the module that holds body, terms, forces and contacts between parts.
-    robots : that the model's tensors are given for; None: any number.
+    robots : number of robots that the model's tensors are given for; None: any number.
     """
-    # obstacles of the library stay out: their paths, and what touches at a trial state, tell nothing
+    # obstacles of the library are not tried: their paths, and what they touch at a trial state, tell nothing
     if all(f.closed_form or f.constant for f in forces) and not holds_users_code(model):
         return
     state = trial_state(body, frames, min(robots or TRIALS, TRIALS))
@@ -62,7 +62,7 @@ def try_hooks(
 
 
 def _far_away(body: Body, state: State) -> list[State]:
-    """Return the state moved by ten times the robot's size into each octant: out of whatever stands at its place."""
+    """Return the state moved by ten times the robot's size into each octant, away from any obstacle at its place."""
     size = 10 * float((body.nodes.amax(0) - body.nodes.amin(0)).max())
     moved = []
     for signs in product((-size, size), repeat=3):

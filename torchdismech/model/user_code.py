@@ -1,4 +1,4 @@
-"""What is of users, and what messages call it."""
+"""Which modules contain users' code, and what messages call them."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = [
 
 
 def holds_users_code(module: nn.Module) -> bool:
-    """Return whether a module, or one in it, is of a user's class, or calls a user's function."""
+    """Return whether a module or a submodule is of a user's class, or calls a user's function."""
     return any(runs_users_code(part) for part in every_module(module))
 
 
 def runs_users_code(module: nn.Module) -> bool:
-    """Return whether a module, apart from those in it, is of a user's class, or calls a user's function."""
+    """Return whether a module itself is of a user's class, or calls a user's function; submodules do not matter."""
     return is_of_user(module) or getattr(module, "runs_users_code", False)
 
 
 def called(force: Force) -> str:
-    """Return what messages call a force: an obstacle by its name."""
+    """Return the name of a force in messages: its class, or for an obstacle its name."""
     return getattr(force, "name_in_messages", class_name(force))
 
 
 def name_of(term: ElasticTerm) -> str:
-    """Return what messages call a term: what users wrote of it, if they did."""
+    """Return the name of a term in messages: the classes in it that users wrote, else that of its energy."""
     own = [class_name(part) for part in (*energies_of(term), *term.laws, term.stencil) if holds_users_code(part)]
     return f"{', '.join(own) or class_name(term.energy)} ({term.name})"
 
@@ -50,14 +50,14 @@ def energies_of(term: ElasticTerm) -> list[Energy]:
 
 
 def summed(energy: Energy | None) -> list[Energy]:
-    """Return the energies that a sum adds up, also those of sums in it; or the one energy, or none."""
+    """Return the energies that a `Sum` adds up, at any depth; of another energy itself, of None nothing."""
     if isinstance(energy, Sum):
         return [one for part in energy.energies.values() for one in summed(cast(Energy, part))]
     return [] if energy is None else [energy]
 
 
 def another_dtype(name: str, found: Tensor, expected: Tensor) -> str:
-    """Return a sentence on what gives numbers in another dtype than the model's."""
+    """Return the sentence of a message that a module gives numbers in another dtype than the model's."""
     return (
         f"{name}: expected numbers in {expected.dtype}, as the model's, got {found.dtype}; make its tensors and "
         f"modules so, as by .to({expected.dtype})"
@@ -65,7 +65,7 @@ def another_dtype(name: str, found: Tensor, expected: Tensor) -> str:
 
 
 def not_deterministic(name: str) -> str:
-    """Return a sentence on what gives other numbers when it is evaluated twice."""
+    """Return the sentence of a message that a module gives other numbers when it is evaluated a second time."""
     return (
         f"{name}: two evaluations at the same state differ (dropout, random numbers): a step needs a function of the "
         "state; call eval() on it, or draw the numbers before the step"
