@@ -43,9 +43,8 @@ THRESHOLD = 60.0
 # normals 4.0 and 3.8 (2.6), 14 and 13 (11).
 CALLS = 0.65e-3  # s, for each elastic term
 DERIVATIVE = 24e-9  # s, for each second derivative of each robot
-GPU_SHARE = (
-    0.0025  # time of a robot on a GPU (H100) over its time on a core: on a GPU, steps cost calls, not arithmetic
-)
+# Time of a robot on a GPU (H100) over its time on a core of a CPU. On a GPU it is the calls that take time.
+GPU_SHARE = 0.0025
 
 # objects in the dictionary of a class that are code rather than data, beside those that can be called
 CODE = (property, staticmethod, classmethod, dict)
@@ -83,8 +82,7 @@ class Compilation:
 
     Parameters
     ----------
-    setting : True: everything runs compiled. False: nothing. "auto": the kinds of evaluations whose work is long
-    enough.
+    setting : True: everything runs compiled. False: nothing. "auto": kinds of evaluations whose work is long.
     cost : estimated cost of an eager evaluation.
 
     Attributes
@@ -172,7 +170,7 @@ class Compilation:
         why_not : returns the reason why the model cannot be compiled, or None.
         ahead : estimated eager work that the caller is about to do [s].
         unless : returns whether this work is done faster in another way, such as by a recording; then nothing is
-        compiled.
+            compiled.
         """
         if (
             self.setting != "auto"
@@ -252,8 +250,8 @@ def _may_change(guards: Sequence) -> list[bool]:
     """Return which of torch's guards have to be checked in every call: those not on code of this library and torch.
 
     Guards on code of the library and torch are half of 600, and checking them takes a tenth of a step of one robot.
-    What users write (energies
-    with numbers in their module, their class or an object) may change, so all guards on it are kept.
+    What users write (energies with numbers in their module, their class or an object) may change, so all guards on it
+    are kept.
     """
     return [not _of_library(guard) for guard in guards]
 

@@ -93,7 +93,7 @@ class Snapshot:
         Parameters
         ----------
         sources : append the counters of the tensors from which parametrizations make others, for steps that make these
-        anew.
+            anew.
         """
         looked_at = (self._constants, self._sources) if sources else (self._constants,)
         return [tensor._version for held in looked_at for _, _, tensor in held]

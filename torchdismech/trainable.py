@@ -122,8 +122,7 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
     InputError
         A name is unknown; its tensor is trained already, is a natural strain out of a planar robot's plane, does not
         broadcast with the shape, or is zero wherever a number of the factor acts; the shape is no tuple of whole
-        numbers;
-        a power is zero or no finite number. Then nothing is trained.
+        numbers; a power is zero or no finite number. Then nothing is trained.
     """
     factor = Factor(_shape(shape, "scaled"), model.dtype).to(model.device)
     places = _found(model, names)
@@ -235,8 +234,7 @@ def _is_set(module: nn.Module, name: str) -> bool:
     """Return whether a module has a tensor of that name, without evaluating its parametrization.
 
     An evaluation would leave nodes of autograd in the first pass of a step alone, which confuses checkpoints as they
-    take
-    the step again.
+    take the step again.
     """
     own = module._parameters.get(name, module._buffers.get(name))
     return own is not None or parametrize.is_parametrized(module, name)

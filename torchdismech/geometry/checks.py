@@ -27,9 +27,7 @@ __all__ = [
 ]
 
 Indices = Sequence[int] | np.ndarray | Tensor  # of nodes, edges or triangles; or a mask of bool over all of them
-Elements = (
-    Sequence[Sequence[int]] | np.ndarray | Tensor
-)  # node indices, of edges (E, 2) or triangles (T, 3) for example
+Elements = Sequence[Sequence[int]] | np.ndarray | Tensor  # node indices, such as edges (E, 2) or triangles (T, 3)
 
 # An edge shorter than this fraction of the robot's size has no direction: its nodes are at one place up to rounding.
 SHORTEST_EDGE = 1e-12
@@ -45,8 +43,7 @@ def checked_indices(given: Indices | Elements, count: int, where: str) -> np.nda
     """Return the indices (k,) chosen among `count` nodes, edges or triangles, by indices or by a mask (count,) of bool.
 
     Refused are an empty choice, indices out of range, and anything else: NumPy would take a mask of another length for
-    the
-    numbers 0 and 1, and round fractions to whole numbers.
+    the numbers 0 and 1, and round fractions to whole numbers.
     """
     index = _as_array(given)
     if index.dtype == bool and index.shape == (count,):

@@ -132,9 +132,8 @@ def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3, lean: Tensor | None
     """Return the closest points of the segments a and b; nodes in the order a0, a1, b0, b1.
 
     With `lean` (c^2 > 0 [m^2]) the segments are rounded. Segments may have length zero. Of the candidates (both
-    parameters
-    free, or one end against the other segment) the nearest is taken, so no case is decided by the order in which
-    bounds are tested.
+    parameters free, or one end against the other segment) the nearest is taken, so no case is decided by the order in
+    which bounds are tested.
     """
     e, f, g = a1 - a0, b1 - b0, a0 - b0
     c2 = 0.0 if lean is None else lean

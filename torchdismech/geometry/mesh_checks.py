@@ -177,8 +177,8 @@ def _refuse_unused_nodes(n_nodes: int, triangles: np.ndarray, where: str) -> Non
 def _neighbours(triangles: np.ndarray, n_nodes: int, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs (H, 2) of sides at inner edges, and (H,) whether they are walked in opposite directions.
 
-    They do if they are wound consistently. Side k of triangle f is number 3 f + k and goes from node k + 1 to node k +
-    2.
+    They are if the triangles are wound consistently. Side k of triangle f, from node k + 1 to node k + 2, is number
+    3 f + k.
     """
     start, end = np.roll(triangles, -1, axis=1).reshape(-1), np.roll(triangles, -2, axis=1).reshape(-1)
     key = np.minimum(start, end) * n_nodes + np.maximum(start, end)

@@ -329,8 +329,7 @@ def _planar(nodes: np.ndarray) -> np.ndarray:
 def _seen_from_below(nodes: np.ndarray) -> np.ndarray:
     """Return the Delaunay triangulation on a half sphere: planar in the projection from the pole at -z.
 
-    That (stereographic) projection maps circles to circles, so a planar Delaunay triangulation is one on the sphere,
-    too.
+    That (stereographic) projection maps circles to circles, so it keeps the Delaunay property.
     """
     radius = np.linalg.norm(nodes, axis=1, keepdims=True)
     return _planar(nodes * (1, 1, 0) / (radius + nodes[:, 2:]))

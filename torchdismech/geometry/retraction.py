@@ -133,7 +133,7 @@ class _Network:
         return int((self._free[start] | self._free[end]).sum()) == len(self.solved)
 
     def along_trees(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return steps along the trees (K, 3) and the nodes (N - K,) that the steps start from.
+        """Return steps along the trees (K, 3), and the nodes (N - K,) that stay, where the walks begin.
 
         A step is (node, node before it, edge between them), with ~edge for an edge that is stored towards the node
         before.

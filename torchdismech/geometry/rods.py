@@ -214,8 +214,7 @@ class BendTwist:
         """Return the second derivatives of kappa = kb . (a_e + a_f) by theta: directors turn about the tangents.
 
         With half-way frames they include the part of kappa/4 grad tau (x) grad tau that is not in `along_kb`; grad tau
-        is
-        (kb/2|e|, kb/2|f|, -1, 1).
+        is (kb/2|e|, kb/2|f|, -1, 1).
 
         Parameters
         ----------
@@ -308,8 +307,7 @@ def _turned_between(
 def reference_twist(carried: Vec3, director: Vec3, tangent: Vec3, previous: Tensor) -> Tensor:
     """Return the angle [rad] from one edge's reference director, carried to the next edge, to that edge's own director.
 
-    It is about the tangent of the next edge, on the branch nearest to the previous angle, so that it does not jump by 2
-    pi.
+    It is about the tangent of the next edge, on the branch nearest to the previous angle: there are no jumps by 2 pi.
     """
     angle = torch.atan2(carried.cross(director).dot(tangent), carried.dot(director))
     return angle + 2 * math.pi * torch.round((previous - angle) * (0.5 / math.pi))

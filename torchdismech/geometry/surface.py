@@ -61,9 +61,7 @@ class Surface:
         """
         part = connected_parts(len(self.triangles), self.hinge_triangles)
         rims, volume = np.bincount(part, (self.hinge_of_sides() < 0).any(1)), np.zeros(part.max(initial=-1) + 1)
-        x = nodes[self.triangles] - nodes[self.triangles].mean(
-            (0, 1)
-        )  # a shift leaves the volume of closed parts as is
+        x = nodes[self.triangles] - nodes[self.triangles].mean((0, 1))  # a shift leaves a closed part's volume as is
         np.add.at(volume, part, np.linalg.det(x))
         return np.flatnonzero(((rims == 0) & (volume < 0))[part])
 

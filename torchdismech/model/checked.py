@@ -32,8 +32,7 @@ class CheckedModel(SavedModel):
     """A model that refuses states and controls that do not fit it, and users' code that breaks its own claims.
 
     *Hooks* are the forces, energies and laws that users write. A subclass has to set `_laid_out`, and to call
-    `_try_hooks`
-    before it is stepped.
+    `_try_hooks` before it is stepped.
     """
 
     body: Body
@@ -83,7 +82,7 @@ class CheckedModel(SavedModel):
 
     def check_control(self, control: Control, batch: int, snapshot: Snapshot | None = None) -> None:
         """Refuse a control that does not fit `batch` robots; with a `snapshot`, known kinds are not checked again."""
-        self._refuse_twist_in_plane(control, batch)  # before its shape is checked, as the advice is another one
+        self._refuse_twist_in_plane(control, batch)  # before its shape: a twist of any shape is refused as such
         kind, fitting = (batch, *control.kind), set() if snapshot is None else snapshot.fitting
         if kind not in fitting:
             shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
@@ -131,8 +130,7 @@ class CheckedModel(SavedModel):
         """Try users' forces and energies again if modules are in other training modes than at the last trial.
 
         Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `snapshot` is of the model,
-        and
-        remembers that this has been done.
+        and remembers that this has been done.
         """
         if TRIED not in snapshot.fitting:
             now = self._modes()

@@ -63,8 +63,7 @@ class RigidWays:
     """The paths of clamps as rigid bodies, from where they are in a state to the poses (B, C, 7) of a control.
 
     A clamp's point moves on a straight line, and the clamp turns evenly about one axis, by the smaller of the two
-    angles.
-    If its nodes are not in their rigid shape at the start, the deviation decreases evenly to zero.
+    angles. If its nodes are not in their rigid shape at the start, the deviation decreases evenly to zero.
     """
 
     def __init__(self, body: Body, start: State, pose: Tensor):

@@ -32,19 +32,17 @@ def constants(model: Any) -> dict[str, Place]:
     """Return the constants of a model by name, each as (module, attribute).
 
     Elastic terms: "bend_twist.EI1", "bend_twist.natural_kappa1", "stretch.rest_length", dissipation
-    "bend_twist.viscous_EI1", "midedge.viscous_stiffness", laws of materials with memory "bend_twist.dahl.EI1";
-    forces: "Gravity.acceleration", with a number for the second of a kind ("Viscous2.viscosity"), of a magnetic
-    field "Magnetic.field.amplitude"; the body: "mass" and sizes, "edge_length", "edge_radius", "node_volume", ...,
-    which
-    only loads read, such as drag and buoyancy.
+    "bend_twist.viscous_EI1", "midedge.viscous_stiffness", laws of materials with memory "bend_twist.dahl.EI1"; forces:
+    "Gravity.acceleration", with a number for the second of a kind ("Viscous2.viscosity"), of a magnetic field
+    "Magnetic.field.amplitude"; the body: "mass" and sizes, "edge_length", "edge_radius", "node_volume", ..., which only
+    loads read, such as drag and buoyancy.
 
     Contact, by the obstacle's name: of its law "floor.stiffness", "floor.tolerance", "floor.friction" (the
     coefficient), "floor.static_friction", "floor.forward_friction", "floor.backward_friction", "floor.slip_velocity",
     "floor.release"; of its shape "floor.point", "ball.radius", ..., and "ball.shape.stiffness" where the law has the
-    same
-    name, too; where a `Path` moves it, "ball.displacements". Then "self_contact.stiffness", ..., or with several
-    contacts
-    between parts by their names. Contact radii are not among them: contact reads them once, when the model is made.
+    same name, too; where a `Path` moves it, "ball.displacements". Then "self_contact.stiffness", ..., or with several
+    contacts between parts by their names. Contact radii are not among them: contact reads them once, when the model is
+    made.
 
     Raises
     ------
@@ -82,8 +80,7 @@ def constants_in(term: ElasticTerm) -> Iterator[tuple[str, nn.Module, str]]:
     """Yield (name, module, attribute) for the constants of an elastic term.
 
     A dissipation's constants would often be called as those of the energy: they begin with "viscous_". A name that
-    still
-    occurs twice, as with a material's relaxation time and `add_dissipation`, gets a number.
+    still occurs twice, as with a material's relaxation time and `add_dissipation`, gets a number.
     """
     viscous = set() if term.dissipation is None else {id(part) for part in term.dissipation.modules()}
     taken: set[str] = set()

@@ -68,8 +68,7 @@ def wide_by(like: Tensor) -> float:
     """Return the ratio of a wide step, over which differences are of ordinary size, to the short step of a comparison.
 
     Where a derivative is zero, as at rest, differences over the short step are truncation error alone, which falls as
-    the
-    square of the step, and would be no scale for an error.
+    the square of the step, and would be no scale for an error.
     """
     return 10 * tolerance(like) ** -0.5
 

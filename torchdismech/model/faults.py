@@ -41,8 +41,7 @@ def what_is_wrong(
     """Return which force or energy breaks its claims for the robots in `rows` (B,), and how, as text; None if none.
 
     Checked are the shape, whether the same state gives the same numbers, and derivatives along a random direction
-    against
-    finite differences.
+    against finite differences.
     """
     for force in forces:
         if wrong := _wrong_force(force, state, control, rows):
@@ -176,7 +175,7 @@ def _wrong_density(term: ElasticTerm, q: Tensor, constants: TermConstants) -> st
         part, found = f"{class_name(energy)} ({term.name})", energy.density(strains)
         if tuple(found.shape) != expected:
             return f"{part}: expected a density of shape (stencils, B) = {expected}, got {tuple(found.shape)}"
-        if found.dtype != q.dtype:  # a sum with others' densities would hide it, as it has the wider dtype
+        if found.dtype != q.dtype:  # a sum with other densities would have theirs, and hide it
             return another_dtype(part, found, q)
     return None
 

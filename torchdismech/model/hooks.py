@@ -42,9 +42,8 @@ def check_hooks(
     ----------
     robots : number of robots that the model's tensors are given for; None: any number.
     state, control : of the trial robots.
-    others : more states, the first one at rest. Forces need be finite at one state alone, as a user's wall may be in
-    the
-        way at the others.
+    others : more states, the first one at rest. Forces need to be finite at one state alone, as a user's wall may be
+        in the way at the others.
     """
     for force in forces:
         if holds_users_code(force):

@@ -107,8 +107,7 @@ def posture(body: Body, frames: Frames, positions: Tensor) -> Tensor:
     """Return the q (B, n) of robots whose nodes are at positions (B, N, 3) [m].
 
     The angles of rods are zero, against frames that are transported from the rest shape. Mid-edge normals are the means
-    of
-    the triangles' normals.
+    of the triangles' normals.
     """
     if positions.dim() != 3 or positions.shape[1:] != (body.n_nodes, 3):
         raise InputError(f"posture: positions have to be (B, {body.n_nodes}, 3), got {tuple(positions.shape)}")

@@ -130,7 +130,7 @@ class Mechanics:
             `PresentRate`.
         pairs : parts of the robot that may touch each other in the step.
         load_factor : fraction of the external forces that acts, a number or one for each robot (B,); obstacles act in
-        full.
+            full.
         equilibrium : whether an equilibrium is sought.
         rate : the strain rates at which materials dissipate; None: the change of strains since `state`, over `elapsed`.
         """

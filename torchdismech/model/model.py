@@ -264,10 +264,9 @@ class Model(CheckedModel):
     def holding(self, state: State, control: Control) -> Iterator[None]:
         """Let the model and its forces hold `Control.values` in a block, in place of its own constants.
 
-        Methods of a force take no control: `model.forces[k].tensions(state)` within `with model.holding(state,
-        control):`
-        returns the tensions of a step that is driven by the control. Gradients reach the values. Other threads wait
-        meanwhile; steps are taken outside of the block.
+        Methods of a force take no control: within `with model.holding(state, control):` the call
+        `model.forces[k].tensions(state)` returns the tensions of a step that is driven by the control. Gradients reach
+        the values. Other threads wait meanwhile; steps are taken outside of the block.
 
         Parameters
         ----------
@@ -318,10 +317,9 @@ class Model(CheckedModel):
         """Return a state at rest in the rest shape, or at the given q and velocity, each (n,) or (B, n).
 
         Directors are those at rest, transported to q. The acceleration of the free dofs is the one that the forces give
-        them
-        there (under `control`, if given). The batch size defaults to that of q, velocity or the model's own parameters.
-        Planar
-        robots refuse shapes that leave their plane, velocities along y, and of edges about themselves.
+        them there (under `control`, if given). The batch size defaults to that of q, velocity or the model's own
+        parameters. Planar robots refuse shapes that leave their plane, velocities along y, and of edges about
+        themselves.
 
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
@@ -356,10 +354,8 @@ class Model(CheckedModel):
         """Return a state whose nodes, or some of them, move as a rigid body.
 
         The acceleration is the one that the forces give there (under `control`, if given). Frames turn along; clamped
-        dofs are
-        at rest. Refused are velocities of a planar robot out of its plane, velocities of clamped dofs alone, and an
-        angular
-        velocity that turns nothing, as all moving nodes are on its axis.
+        dofs are at rest. Refused are velocities of a planar robot out of its plane, velocities of clamped dofs alone,
+        and an angular velocity that turns nothing, as all moving nodes are on its axis.
 
         Parameters
         ----------
@@ -382,8 +378,7 @@ class Model(CheckedModel):
         """Return the state of a robot that was built with more clamps as a state of this model, which has let some go.
 
         Everything else keeps its place, velocity, frames and internal variables. The acceleration is the one that the
-        forces
-        give here (under `control`, if given). The clamps of this model hold where the state has them.
+        forces give here (under `control`, if given). The clamps of this model hold where the state has them.
 
         Parameters
         ----------
@@ -398,11 +393,10 @@ class Model(CheckedModel):
         """Return the state with the acceleration that the forces give its free dofs there.
 
         Angles without inertia, such as those of normals between triangles, get new rates where something dissipates as
-        they
-        turn: those at which the dissipation balances the torques on them.
+        they turn: those at which the dissipation balances the torques on them.
         """
         control = control_of(control)
-        if self.has_user_hooks:  # autograd differentiates them inside, which no transform may wrap
+        if self.has_user_hooks:  # autograd differentiates them within the evaluation
             refuse_transforms(self, state, control)
         with self.lock, self.compilation.paused(), self._checked_values(state, control).in_place():
             if self.contact.needs_feasible_iterates:
@@ -438,10 +432,9 @@ class Model(CheckedModel):
         ----------
         elapsed : time [s] from the state to where forces are evaluated; None: nothing dissipates.
         pairs : parts of the robot that may touch on the way (see `ContactModel.may_touch`); None: those that touch at
-        the
-            state.
-        control : `Control.values` count only while they stand in the model: `with
-        model.values_of(control).in_place():`.
+            the state.
+        control : its `values` count only while they stand in the model, within
+            `with model.values_of(control).in_place():`.
         """
         control = control_of(control)
         self.check_batch(state, control)
@@ -533,10 +526,8 @@ class Model(CheckedModel):
         """Return the orientations of the sections of the rod edges as rotation matrices (B, E, 3, 3).
 
         Their columns are the directors m1 and m2 of a section, including its twist, and its tangent t, from the first
-        node of
-        the edge in `rod_edges` to the second. They can be differentiated by the state. The rotation of an edge since it
-        was
-        built is `model.orientations(state) @ model.orientations(model.rest_state(1)).mT`.
+        node of the edge in `rod_edges` to the second. They can be differentiated by the state. The rotation of an edge
+        since it was built is `model.orientations(state) @ model.orientations(model.rest_state(1)).mT`.
 
         Raises
         ------
@@ -554,7 +545,6 @@ class Model(CheckedModel):
         """Return materials' internal variables, (B, springs) by name: "bend_twist.dahl.EI1_strain", ...
 
         They are stored in `State.internal`. In the library's own laws they are strains; at corners of rods, the strains
-        that
-        laws see there (docs/rods.md, "Corners and branches").
+        that laws see there (docs/rods.md, "Corners and branches").
         """
         return internal_variables(self.terms, state)

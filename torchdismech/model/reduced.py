@@ -117,8 +117,7 @@ class ReducedModel(nn.Module):
         """Return q and velocity (B, n), each given as (n,) or (B, n), or zero where it is None.
 
         The batch size defaults to that of q, velocity or the model's own constants. Other shapes and numbers that are
-        not
-        finite raise an `InputError`.
+        not finite raise an `InputError`.
         """
         q, velocity = (
             None if value is None else as_tensor(f"initial_state: {name}", value, self.length)

@@ -24,8 +24,8 @@ def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor]
     """Refuse a value of the model that depends on tensors which require gradients and are not the model's.
 
     A step passes gradients to tensors that are registered with the model, and to no others. Leaves that an evaluation
-    makes
-    for itself, for example to differentiate a network by its input, are accepted: a second evaluation has other ones.
+    makes for itself, for example to differentiate a network by its input, are accepted: a second evaluation has other
+    ones.
 
     Parameters
     ----------

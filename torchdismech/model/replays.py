@@ -50,7 +50,7 @@ class Replays:
         function : takes the tensors and returns tensors; called here only to record it.
         given : the tensors, those of robots first.
         kind : key of the recording; has to contain everything that decides what the function does, with the tensors'
-        shapes.
+            shapes.
         snapshots : of the modules that the function reads.
         evaluated : returns the modules whose code the function runs.
         """

@@ -56,8 +56,7 @@ def plane_of(state: State, controls: Iterable[Control], alignments: Iterable[Ten
     """Return how robots lie in a plane now and after steps with these controls; None if they do not, or if unknown.
 
     Besides one y, they must have no reference twist, and directors all on one side of their edges. All tensors are of
-    one
-    dtype and on one device. The look takes some microseconds, a third of what it saves for a single robot.
+    one dtype and on one device. The look takes some microseconds, a third of what it saves for a single robot.
 
     Parameters
     ----------

@@ -27,8 +27,7 @@ class Slides(nn.Module):
     ----------
     nodes : (S,) indices of these nodes.
     projections : (S, 3, 3) or, per robot, (B, S, 3, 3): P of each node on the directions in which it moves; a node has
-    as
-        many such directions in all robots.
+        as many such directions in all robots.
     dtype : of the projections.
 
     Attributes

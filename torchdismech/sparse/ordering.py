@@ -65,10 +65,9 @@ def _cuthill_mckee(graph: scipy.sparse.csr_matrix) -> list[np.ndarray]:
     """Return three reverse Cuthill-McKee orders: of the graph, and of its groups of like vertices from two starts.
 
     The algorithm starts at a vertex with the fewest neighbours, which need not be at an end. In a shell with unknowns
-    on
-    its edges such vertices lie all along the border: for 450 nodes, 30 along one side, the order of the whole graph has
-    bandwidth 232, that of the groups 96. For a shell that rods hold, bandwidth 164 becomes 133 with a start at a far
-    vertex. None of the three is the best for all shells.
+    on its edges such vertices lie all along the border: for 450 nodes, 30 along one side, the order of the whole graph
+    has bandwidth 232, that of the groups 96. For a shell that rods hold, bandwidth 164 becomes 133 with a start at a
+    far vertex. None of the three is the best for all shells.
     """
     groups, members = _compressed(graph)
     walks = [scipy.sparse.csgraph.reverse_cuthill_mckee(groups, symmetric_mode=True), _from_far_vertices(groups)]

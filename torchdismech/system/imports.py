@@ -15,8 +15,7 @@ def without_collections() -> Iterator[None]:
 
     They make some hundred thousand objects, all of which stay; looking through them for garbage again and again takes a
     seventh of the time in which torch is imported. Afterwards they are moved to the oldest generation, as if they had
-    been
-    looked through: otherwise each of the next two collections would take a tenth of a second for that.
+    been looked through: otherwise each of the next two collections would take a tenth of a second for that.
     """
     collects, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.disable()

@@ -65,10 +65,8 @@ class Processes:
         """Let all processes leave the block together: an exception in one of them ends the block in all.
 
         Every process raises the interrupt, `InputError` or `SimulationError` that came up in one of them. For any other
-        error
-        the other processes raise a `ProcessError` that names it. They learn of it at their next `gathered`, or at the
-        block's
-        end.
+        error the other processes raise a `ProcessError` that names it. They learn of it at their next `gathered`, or at
+        the block's end.
         """
         if self.world == 1:
             yield

@@ -23,8 +23,7 @@ def sleep_while_waiting() -> None:
     """Let the threads of torch's operations sleep while they wait, unless the user has chosen how they wait.
 
     Where torch is loaded already, LLVM's and Intel's OpenMP can still be changed. GNU's cannot: then a warning says
-    what
-    to do, if other work keeps cores busy now.
+    what to do, if other work keeps cores busy now.
     """
     if any(name in os.environ for name in CHOSEN_BY):
         return

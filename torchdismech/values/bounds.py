@@ -51,8 +51,7 @@ def refuse_out_of_bounds(label: str, place: Place, value: Tensor, others: Mappin
 
     Modules declare names of tensors: those in `positive` are above zero, those in `not_negative` zero or more.
     `open_intervals` maps names to the two numbers that they lie between, and `not_below` has pairs of names, the first
-    of
-    which is not below the second.
+    of which is not below the second.
 
     Parameters
     ----------

@@ -32,8 +32,7 @@ def numbers(value: Any, where: str) -> Tensor:
     """Return numbers as a tensor that gradients pass through: a tensor of floats as it is, all else in float64.
 
     Whole numbers are converted, as compiled loops of a model would misread their bits as floats. Everything but numbers
-    and
-    lists of numbers is refused: text, truths (True is no length of one metre), complex numbers.
+    and lists of numbers is refused: text, truths (True is no length of one metre), complex numbers.
     """
     if isinstance(value, Tensor) and value.is_floating_point():
         return value
