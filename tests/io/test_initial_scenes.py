@@ -3,6 +3,7 @@
 import json
 import math
 
+import h5py
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -66,6 +67,18 @@ def test_begins_in_a_frame_of_a_run(load, tmp_path, frame):
     # without them the nodes are 4e-6 to 2e-5 m off
     off = 1e-5 if frame == 0 else 1e-6
     torch.testing.assert_close(found.positions[:count], before.positions[at:], rtol=0, atol=off)
+
+
+@pytest.mark.parametrize("frame", ["", "frame = 9\n"])
+def test_begins_where_a_killed_run_was_whole(load, tmp_path, frame):
+    """A killed run may have stored a frame beyond its last full state: the one before is the last."""
+    before = written(load, tmp_path, SPUN.replace("duration = 0.1", "duration = 0.09") + "[output]\nevery = 1\n")
+    written(load, tmp_path, SPUN + "[output]\nevery = 1\n", "longer.h5")
+    with h5py.File(tmp_path / "run.h5", "r") as whole, h5py.File(tmp_path / "longer.h5", "r+") as killed:
+        del killed["state"]
+        whole.copy("state", killed)
+    state = load(HELD + f'[initial]\ntrajectory = "longer.h5"\n{frame}').build().state
+    assert torch.equal(state.q, before.state.q) and torch.equal(state.director, before.state.director)
 
 
 def test_frames_that_are_too_far_apart_are_refused(load, tmp_path):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from torchdismech.control.protocol import remembers
 from torchdismech.errors import InputError, Status
@@ -126,20 +127,25 @@ def _refuse_changes(scene: Scene, setup: Setup, path: Path, before: Trajectory, 
 def _with_defaults(values: dict[str, Any], keys: set[str]) -> dict[str, Any]:
     """Return `values` (by dotted key), with defaults for those of `keys` that are missing.
 
-    So a default that is written out does not count as a change. Known are only the defaults of tables that a scene may
-    leave out, and that act all the same: [environment], [batch] and [output].
+    So a default that is written out does not count as a change. Known are the defaults of the tables that every scene
+    has, whether it says so or not: [robot], [simulation], [environment], [batch] and [output].
     """
     defaults = {}
     for key in keys - values.keys():
         name, _, field = key.partition(".")
-        table = (
-            Document.model_fields[name].get_default(call_default_factory=True)
-            if name in Document.model_fields
-            else None
-        )
-        if isinstance(table, BaseModel) and field in type(table).model_fields:
-            defaults[key] = getattr(table, field)
+        fields = _fields_of_every_scene(name)
+        if field in fields and not fields[field].is_required():
+            defaults[key] = fields[field].get_default(call_default_factory=True)
     return defaults | values
+
+
+def _fields_of_every_scene(name: str) -> dict[str, FieldInfo]:
+    """Return the fields of the table `name`, if every scene has that table; else none."""
+    table = Document.model_fields.get(name)
+    if table is None:
+        return {}
+    kind = table.annotation if table.is_required() else type(table.get_default(call_default_factory=True))
+    return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
 
 
 def _changed_files(scene: Scene, path: Path, before: Trajectory) -> list[str]:

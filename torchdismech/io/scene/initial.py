@@ -81,7 +81,7 @@ def _placed(scene: Scene, model: Model, table: Initial) -> State:
     """Return the robots at their initial positions, with velocities from files; accelerations are not known yet."""
     if table.trajectory is not None:
         with reading(scene.path, (KEY, "trajectory"), table.trajectory) as path:
-            run = Trajectory.load(path)
+            run = Trajectory.load(path).resumable()
         state = _in_frame(scene, model, table, run)
     else:
         state = model.rest_state(scene.batch)
