@@ -1,4 +1,4 @@
-"""StepsAhead: steps that were taken at once, which a run goes through from frame to frame."""
+"""StepsAhead: hands out, frame by frame, the steps of a course that a run has already taken (used by `rollout`)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["StepsAhead"]
 
-# Robots whose energies are found at once, and numbers in all: a call for one takes as long as for a hundred.
+# Limits on one evaluation of the energies of several frames: rows of the joined batch, and rows times dofs. It pays
+# since an evaluation for one robot takes as long as for a hundred.
 MOST_ROWS, MOST_NUMBERS = 256, 200_000
 
 
 class StepsAhead:
-    """Steps that all robots of a run have made, to be gone through without gradients.
+    """The steps of a course, in which no robot failed, handed out one part after another; no gradients pass.
 
     Parameters
     ----------
-    course : the steps.
-    every : steps from one frame of the run to the next.
+    course : the steps, already taken, with the states after each.
+    every : number of steps from one frame of the run to the next.
     """
 
     def __init__(self, model: Model, course: Course, every: int):
@@ -38,18 +39,21 @@ class StepsAhead:
 
     @property
     def left(self) -> int:
-        """How many steps are still to be gone through."""
+        """Number of steps of the course that are not handed out yet."""
         return len(self._course.q) - self._gone
 
     def next(self, most: int) -> tuple[Control, State, SeveralSteps]:
-        """Go through the next steps, so many at most: return the last control, the state after, how they went."""
+        """Hand out the next steps, at most `most`: the control of the last, the state after it, how they all went."""
         first = self._gone
         self._gone += min(most, self.left)
         last = self._gone - 1
         return self._course.controls[last], self._state(last), self._went(first, last)
 
     def energies(self) -> Mapping[str, Tensor]:
-        """Return what `Model.energies` does after the steps that were gone through, at which there is a frame."""
+        """Return the energies (B,) [J] by name after the last step that was handed out, where a frame has to be.
+
+        Those of the next frames in the course are evaluated along with them and kept for the calls to come.
+        """
         last = self._gone - 1
         if last not in self._energies:
             numbers = range(last, len(self._course.q), self._every)[: self._frames_at_once]
@@ -57,7 +61,7 @@ class StepsAhead:
         return self._energies[last]
 
     def _energies_after(self, numbers: range) -> list[Mapping[str, Tensor]]:
-        """Return the energies after each of some steps."""
+        """Return the energies (B,) [J] by name after each of the steps with these numbers, in one evaluation."""
         controls = [self._course.controls[number] for number in numbers]
         if len(numbers) == 1:
             return [self._model.energies(self._state(numbers[0]), controls[0])]
@@ -68,18 +72,21 @@ class StepsAhead:
         return [dict(zip(found, of_one, strict=True)) for of_one in zip(*parts, strict=True)]
 
     def _state(self, number: int) -> State:
-        """Return the states after a step; a frame that is kept does not keep those of the steps between alive."""
+        """Return the state after the step of this number.
+
+        It is a copy where some states of the course are not in frames: a view would keep the memory of all alive.
+        """
         fields = [rows[number] for rows in self._states]
         return self._course.after.with_fields(fields if self._every == 1 else map(torch.clone, fields))
 
     def _went(self, first: int, last: int) -> SeveralSteps:
-        """Return how the steps from one to another went."""
+        """Return how the steps from number `first` to number `last`, both included, went."""
         infos = self._course.infos
         of_last = infos.with_tensors([rows[last] for rows in self._infos])
         return SeveralSteps.of_steps(infos, slice(first, last + 1), of_last)
 
 
 def _joined(controls: Sequence[Control]) -> Control:
-    """Return controls that set the same fields as one for the robots of each, one after the other."""
+    """Return controls that set the same fields as one control, whose rows are those of the first, then the second..."""
     tensors = [control.tensors() for control in controls]
     return Control.of({name: torch.cat([own[name] for own in tensors]) for name in tensors[0]})

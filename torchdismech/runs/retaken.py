@@ -1,7 +1,7 @@
-"""Steps that a backward pass takes again: what they are made of must be as it was when they were taken first.
+"""Retaken: steps between checkpoints of `unroll`, which the backward pass takes again, if nothing they read changed.
 
-Autograd keeps nothing of these steps, so it cannot tell that a weight has changed since: gradients would be those of
-other steps, and no number would show it.
+Autograd saves no tensors of these steps, so it cannot notice that a weight has changed since the forward pass: the
+gradients would silently be those of different steps.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Found = TypeVar("Found")
 
 
 class Retaken(Generic[Found]):
-    """Takes some steps, and takes them again only from what they were taken from.
+    """A function that takes some steps; a second call takes them again and refuses if what they read has changed.
 
-    Looked at are the public tensors of modules, whether others are in their places or they were changed in place; and
-    all else that requires gradients and that the steps read, such as what a schedule is made of. What the steps
-    themselves change, as some modules do, is left out.
+    Compared are the public floating-point tensors of the modules (whether another tensor is in the place of one, or one
+    was changed in place), the inputs, and all other leaf tensors of autograd that the steps read, such as parameters of
+    a schedule. Tensors that the steps themselves change, such as running statistics of a module, are not compared.
 
     Parameters
     ----------
-    take : takes them, and returns what they led to.
-    outputs : the tensors in this which gradients may go through.
+    take : takes the steps, and returns their result.
+    outputs : returns those tensors of a result through which gradients may pass.
     inputs : the tensors that the steps start from.
-    modules : that the steps read: the model, the controller.
+    modules : the modules that the steps read: the model and the controller.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Retaken(Generic[Found]):
         self._read = [(tensor, _version(tensor)) for tensor in inputs]
 
     def __call__(self) -> Found:
-        """Return what the steps led to.
+        """Take the steps and return their result.
 
         Raises
         ------
         RuntimeError
-            They are taken again, and something that they are made of has changed.
+            This is not the first call, and a tensor that the steps read has changed since that one.
         """
         if self._held is not None:
             self._refuse_changed(*self._held)
@@ -69,7 +69,11 @@ class Retaken(Generic[Found]):
         return found
 
     def _refuse_changed(self, before: _Held, after: _Held) -> None:
-        """Refuse to go on from something else than the steps were taken from, by name."""
+        """Raise an error that names the tensors that changed since the first call, if any did.
+
+        `before`, `after` : the modules' tensors before and after the first call. A tensor that differs between these
+        was changed by the steps themselves, and is not compared.
+        """
         now, others = _Held(self._modules), [tensor for tensor, version in self._read if _version(tensor) != version]
         if now.is_like(after) and not others:
             return
@@ -84,7 +88,7 @@ class Retaken(Generic[Found]):
             raise changed_between(names, "changed in place", taken_again=True)
 
     def _called(self, places: Sequence[Place]) -> list[str]:
-        """Return what messages call the tensors in these places."""
+        """Return the names of tensors for messages; sources of parametrizations are named after what they make."""
         called = {module: label for root in self._modules for module, label in labels(root).items()}
         made = {
             id(of): f"{called[m]}.{name}" for m in called if parametrize.is_parametrized(m) for name, of in sources(m)
@@ -96,7 +100,11 @@ class Retaken(Generic[Found]):
 
 
 class _Held:
-    """The tensors in modules, as they are now. Made of each few steps, so names are looked at where one has changed."""
+    """The tensors of modules and their versions at one moment.
+
+    One is made before and after all steps from one checkpoint to the next, so comparing two has to be cheap: labels for
+    messages are found only once something has changed.
+    """
 
     def __init__(self, roots: Sequence[nn.Module]):
         self.tensors: list[Tensor | None] = []
@@ -112,12 +120,12 @@ class _Held:
         self._versions = [0 if tensor is None else _version(tensor) for tensor in self.tensors]
 
     def is_like(self, other: _Held) -> bool:
-        """Return whether the same tensors with the same numbers stand in the same places."""
+        """Return whether both hold the same tensor objects, under the same names and with the same versions."""
         same = self._versions == other._versions and self._names == other._names
         return same and [*map(id, self.tensors)] == [*map(id, other.tensors)]
 
     def by_place(self) -> dict[Place, tuple[int, int]]:
-        """Return the public ones of floating-point numbers by their places: which, and how often each was changed."""
+        """Return id and version of each public floating-point tensor, by its place (module, name)."""
         every = zip(self._owners, self._names, self.tensors, self._versions, strict=True)
         return {
             (module, name): (id(tensor), version)
@@ -127,12 +135,12 @@ class _Held:
 
 
 def _version(tensor: Tensor) -> int:
-    """Return another number where a tensor has been changed in place; 0 of those of which torch does not count it."""
+    """Return a tensor's version, which grows with each change in place; 0 for inference tensors, which have none."""
     return 0 if tensor.is_inference() else tensor._version
 
 
 def _leaves(outputs: Sequence[Tensor], began: int) -> Iterator[Tensor]:
-    """Yield what gradients go to by nodes of autograd that were made since the node of number `began`."""
+    """Yield the leaf tensors that the outputs depend on by autograd nodes of sequence number `began` or later."""
     waiting = [tensor.grad_fn for tensor in outputs]
     seen: set[Node] = set()
     while waiting:

@@ -1,4 +1,4 @@
-"""Many steps: from a state to a trajectory."""
+"""Runs without gradients: `rollout` stores frames in a trajectory, `frames` yields them one by one."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from torchdismech.trajectory import Frame, Recorder, Trajectory
 
 __all__ = ["Controller", "Writer", "frames", "rollout"]
 
-# States between frames are kept up to 5 steps from frame to frame, and up to 12 where they are so few numbers in all:
-# then that takes less time than to look at the model once more for each frame.
+# Limits on `every` up to which a run takes steps beyond the next frame, for which the states between frames are kept:
+# below OFTEN always, below SELDOM where these states hold at most FEW_NUMBERS numbers from frame to frame. There, to
+# keep them takes less time than to check the model for changes once more for each frame.
 OFTEN, SELDOM, FEW_NUMBERS = 5, 12, 50_000
 
 S = TypeVar("S", bound=BatchState)
@@ -44,22 +45,22 @@ M = TypeVar("M", bound=Robots)
 
 
 class Writer(Protocol):
-    """Takes the frames of a run: `Recorder` keeps them in memory, `TrajectoryWriter` in a file."""
+    """Where `rollout` puts the frames of a run: `Recorder` keeps them in memory, `TrajectoryWriter` in a file."""
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
-        """Get ready for so many frames (`rows`) of robots of this topology and appearance."""
+        """Get ready for up to `rows` frames of robots of this topology and appearance."""
         ...
 
     def append(self, frame: Frame) -> None:
-        """Keep a frame."""
+        """Store a frame."""
         ...
 
     def close(self) -> None:
-        """Finish, also after an error."""
+        """Finish, which `rollout` calls for after an error, too."""
         ...
 
     def trajectory(self) -> Trajectory:
-        """Return what was kept."""
+        """Return the stored frames."""
         ...
 
 
@@ -81,31 +82,32 @@ def rollout(
 ) -> Trajectory:
     """Return the trajectory of `steps` steps from `state`.
 
-    A robot whose step fails stays at its last good state, its failure stands in the trajectory's status from then on;
-    the others go on. Where all robots have failed, there are frames of them up to the last step all the same: their
-    time goes on, and the states in them are the last good ones. A robot that sank into an obstacle by more than its
-    contact radius is warned of.
+    A robot whose step fails stays at its last good state, and the trajectory's status tells its failure from then on;
+    the others go on. If all robots have failed, frames are stored up to the last step all the same: their time goes
+    on, and their states are the last good ones. A warning names robots that sank into an obstacle by more than their
+    contact radius.
 
     Parameters
     ----------
-    schedule : function of (time (B,), model) that returns the `Control` for that time. `Newmark` and `BDF2` go on from
-        the acceleration of the state: begin with `model.initial_state(control=schedule(time, model))`, which has that
-        of what is driven from the first moment on. If it has an attribute `ahead` that is True, it is asked for up to
-        50 steps before these are taken, also beyond the next frame, which is faster; so it may read of the model what
-        steps do not change, and change nothing.
-    every : steps from one stored frame to the next; the last step is stored, too.
-    writer : where frames go; in memory by default. What it changes comes too late for steps that are taken already.
+    schedule : function of (time (B,), model) that returns the `Control` for that time. `Newmark` and `BDF2` read the
+        acceleration of the initial state: make it by `model.initial_state(control=schedule(time, model))`, so that it
+        includes what the schedule sets from the first moment on. If the function has an attribute `ahead` that is True,
+        it is called for up to 50 steps before these are taken, also beyond the next frame, which is faster. Such a
+        function may read only what steps leave as it is in the model, and must not change anything.
+    every : number of steps from one stored frame to the next; the last step is stored, too.
+    writer : where frames go; in memory by default. If it changes the model, that does not affect steps that were
+        already taken beyond the frame.
     progress : show a progress bar with the number of robots that still run.
     throw : raise a `SimulationError` at the first failure instead.
-    running : (B,) robots to step, e.g. those that did not fail in an earlier run.
-    controller : function of (state, control, model) that returns the control of a step, after the schedule; or one with
-        a memory (see `control.protocol`).
-    memory : of the controller in an earlier run that ended in `state`, such as `Trajectory.memory`: the run goes on as
-        if there had been no cut. By default the controller begins anew.
+    running : (B,) bool, robots to step, e.g. those that did not fail in an earlier run.
+    controller : function of (state, control, model) that returns the control of a step; `control` is the schedule's.
+        Or one with a memory (see `control.protocol`).
+    memory : the controller's memory after an earlier run that ended in `state`, such as `Trajectory.memory`: this run
+        continues it as if there had been no interruption. By default the controller begins anew.
     strains : store the strains of all terms with each frame, too, as `Model.strains` gives them.
     reactions : store what each clamp exerts on its robot in the last step before each frame, as
-        `integrator.reactions` gives it. Not a number where that is not known: before the first step, of robots that
-        failed, and of steps in time that were taken in parts (`max_substeps`).
+        `integrator.reactions` gives it. NaN where reactions are unknown: before the first step, of robots that failed,
+        and where a step in time was divided into substeps (`max_substeps`).
     """
     steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
     switches = {"progress": progress, "throw": throw, "strains": strains, "reactions": reactions}
@@ -128,7 +130,7 @@ def rollout(
         if bar is not None:
             bar.close()
         writer.close()
-    failed = torch.where(running, status, int(Status.CONVERGED))  # others were stopped by the caller
+    failed = torch.where(running, status, int(Status.CONVERGED))  # the caller stopped the others, which is no failure
     warn_of_failures(failed, "rollout", "and the trajectory's status says why")
     deepest.warn("rollout")
     return writer.trajectory()
@@ -136,13 +138,13 @@ def rollout(
 
 @dataclass(frozen=True)
 class _Wanted(Generic[M]):
-    """What a run is asked for: what acts in its steps, and what its frames hold.
+    """Options of a run: what acts in its steps, and what its frames hold.
 
     Attributes
     ----------
     schedule, controller, memory, every, throw, strains, reactions : as for `rollout`.
-    beyond_frames : whether steps beyond a frame may be taken before it is yielded, where that is faster: what is done
-        to the model between two frames comes too late for these steps.
+    beyond_frames : whether steps beyond a frame may be taken before it is yielded, where that is faster. Changes of the
+        model between two frames do not affect steps that were already taken.
     """
 
     schedule: Callable[[Tensor, M], Control] | None
@@ -155,7 +157,10 @@ class _Wanted(Generic[M]):
     beyond_frames: bool = False
 
     def together(self) -> bool:
-        """Return whether nothing is asked between two steps from frame to frame, so that several are taken at once."""
+        """Return whether no controller, schedule or reaction needs the state between two steps.
+
+        If so, the integrator may take the steps up to the next frame in one call.
+        """
         return is_ahead(self.schedule) and self.controller is None and not self.reactions
 
 
@@ -173,9 +178,10 @@ def frames(
     strains: bool = False,
     reactions: bool = False,
 ) -> Iterator[Frame]:
-    """Return the initial frame, then those of `rollout`, with the same arguments, as they come.
+    """Yield the initial frame, then each frame that `rollout` would store for the same arguments, as it is reached.
 
-    No step beyond a frame is taken before it is given: what is done to the model then holds from the next step on.
+    No step beyond a frame is taken before that frame is yielded, so changes of the model between two frames act from
+    the next step on.
     """
     wanted = _Wanted(schedule, controller, memory, every, throw, strains, reactions)
     return _frames(model, state, integrator, steps, running_robots(state, running), wanted)
@@ -185,13 +191,13 @@ def frames(
 def _frames(
     model: M, state: S, integrator: Stepper[M, S], steps: int, running: Tensor, wanted: _Wanted[M], bar=None
 ) -> Iterator[Frame]:
-    """Yield the initial frame, then those of a run; `bar` shows the progress."""
+    """Yield the initial frame, then those of the run's steps; `bar` is a progress bar, or None."""
     integrator.prepare(model, state, steps)
     memory = begun(wanted.controller, model, state, integrator, steps, wanted.memory)
     asked = _Asked(model, integrator, wanted.strains, wanted.reactions)
     at = _RunProgress.initially(state, memory, running)
     yield dataclasses.replace(
-        Frame.initial(cast(State, state), model.energies(state)),  # each kind of state has positions
+        Frame.initial(cast(State, state), model.energies(state)),  # frames read positions, which chains and arms have
         status=at.status,
         contact=model.contact_report(state),
         memory=memory,
@@ -224,19 +230,23 @@ def _frames(
 
 
 def _keeps_between(state: BatchState, every: int) -> bool:
-    """Return whether states between frames are worth keeping, so that steps may be taken beyond the next frame."""
+    """Return whether keeping the states between frames is cheap enough to take steps beyond the next frame."""
     few = (every - 1) * sum(field.numel() for field in state.fields()) <= FEW_NUMBERS
     return every < OFTEN or (every < SELDOM and few)
 
 
 @dataclass(frozen=True)
 class _Taken(Generic[S]):
-    """Some steps of a run: how many, the states before and after them, the last control, and how they went.
+    """One or more consecutive steps of a run, taken in one call.
 
     Attributes
     ----------
-    memory : of the controller after them.
-    ahead : what they are among, where all robots made them and more steps are taken already.
+    count : number of steps.
+    before, state : the states before the first and after the last of them.
+    control : of the last.
+    info : how they went.
+    memory : the controller's after them.
+    ahead : the course that the steps are part of, in which no robot failed; None if they were taken without one.
     """
 
     count: int
@@ -249,27 +259,28 @@ class _Taken(Generic[S]):
 
     @property
     def all_made(self) -> bool:
-        """Whether all robots are known to have made them, if all run."""
+        """Whether no robot failed, provided all were running; False on a GPU, where to know would mean to wait."""
         status = self.info.status
         return self.ahead is not None or (status.is_cpu and not bool(status.any()))
 
     def energies(self, model: Any) -> Mapping[str, Tensor]:
-        """Return the energies (B,) after them [J]."""
+        """Return the energies (B,) [J] by name after the last of the steps."""
         return model.energies(self.state, self.control) if self.ahead is None else self.ahead.energies()
 
 
 @dataclass
 class _RunProgress(Generic[S]):
-    """Where a run is.
+    """How far a run is: what the next step starts from, and what the next frame reports.
 
     Attributes
     ----------
-    step : how many steps were taken.
-    time : () [s] of the robots that run.
-    memory : of the controller.
-    running, status : (B,) which robots run, and why others do not.
+    step : number of steps taken so far.
+    time : () [s] of the robots that still run.
+    state : of all robots.
+    memory : the controller's.
+    running, status : (B,) which robots still run, and why the others do not.
     went : how the steps since the last frame went.
-    all_run : whether all robots are known to run; on a GPU nobody waits to know.
+    all_run : True if all robots are known to run; False on a GPU, where to know would mean to wait for it.
     """
 
     step: int
@@ -283,14 +294,14 @@ class _RunProgress(Generic[S]):
 
     @classmethod
     def initially(cls, state: S, memory: Memory, running: Tensor) -> _RunProgress[S]:
-        """Return where a run begins."""
+        """Return the progress of a run before its first step."""
         zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
         status = torch.where(running, zero, int(Status.STOPPED))
         all_run = running.is_cpu and bool(running.all())
         return cls(0, state.time.max(), state, memory, running, status, SeveralSteps.none(state.q), all_run)
 
     def after(self, taken: _Taken[S], integrator: object) -> _RunProgress[S]:
-        """Return where the run is after some steps more."""
+        """Return the progress after further steps."""
         if self.all_run and taken.all_made:
             time, went = taken.state.time.max(), self.went.followed_by(taken.info, None)
             reached, memory = self.step + taken.count, dict(taken.memory)
@@ -308,7 +319,7 @@ class _RunProgress(Generic[S]):
 
 
 class _Run(Generic[M, S]):
-    """Takes the steps of a run from a state."""
+    """Takes the steps of a run, as many per call as may be: from a course, by `integrator.steps`, or one by one."""
 
     def __init__(self, model: M, state: S, integrator: Stepper[M, S], wanted: _Wanted[M]):
         self._model, self._integrator = model, integrator
@@ -320,10 +331,11 @@ class _Run(Generic[M, S]):
         self._ahead: StepsAhead | None = None
 
     def next(self, state: S, memory: Memory, running: Tensor, left: int, to_frame: int) -> _Taken[S]:
-        """Return the next steps from a state, no more than are left in all and to the next frame."""
+        """Take steps from a state, at most `left` and at most `to_frame`, the number up to the next frame."""
         if (ahead := self._steps_ahead(state, left, running)) is not None:
             control, reached, info = ahead.next(to_frame)
-            return _Taken(info.count, state, cast(S, reached), control, info, memory, ahead)  # no controller
+            # no controller takes part in a course, so the memory stays as it is
+            return _Taken(info.count, state, cast(S, reached), control, info, memory, ahead)
         count = min(to_frame, left, self._at_once)
         controls = [*scheduled_ahead(self._model, state, self._integrator, self._schedule, count)]
         control, remembered = answered(self._controller, state, memory, controls[-1], self._model)
@@ -334,7 +346,10 @@ class _Run(Generic[M, S]):
         return _Taken(count, state, after, control, went, remembered)
 
     def _steps_ahead(self, state: S, left: int, running: Tensor) -> StepsAhead | None:
-        """Return steps that are taken already, so many at most where none are left; None where the next goes alone."""
+        """Return the present course, or a new one of at most `left` steps if its steps are used up.
+
+        None where the next step has to be taken without a course.
+        """
         if self._courses is None:
             return None
         if self._ahead is None or not self._ahead.left:
@@ -344,12 +359,12 @@ class _Run(Generic[M, S]):
 
 
 def _steps_in_words(step: int, count: int) -> str:
-    """Return what messages call so many steps, of which this is the last."""
+    """Return the words of messages for `count` steps that end with number `step`: "steps 3 to 5", "step 5"."""
     return f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"
 
 
 class _Asked:
-    """What frames hold beside the state, as far as it is asked for: strains, and reactions of clamps."""
+    """Computes the optional parts of frames, strains and reactions of clamps; empty mappings if they are not wanted."""
 
     def __init__(self, model: Any, integrator: Any, strains: bool, reactions: bool):
         if strains and not hasattr(model, "strains"):
@@ -361,39 +376,42 @@ class _Asked:
         self._model, self._integrator, self._strains, self._reactions = model, integrator, strains, reactions
 
     def strains(self, state: BatchState) -> Mapping[str, Tensor]:
-        """Return the strains (B, ...)."""
+        """Return the strains (B, ...) by name."""
         return self._model.strains(state) if self._strains else {}
 
     def first_reactions(self, state: BatchState) -> Mapping[str, Tensor]:
-        """Return the reactions (B, 6) before the first step, which are not known."""
+        """Return the reactions (B, 6) by clamp before the first step: NaN, as they are not known."""
         if not self._reactions:
             return {}
         still = state.q.new_zeros(state.batch, len(self._model.body.clamps), 6)
         return _by_clamp(still, torch.zeros(state.batch, dtype=torch.bool, device=state.q.device))
 
     def reactions(self, taken: _Taken, running: Tensor) -> Mapping[str, Tensor]:
-        """Return what clamps exerted (B, 6) in the last step on robots (B,) that run, where that is known."""
+        """Return force and torque (B, 6) that each clamp exerted in the last step [N, N m]; NaN where unknown.
+
+        They are unknown of robots that are not `running` (B,), and after substeps for integrators in time.
+        """
         if not self._reactions:
             return {}
-        # steps are taken one by one then
+        # runs with reactions take their steps one by one, so `before` is the state before the last step
         exerted = self._integrator.reactions(self._model, taken.before, taken.state, taken.control)
         known = self._integrator.reactions_after_parts | (taken.info.substeps == 1)
         return _by_clamp(exerted, running & known)
 
 
 def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
-    """Return reactions (B, C, 6) by clamp, not a number in rows (B,) that are not known."""
+    """Return reactions (B, C, 6) as (B, 6) by the clamps' names; NaN in rows that are not `known` (B,)."""
     told = torch.where(known[:, None, None], reactions, torch.nan)
     return {f"clamp{k}": told[:, k] for k in range(told.shape[1])}
 
 
 def _time_after(count: int, integrator: object, time: Tensor, state: BatchState, running: Tensor) -> Tensor:
-    """Return the time () after so many steps from `time`: that of the robots, or `count` dt later if all failed."""
+    """Return the time () after `count` steps from `time`: that of the robots, or `time` + `count` dt if none runs."""
     return torch.where(running.any(), state.time.max(), time + count * getattr(integrator, "dt", 0.0))
 
 
 def _advance(bar, count: int, running: Tensor, info) -> None:
-    """Show so many steps more, and how they went."""
+    """Advance the progress bar, if there is one, and show how many robots run and their mean iterations per step."""
     if bar is None:
         return
     bar.update(count)

@@ -1,6 +1,6 @@
-"""How runs take their steps: what is stepped, and by what; schedules; and several steps at a time where they can be.
+"""What `rollout` and `unroll` share: protocols of models and integrators, schedules, courses, checks and warnings.
 
-`rollout` and `unroll` share it, and so what they refuse, show and warn of.
+A course is a series of steps that the integrator takes in one call and of which it returns the states after each.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
     "warn_of_failures",
 ]
 
-LONGEST_WAIT = 8  # steps that are taken one by one at most until it is tried again to take several at once
-MIN_STEPS_AT_ONCE = 3  # steps at once from which on they take less time than one by one
-# Steps that a run hands over to its integrator at once, at most: a bar shows how it goes on, and Ctrl-C is heard.
+LONGEST_WAIT = 8  # at most so many steps are taken one by one before a course is tried again
+MIN_STEPS_AT_ONCE = 3  # a course of fewer steps takes as long as these steps one by one, or longer
+# The most steps that a run asks its integrator for in one call, so that the progress bar moves and Ctrl-C is noticed.
 STEPS_HANDED_OVER = 50
 
 S = TypeVar("S", bound=BatchState)
@@ -46,7 +46,7 @@ M_contra = TypeVar("M_contra", bound="Robots", contravariant=True)
 
 
 class Robots(Protocol):
-    """What can be rolled out: a `Model` of rods and shells, a `RigidChain`."""
+    """A model that `rollout` can step: a `Model` of rods and shells, a `RigidChain`, or an arm."""
 
     @property
     def rod_edges(self) -> np.ndarray: ...  # noqa: D102
@@ -65,7 +65,7 @@ class Robots(Protocol):
 
 
 class Stepper(Protocol[M_contra, S]):
-    """What steps them, each kind of robots its own."""
+    """An integrator, as `rollout` uses it; each kind of robots has its own."""
 
     def prepare(self, model: M_contra, state: S, steps: int) -> None: ...  # noqa: D102
 
@@ -79,7 +79,10 @@ class Stepper(Protocol[M_contra, S]):
 
 
 class StepperOfMany(Protocol):
-    """What takes several steps at once, if nothing is asked between them."""
+    """An integrator that can take several steps in one call, where no controller needs the state between them.
+
+    `steps` returns the last state; `course` the states after each step, or None where the first has to go alone.
+    """
 
     dt: float
 
@@ -96,26 +99,27 @@ class StepperOfMany(Protocol):
 
 
 class Courses(Generic[M, S]):
-    """Steps that are taken several at a time, with the states after each; where they cannot be, tried ever less often.
+    """Asks the integrator for courses, and decides when to try one and of how many steps.
 
     If a course ends early, because a robot failed or a control was of another kind, the next is no longer than the
     steps taken; after each complete course the length doubles. This limits work that is thrown away when a robot fails:
-    by then the robots that come first in the batch have been stepped too far.
+    by then the robots that come first in the batch have been stepped too far. Where courses keep ending after fewer
+    than `MIN_STEPS_AT_ONCE` steps, more and more steps are taken one by one before the next is tried.
 
     Parameters
     ----------
-    schedule : one that may be asked ahead, or None.
+    schedule : a schedule that may be called ahead of the steps (see `is_ahead`), or None.
     """
 
     def __init__(self, model: M, integrator: Stepper[M, S], schedule: Callable[[Tensor, M], Control] | None):
         self._model, self._integrator, self._schedule = model, integrator, schedule
         self._many = stepper_of_many(integrator)
         self._alone = 0  # steps to take one by one before the next course
-        self._waited = 1  # steps that were so before it, twice as many at each course that is hardly taken
-        self._length = STEPS_HANDED_OVER  # of the next course, at most
+        self._waited = 1  # steps to take one by one after the next course that is too short; doubles with each of these
+        self._length = STEPS_HANDED_OVER  # most steps of the next course
 
     def next(self, state: S, most: int) -> Course | None:
-        """Return a course from a state, of so many steps at most; None where the next step goes alone."""
+        """Return a course of at most `most` steps from a state; None where the next step has to be taken by itself."""
         if self._many is None:
             return None
         if self._alone:
@@ -128,36 +132,42 @@ class Courses(Generic[M, S]):
         return course
 
     def _adapt(self, taken: int, tried: int) -> None:
-        """Set when the next course begins, and how long it may be, by how many steps of the last one were taken."""
+        """Set when to try the next course and its length, after `taken` of the `tried` steps of the last one."""
         self._length = min(2 * taken, STEPS_HANDED_OVER) if taken == tried else max(taken, 2)
         if taken >= MIN_STEPS_AT_ONCE:
             self._waited = 1
-        self._alone = int(taken < tried)  # it ends before a step that goes alone
+        self._alone = int(taken < tried)  # a course that ends early does so before a step that cannot be part of one
         if taken < min(MIN_STEPS_AT_ONCE, tried):
             self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
 
 
 def scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Control:
-    """Return what the schedule sets for the step from `state`."""
+    """Return the control that the schedule sets for the step from `state`; an empty one without a schedule."""
     if schedule is None:
         return Control()
     return integrator.sample(lambda time, model: expected(schedule(time, model), "schedule", schedule), state, model)
 
 
 def is_ahead(schedule: object) -> bool:
-    """Return whether a schedule may be asked before the steps are taken, see `rollout`; refuse what says neither."""
+    """Return whether a schedule may be called before the steps are taken: none, or one whose `ahead` is True.
+
+    An attribute `ahead` that is no bool is refused. `rollout` says what such a schedule may read.
+    """
     return truth(getattr(schedule, "ahead", schedule is None), f"schedule: {name_of(schedule)}.ahead")
 
 
 def stepper_of_many(integrator: object) -> StepperOfMany | None:
-    """Return an integrator that takes several steps at once; None, also where a subclass takes one in its own way."""
+    """Return the integrator if it can take several steps in one call, else None.
+
+    None, too, for a subclass that overrides `step` alone: the inherited `steps` would pass its `step` by.
+    """
     kind: Any = type(integrator)
     return cast(StepperOfMany, integrator) if hasattr(integrator, "dt") and _takes_many(kind) else None
 
 
 @cache
 def _takes_many(kind: type) -> bool:
-    """Return whether a class of integrators takes several steps at once, as it does one."""
+    """Return whether a class has `steps` and `course`, and its `steps` is defined at or below its `step`."""
     if not all(hasattr(kind, name) for name in ("steps", "course", "step")):
         return False
     step, steps = (next(own for own in kind.__mro__ if name in vars(own)) for name in ("step", "steps"))
@@ -165,7 +175,10 @@ def _takes_many(kind: type) -> bool:
 
 
 def scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, count: int) -> Iterator[Control]:
-    """Yield what the schedule sets for the steps from `state` on, the same control for all where there is none."""
+    """Yield the controls of `count` steps from `state` on; without a schedule one empty control, `count` times.
+
+    The schedule sees the state's time only, moved on by dt for each step, as the states themselves are not known yet.
+    """
     if schedule is None:
         yield from [Control()] * count
         return
@@ -178,7 +191,7 @@ def scheduled_ahead(model: M, state: S, integrator: Stepper[M, S], schedule, cou
 def check_run(
     caller: str, model: object, state: object, integrator: object, schedule: object, controller: object
 ) -> None:
-    """Refuse what is none of these: two that changed places, a class in place of an object of it."""
+    """Refuse arguments of a run of the wrong kind: two that were swapped, or a class instead of an instance."""
     refuse_other_kind(f"{caller}: state", state, BatchState, "a state, as in (model, state, integrator, steps)")
     if isinstance(integrator, type) or not hasattr(integrator, "step"):
         wanted = "an integrator, such as ImplicitEuler(dt=0.01), as in (model, state, integrator, steps)"
@@ -201,14 +214,14 @@ def _shown(given: object) -> str:
 
 
 def warn_of_failures(status: Tensor, caller: str, so: str) -> None:
-    """Name the robots (B,) that failed, if some did."""
+    """Warn of the robots whose status (B,) is a failure, if there are any; `so` says what that means for the caller."""
     if bool((status != Status.CONVERGED).any()):
         failure = SimulationError.from_status(status, caller)
         warn(f"{failure}; they stay at their last good state, {so}; or set throw=True", FailureWarning)
 
 
 def progress_bar(steps: int, batch: int):
-    """Return a bar that shows how many of a run's steps were taken."""
+    """Return a progress bar over the steps of a run."""
     from tqdm import tqdm
 
     return tqdm(total=steps, unit="step", desc=f"{batch} robots" if batch > 1 else "1 robot")

@@ -1,4 +1,4 @@
-"""Many steps that can be differentiated."""
+"""unroll: a run of many steps that autograd can differentiate."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ M = TypeVar("M", bound=Robots)
 
 
 class Observe(Protocol[S_contra]):
-    """Looks at a step: returns tensors (B, ...) by name."""
+    """A function that is called after each step, and returns tensors (B, ...) by name to be kept of it."""
 
     def __call__(self, before: S_contra, after: S_contra, control: Control, /) -> Mapping[str, Tensor]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
 class Unrolled(Generic[S]):
-    """A rollout that can be differentiated.
+    """The result of `unroll`: states of all steps, through which gradients pass.
 
     Attributes
     ----------
@@ -51,9 +51,10 @@ class Unrolled(Generic[S]):
     state : the last state.
     status : (B,) value of `Status`: CONVERGED, or the first failure; a failed robot stays at its last good state.
     iterations : (steps, B) Newton iterations.
-    memory : what the controller remembers at the end, if it does: tensors (B, ...) by name.
+    memory : the controller's memory after the last step, (B, ...) by name; empty for a controller without one.
     observed : what `observe` returned, (steps, B, ...) by name.
-    points : finds the points (B, N, 3) of chains and arms at q (B, n), by their constants of now; None of other robots.
+    points : function that returns the points (B, N, 3) of chains and arms at q (B, n), by the constants that the model
+        has when it is called; None for robots of rods and shells.
     """
 
     q: Tensor
@@ -67,12 +68,12 @@ class Unrolled(Generic[S]):
 
     @property
     def failed(self) -> Tensor:
-        """Whether a step of each robot failed, (B,) bool."""
+        """Which robots failed in some step, (B,) bool."""
         return self.status != 0
 
     @property
     def positions(self) -> Tensor:
-        """Positions of the nodes (steps + 1, B, N, 3) [m]; of chains and arms those of their points."""
+        """Positions (steps + 1, B, N, 3) [m] of the nodes of rods and shells, or of the points of chains and arms."""
         if self.points is not None:
             return torch.stack([self.points(q) for q in self.q])
         if not isinstance(self.state, State):
@@ -96,20 +97,22 @@ def unroll(
     memory: Memory | None = None,
     observe: Observe[S] | None = None,
 ) -> Unrolled[S]:
-    """Return `steps` steps from `state` with their gradients: by state, memory, controls, constants and weights.
+    """Take `steps` steps from `state`, differentiable by state, memory, controls, constants and weights.
 
     Parameters
     ----------
     schedule, controller, memory : as for `rollout`.
-    checkpoint_every : steps from one state that is kept to the next; those in between are taken again in the backward
-        pass: about a third more time for much less memory, least at the square root of `steps`. None keeps the states
-        of all steps (per robot and step about 22 numbers a node). What steps are made of must not change before the
-        backward pass; it is refused by name (docs/gradients.md).
+    checkpoint_every : number of steps from one checkpoint to the next. Only the states at checkpoints are saved; the
+        backward pass takes the steps between again. This costs about a third more time and saves much memory, most at
+        the square root of `steps`. None saves the states of all steps (per robot and step about 22 numbers a node).
+        What the steps read must not change before the backward pass, which otherwise raises an error that names it
+        (docs/gradients.md).
     progress : show a progress bar.
-    throw : raise a `SimulationError` where a robot fails. By default a warning names the robots that did: they stay at
-        their last good state, and what is differentiated of them is that state.
-    observe : observe(before, after, control) returns tensors (B, ...) by name for each step, which `Unrolled.observed`
-        keeps: strains, energies, what sensors see, `integrator.reactions`. They can be differentiated as all else.
+    throw : raise a `SimulationError` where a robot fails. By default a warning names the robots that failed: they stay
+        at their last good state, and gradients are those of that state.
+    observe : observe(before, after, control) returns tensors (B, ...) by name for each step, which
+        `Unrolled.observed` stores: strains, energies, readings of sensors, `integrator.reactions`. Gradients pass
+        through them as through the states.
     """
     steps = whole_number(steps, "unroll.steps")
     progress, throw = truth(progress, "unroll.progress"), truth(throw, "unroll.throw")
@@ -148,7 +151,7 @@ def unroll(
 
 @dataclass(frozen=True)
 class _Steps:
-    """Some steps of a rollout: q, velocity (steps, B, n), iterations (steps, B), what was asked for (steps, B, ...)."""
+    """Results of some steps: q, velocity (steps, B, n), iterations (steps, B), `observe`'s tensors (steps, B, ...)."""
 
     q: Tensor
     velocity: Tensor
@@ -158,14 +161,14 @@ class _Steps:
 
 @dataclass(frozen=True)
 class _StepsEnd(Generic[S]):
-    """What the next step starts from."""
+    """Where some steps end and the next ones start: state, the controller's memory, and the status (B,) of robots."""
 
     state: S
     memory: Memory
     status: Tensor
 
     def tensors(self) -> list[Tensor]:
-        """Return all that gradients may go through."""
+        """Return the tensors of state and memory, through which gradients may pass."""
         return [*self.state.fields(), *self.memory.values()]
 
 
@@ -178,7 +181,10 @@ def _taken(
     count: int,
     at: _StepsEnd[S],
 ) -> tuple[_Steps, _StepsEnd[S]]:
-    """Return so many steps, a function of where they start: so they can be taken again."""
+    """Take `count` steps from `at`; return their results and their end.
+
+    Nothing is kept from call to call, so a backward pass can take the same steps again.
+    """
     state, memory, status = at.state, at.memory, at.status
     q, velocity, iterations, observed = [], [], [], []
     for _ in range(count):
@@ -203,19 +209,24 @@ def _checkpointed(
     count: int,
     at: _StepsEnd[S],
 ) -> tuple[_Steps, _StepsEnd[S]]:
-    """Return so many steps, of which autograd keeps nothing: the backward pass takes them again, from these modules."""
+    """Return `count` steps of `take` as one checkpoint: autograd saves none, the backward pass takes them again.
+
+    Parameters
+    ----------
+    modules : the model and the controller, which must not have changed by then.
+    """
     steps = Retaken(partial(take, count, at), _tensors_of_steps, at.tensors(), modules)
     return checkpoint(steps, use_reentrant=False)
 
 
 def _tensors_of_steps(found: tuple[_Steps, _StepsEnd[S]]) -> list[Tensor]:
-    """Return what gradients may go through, of some steps and of what they reached."""
+    """Return the tensors of some steps and of their end through which gradients may pass."""
     steps, reached = found
     return [steps.q, steps.velocity, *steps.observed.values(), *reached.tensors()]
 
 
 def _taken_together(courses: Courses[M, S], most: int, at: _StepsEnd[S]) -> tuple[_Steps, _StepsEnd[S]] | None:
-    """Return some steps that are one to autograd, so many at most; None where the next one goes alone."""
+    """Return at most `most` steps as a course, one node to autograd; None where the next step has to go alone."""
     course = courses.next(at.state, most) if bool((at.status == Status.CONVERGED).all()) else None
     if course is None:
         return None
@@ -224,12 +235,12 @@ def _taken_together(courses: Courses[M, S], most: int, at: _StepsEnd[S]) -> tupl
 
 
 def _stacked(tensors: list[Tensor]) -> Tensor:
-    """Return tensors one after the other in a new dimension; a view of one that is alone."""
+    """Return tensors stacked along a new first dimension; a single one as a view, without a copy."""
     return tensors[0][None] if len(tensors) == 1 else torch.stack(tensors)
 
 
 def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
-    """Return what `observe` gave; refuse what is no mapping of tensors with a row for each robot."""
+    """Return the values of `observe`, after refusing any that are no mapping of tensors with a row for each robot."""
     if not isinstance(values, Mapping):
         raise InputError(f"observe: has to return tensors by name, got {type(values).__name__}")
     for name, value in values.items():
@@ -240,7 +251,7 @@ def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
 
 
 def _joined(model: Robots, initial: S, parts: Sequence[_Steps], end: _StepsEnd[S]) -> Unrolled[S]:
-    """Return the steps of all parts, one after the other."""
+    """Return the result of `unroll`: the initial state, then the steps of all parts one after the other."""
     return Unrolled(
         torch.cat([initial.q[None], *(part.q for part in parts)]),
         torch.cat([initial.velocity[None], *(part.velocity for part in parts)]),
