@@ -1,4 +1,4 @@
-"""RobotBuilder: from nodes, sections, materials and clamps to a Model."""
+"""RobotBuilder, which makes a Model of nodes, sections, materials, clamps, forces and contacts."""
 
 from torchdismech.builder.robot import RobotBuilder
 

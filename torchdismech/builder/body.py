@@ -1,4 +1,4 @@
-"""The body of a robot: what rods, shells, joints, clamps and masses make of its nodes."""
+"""Builds the `Body` of a robot, its topology, masses and rest sizes, from rods, shells, clamps and added masses."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["BuiltBody", "built_body"]
 
 @dataclass(frozen=True)
 class BuiltBody:
-    """The body of a robot, and what of it its elastic terms are made of.
+    """The body of a robot, with data that its elastic terms are built from and that the body does not keep.
 
     Attributes
     ----------
-    joint_weights : (J, E) how joint edges average the constants of the rods.
-    directors : (A, 3) of the framed edges at rest, in float64.
+    joint_weights : (J, E) by which the constants of joint edges are means of those of the rod edges.
+    directors : (A, 3) of the framed edges at rest, in float64 also where the body is converted to another dtype.
     """
 
     body: Body
@@ -61,12 +61,12 @@ def built_body(
     Parameters
     ----------
     points : nodes (N, 3) [m].
-    masses : nodes and what is added to each of them [kg].
-    fixed : what is fixed to edges of rods.
-    stiff : where rods branch or meet shells, all edges resist bending and twisting against each other.
-    consistent : masses are those of motion that is linear along edges and in triangles, not lumped at the nodes.
-    planar : the robot keeps to the x-z plane.
-    dtype : of the model, which has to hold the masses.
+    masses : pairs of node indices and the mass that is added to each of these nodes [kg].
+    fixed : inertias that are fixed to rod edges.
+    stiff : whether edges resist bending and twisting against each other where rods branch or meet shells.
+    consistent : use consistent masses (motion linear along edges and in triangles) instead of lumped ones.
+    planar : restrict the robot to the x-z plane.
+    dtype : of the model; masses that it cannot represent are refused.
     """
     nodes, surface = torch.as_tensor(points, device="cpu"), shells.surface
     _refuse_loose_nodes(points, rods, shells)
@@ -108,7 +108,7 @@ def built_body(
 
 
 def _refuse_loose_nodes(points: np.ndarray, rods: Rods, shells: Shells) -> None:
-    """Refuse rods that are none at all nodes (N, 3), and nodes that nothing uses."""
+    """Refuse rod edges that are invalid once all nodes (N, 3) are known, and nodes that no rod or shell uses."""
     check_rods(points, rods.edges, where="robot")
     every = np.concatenate([rods.edges.reshape(-1), shells.surface.triangles.reshape(-1)])
     check_every_node_used(len(points), every, where="robot")
@@ -117,7 +117,7 @@ def _refuse_loose_nodes(points: np.ndarray, rods: Rods, shells: Shells) -> None:
 def _warn_of_idle_directions(
     rods: Rods, held: Held, clamps: Sequence[ClampedNodes], held_tangents: Tensor, springs: Springs, nodes: Tensor
 ) -> None:
-    """Warn of directions of clamps that bend nothing, as they are part of the rest shape."""
+    """Warn of clamp directions off their edges that do not bend the rod, as they are part of the rest shape."""
     bends = rods.naturally_straight(held.edges[:, None]) | held_at_rest(held, clamps)
     warn_of_directions_at_rest(held, bends, held_tangents, rods.edges, springs, nodes)
 
@@ -149,7 +149,10 @@ def _part_names(rods: Rods, shells: Shells) -> PartNames:
 def _joined(
     n_nodes: int, rods: Rods, shells: Shells, chains: list[Rod], stiff: bool
 ) -> tuple[np.ndarray, np.ndarray, Springs]:
-    """Return the joint edges (J, 2), their weights (J, E) and all springs."""
+    """Return the joint edges (J, 2), their weights (J, E) over rod edges, and all springs.
+
+    Without `stiff` joints there are no joint edges, and springs along rods only.
+    """
     springs = find_springs(n_nodes, rods.edges, chains)
     if not stiff:
         return np.zeros((0, 2), dtype=np.int64), np.zeros((0, len(rods.edges))), springs.selected(springs.along_rod)

@@ -1,4 +1,4 @@
-"""What clamps bring to a robot: dofs that they fix, directions in which they hold rods."""
+"""Clamps of a robot under construction: the dofs that they fix, and the directions in which they hold rods."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = [
     "with_held_springs",
 ]
 
-ALIKE = 1e-9  # rad: directions nearer to each other than this are one
-ROUNDING = 1e-12  # of the components of unit vectors
-# rad: a direction differs by no more than this from the tangent of a rod, beside what the rod's own curvature explains
+ALIKE = 1e-9  # rad: directions with a smaller angle between them count as linearly dependent
+ROUNDING = 1e-12  # components of unit vectors that are no larger count as zero
+# rad: beyond the angle that the rod's own curvature explains, a direction that is further off its edge causes a warning
 CLOSE = 1e-2
 NO_EDGE = "twist=False no edge; give axes or a direction, or leave the clamp out"
 NO_TWIST = (
@@ -44,14 +44,15 @@ NO_TWIST = (
 
 @dataclass(frozen=True)
 class ClampedNodes:
-    """What a call of `RobotBuilder.clamp` fixes.
+    """One call of `RobotBuilder.clamp`, with its arguments checked.
 
     Attributes
     ----------
-    fixed : (k, 3) unit vectors along which the nodes do not move, or those of each robot, (B, k, 3).
-    twist : whether the angles of edges between these nodes are fixed, and with a direction the twist of rods.
+    nodes : (N,) indices of the clamped nodes.
+    fixed : (k, 3) unit vectors along which the nodes do not move, or (B, k, 3) if they differ from robot to robot.
+    twist : whether angles of edges between these nodes are fixed, and, with a direction, the twist of rods there.
     directed : whether rods are held in a direction.
-    tangent : (3,) the direction that they are held in; None: each edge in its direction at rest.
+    tangent : (3,) this direction; None: each edge is held in its direction at rest.
     """
 
     nodes: np.ndarray
@@ -62,7 +63,7 @@ class ClampedNodes:
 
     @classmethod
     def of(cls, nodes: np.ndarray, fixed: np.ndarray, twist: bool, direction: object, planar: bool) -> ClampedNodes:
-        """Return what is fixed, with a direction as users give it: None, "rest" or a vector."""
+        """Return the clamp for a `direction` as users give it: None, "rest" or a vector (3,)."""
         at_rest = isinstance(direction, str) and direction == "rest"
         tangent = None if direction is None or at_rest else _unit_vector("direction", direction, '"rest" or ')
         if planar and tangent is not None and abs(tangent[1]) > SLANTED:
@@ -71,9 +72,9 @@ class ClampedNodes:
 
 
 def fixed_directions(axes: str | None, along: object, normal: object, planar: bool) -> np.ndarray:
-    """Return the unit vectors (k, 3) or (B, k, 3) along which nodes are fixed, for what `RobotBuilder.clamp` is given.
+    """Return the unit vectors (k, 3) or (B, k, 3) along which nodes are fixed, from arguments of `RobotBuilder.clamp`.
 
-    Refused are contradictions, and in planar robots what leads out of the plane.
+    More than one of axes, along and normal is refused, and vectors out of the plane of a planar robot.
     """
     given = [name for name, value in (("axes", axes), ("along", along), ("normal", normal)) if value is not None]
     if len(given) > 1:
@@ -96,12 +97,12 @@ def fixed_directions(axes: str | None, along: object, normal: object, planar: bo
 
 
 def _along_axes(vectors: np.ndarray) -> np.ndarray:
-    """Return which vectors (k, 3) are along an axis; none of those that differ from robot to robot, (B, k, 3)."""
+    """Return a mask (k,) of the vectors (k, 3) along x, y or z; False for all that are given per robot, (B, k, 3)."""
     return (vectors != 0).sum(1) == 1 if vectors.ndim == 2 else np.zeros(vectors.shape[1], dtype=bool)
 
 
 def _complement(vectors: np.ndarray) -> np.ndarray:
-    """Return orthonormal vectors (3 - r, 3) across all vectors (k, 3), of which r are independent."""
+    """Return an orthonormal basis (3 - r, 3) of the directions normal to all vectors (k, 3), which have rank r."""
     _, size, axes = np.linalg.svd(np.concatenate([vectors, np.zeros((3, 3))]))
     return axes[size <= ALIKE]
 
@@ -120,7 +121,7 @@ def _unit_vector(name: str, given: object, other: str = "") -> np.ndarray:
 
 
 def _unit_vectors(name: str, given: object) -> np.ndarray:
-    """Return a unit vector (3,), or one of each robot (B, 3)."""
+    """Return an argument of `clamp` as a unit vector (3,), or as one for each robot (B, 3)."""
     refuse_trained_shape(given, f"clamp.{name}")
     try:
         rows = np.asarray(given, dtype=float)
@@ -132,9 +133,9 @@ def _unit_vectors(name: str, given: object) -> np.ndarray:
 
 
 def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
-    """Return which rod edges (E, 2) are held in a direction, in the order of clamps, nodes and edges.
+    """Return the rod edges (E, 2) that clamps hold in a direction, sorted by clamp, node and edge.
 
-    Refused are nodes without rods, and nodes held in a direction by two clamps.
+    A node without rods is refused, and a node that two clamps hold in a direction.
     """
     directed = [(k, node) for k, clamp in enumerate(clamps) if clamp.directed for node in clamp.nodes.tolist()]
     at_node = {node: np.flatnonzero((rod_edges == node).any(1)).tolist() for _, node in directed}
@@ -151,18 +152,18 @@ def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
 
 
 def held_at_rest(held: Held, clamps: Sequence[ClampedNodes]) -> np.ndarray:
-    """Return which rod edges (H,) are held as they are at rest, not in a direction that is given."""
+    """Return a mask (H,) of the held edges that a clamp holds in their direction at rest, not along a given vector."""
     return np.array([clamps[k].tangent is None for k in held.clamps.tolist()], dtype=bool)
 
 
 def held_frames(
     held: Held, clamps: Sequence[ClampedNodes], rod_edges: np.ndarray, directors: Tensor, nodes: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the tangents and directors (H, 3) in which rods are held.
+    """Return the tangents and directors (H, 3) in which clamps hold rods; refuse one that is 90 degrees off its edge.
 
     Parameters
     ----------
-    rod_edges, directors : (E, 2), (E, 3).
+    rod_edges, directors : of all rod edges, (E, 2) and (E, 3).
     """
     along = unit(nodes[rod_edges[held.edges, 1]] - nodes[rod_edges[held.edges, 0]])
     tangents = along.clone()
@@ -185,16 +186,17 @@ def held_frames(
 def warn_of_directions_at_rest(
     held: Held, bends: np.ndarray, tangents: Tensor, rod_edges: np.ndarray, springs: Springs, nodes: Tensor
 ) -> None:
-    """Warn of directions that differ from those of rods as built, where the shape as built is the rest shape.
+    """Warn of clamp directions that differ from the rod as built, where the shape as built is the rest shape.
 
-    Such a direction bends nothing, as it is a part of the rest shape. From a node to the middle of an edge a rod turns
-    by about half of what it turns by to the next edge; a direction may differ from its edge by all of that.
+    Such a direction does not bend the rod, as it is a part of the rest shape. A curved rod explains some difference:
+    from a node to the middle of an edge it turns by about half of the angle between neighbouring edges. No warning is
+    given up to the whole of that angle.
 
     Parameters
     ----------
-    bends : (H,) whether a direction bends its rod: no vector is given, or the rod is naturally straight.
+    bends : (H,) held edges that are not checked: no vector is given, or the rod is naturally straight.
     tangents : (H, 3) in which rods are held.
-    springs : of the robot, where none is held.
+    springs : the robot's springs between edges, without those of held tangents.
     """
     if bends.all():
         return
@@ -221,9 +223,9 @@ def _angles(first: Tensor, second: Tensor) -> Tensor:
 
 
 def with_held_springs(springs: Springs, held: Held, rod_edges: np.ndarray, first: int) -> Springs:
-    """Return the springs and, after them, those of held tangents, of which `first` is the number of the first.
+    """Return the springs followed by those of held tangents; `first` is the framed-edge index of the first tangent.
 
-    Springs between rod edges at a node where all of these are held are left out.
+    Springs between rod edges at a held node are left out, as all rod edges there are held on their own.
     """
     between_rods = (springs.edges < len(rod_edges)).all(1)
     bent = springs.selected(~(between_rods & np.isin(springs.nodes[:, 1], held.nodes)))
@@ -231,9 +233,9 @@ def with_held_springs(springs: Springs, held: Held, rod_edges: np.ndarray, first
 
 
 def clamped_parts(clamps: Sequence[ClampedNodes], framed_edges: np.ndarray, held: Held) -> list[Clamp]:
-    """Return what each clamp holds of the framed edges (A - H, 2), and which held tangents are its own.
+    """Return each clamp's nodes, the framed edges (of A - H, 2, then held tangents) whose angle it fixes, its tangents.
 
-    Refused are clamps that hold nothing.
+    A clamp that holds nothing is refused.
     """
     parts = []
     for k, clamp in enumerate(clamps):
@@ -248,7 +250,7 @@ def clamped_parts(clamps: Sequence[ClampedNodes], framed_edges: np.ndarray, held
 
 
 def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> tuple[np.ndarray, Slides]:
-    """Return which dofs (n,) move, and the nodes that do so along lines and in planes that are not those of axes."""
+    """Return a mask (n,) of the free dofs, and the nodes that slide along lines or in planes oblique to the axes."""
     first_angle = 3 * body.n_nodes
     free = np.ones(body.n_dofs, dtype=bool)
     free[body.first_held :] = False
@@ -272,11 +274,11 @@ def free_dofs(body: Body, clamps: Sequence[ClampedNodes], planar: bool) -> tuple
 
 
 def _slides(nodes: np.ndarray, allowed: np.ndarray, dtype: torch.dtype) -> Slides:
-    """Return which of some nodes (N,) slide: those that clamped components alone do not describe.
+    """Return those of the nodes (N,) whose motion fixed components alone cannot express, as `Slides`.
 
     Parameters
     ----------
-    allowed : (N, 3, 3) or (B, N, 3, 3) projections on the directions in which each node moves.
+    allowed : (N, 3, 3) or (B, N, 3, 3) projections onto the directions in which each node may move.
     """
     sliding = (allowed * (1 - np.eye(3))).any(axis=(-2, -1))
     if allowed.ndim == 4:
@@ -285,7 +287,7 @@ def _slides(nodes: np.ndarray, allowed: np.ndarray, dtype: torch.dtype) -> Slide
 
 
 def _robots(clamps: Sequence[ClampedNodes]) -> tuple[int, ...]:
-    """Return for how many robots clamps hold each in its own directions: (B,), or () for all alike."""
+    """Return (B,) if some clamps have directions for each of B robots, () if all are the same for every robot."""
     counts = {len(clamp.fixed) for clamp in clamps if clamp.fixed.ndim == 3}
     if len(counts) > 1:
         raise InputError(
@@ -295,11 +297,12 @@ def _robots(clamps: Sequence[ClampedNodes]) -> tuple[int, ...]:
 
 
 def _allowed(fixed: list[np.ndarray], axes: np.ndarray, robots: tuple[int, ...], node: int) -> np.ndarray:
-    """Return the projection (3, 3) or (B, 3, 3) on the directions in which clamps let a node move.
+    """Return the projection (3, 3) or (B, 3, 3) onto the directions in which clamps let a node move.
 
     Parameters
     ----------
-    fixed, axes : along which it does not move: by each clamp (k, 3) or (B, k, 3), and along axes (k, 3).
+    fixed : for each oblique clamp the directions that it holds, (k, 3) or (B, k, 3).
+    axes : (k, 3) unit vectors of the components that are fixed by other clamps.
     """
     found = []
     for robot in range(*robots or (1,)):

@@ -1,22 +1,24 @@
-"""Corners that are built into rods, and nodes where several edges meet: what they do to the stiffness of springs.
+"""Corner matrices P, which correct the stiffness of springs at corners of rods and at nodes of several edges.
 
-A spring stands for the two halves of its cell, one of each edge. Where edges meet at an angle at rest, these halves
-bend and twist about axes of their own, and the strains count a small turn between the edges otherwise than along a
-straight rod: the curvature 2 tan(phi / 2) grows with 1 / cos(phi / 2)^2. Stiffness times strain squared would make a
-right angle four times as stiff in its plane as its halves are.
+A spring stands for the two halves of its Voronoi cell, one of each edge. Where the edges meet at an angle phi at rest,
+each half bends and twists about its own axes. Also, the strains measure a small rotation between the edges differently
+than along a straight rod: the curvature 2 tan(phi / 2) has the derivative 1 / cos(phi / 2)^2. Stiffness times strain
+squared would make a right angle four times as stiff in its plane as its two halves are.
 
-Here small turns cost what the halves cost in series. Let omega be the turn of the leaving edge against the entering
-one, strains = M omega, and C the sum of the compliances of both halves. Then the energy is omega^T C^-1 omega / 2, or
-(P strain)^T D (P strain) / (2 length) with the stiffnesses D = diag(EI1, EI2, GJ) of a straight spring and a matrix P
-that is 1 there.
+With P, a small rotation takes the energy of both halves in series. Let omega be the rotation of the leaving edge
+against the entering one, M the derivative of the strains, so that their change is M omega, and C the sum of the
+compliances of both halves. The energy omega^T C^-1 omega / 2 is written as (P strain)^T D (P strain) / (2 length), with
+the stiffnesses D = diag(EI1, EI2, GJ) of a straight spring. P is the identity along a straight rod.
 
-Edges that different calls added may have frames that are turned against each other about one line, and their halves are
-stiff about axes of their own there, too: so the directors of a round rod that goes on from a flat one do not matter.
+Edges that different calls added may have material frames that are turned against each other about their common line.
+There, too, each half is stiff about the axes of its own edge, so the directors of a round rod that continues a flat one
+do not matter.
 
-At a node of more than two edges there is a spring between each two. Let every half be held to one point by the inverse
-K of its compliance. Without that point, two of them are held to each other by K_i (sum of all K)^-1 K_j, of two edges
-alone (C_i + C_j)^-1. So what branches off, and carries nothing, leaves a rod as soft as it was. The part of this matrix
-that is not symmetric is left out; there is none where edges meet at right angles, or all are alike in all directions.
+At a node of more than two edges there is a spring between each two. Think of every half as fixed to one point by a
+stiffness K, the inverse of its compliance. With that point eliminated, halves i and j are coupled by the stiffness
+K_i (sum of all K)^-1 K_j; for two edges alone that is (C_i + C_j)^-1. So a branch that carries nothing leaves a rod as
+soft as it was. The unsymmetric part of this matrix is dropped; it is zero where edges meet at right angles, or where
+each half has the same stiffness about all axes.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from torchdismech.geometry.vec3 import Vec3
 
 __all__ = ["corner_matrices"]
 
-STRAIGHT = 1e-9  # P of a straight spring is one; what differs by less is rounding
-ALIKE = 1e-12  # axes of two halves that differ by less are the same, but for rounding
+STRAIGHT = 1e-9  # a P whose entries differ from the identity by no more is that of a straight spring, but for rounding
+ALIKE = 1e-12  # axes of two halves whose components differ by no more are the same, but for rounding
 NAMES = ("EI1", "EI2", "GJ")
 
 
@@ -46,24 +48,26 @@ def corner_matrices(
     plain: Tensor,
     between_calls: Tensor,
 ) -> Tensor | None:
-    """Return P (.., S, 3, 3) of springs; None where all of them are those of straight rods.
+    """Return the corner matrices P (.., S, 3, 3) of all springs; None where each of them is the identity.
 
     Parameters
     ----------
-    spring : at rest, each of its numbers (S, 1).
-    alignment : (S,) by which the frames of the leaving edges are turned back in it [rad].
-    springs : their nodes and edges.
-    lengths : (S, 2) of the edges [m], zero for a held tangent.
+    spring : strains and frames at rest, each number (S, 1).
+    alignment : (S,) angles by which the frames of the leaving edges are turned back in `spring` [rad].
+    springs : nodes and edges of the springs.
+    lengths : (S, 2) of their edges [m], zero for a held tangent.
     of_edges, of_springs : EI1, EI2 and GJ [N m^2] of the edges (.., S, 2), and of straight springs (.., S) or ().
-    plain : (S,) springs to which none of this applies.
-    between_calls : (S,) springs between edges that different calls added. Their halves keep the axes of their own edges
-        where these are turned against each other; of one call the twist is one of the rod, that goes on within halves.
+    plain : (S,) bool, springs that keep the identity in any case.
+    between_calls : (S,) bool, springs between edges that different calls added. Where the frames of such edges are
+        turned against each other, each half is stiff about the axes of its own edge. Within one call such a turn is a
+        twist of the rod, spread over both halves, which are stiff about the axes half-way.
     """
-    half = torch.where(between_calls, 0.5 * spring.tau[:, 0], 0.0)  # by which frames of curvature are turned from edges
+    # the angle between the frame in which curvature is measured and the frame of either edge
+    half = torch.where(between_calls, 0.5 * spring.tau[:, 0], 0.0)
     turns = -half, half + alignment
     axes, several = _axes(spring, turns), _at_nodes_of_several(springs)
     bent = ((axes[:, 0] - axes[:, 1]).abs() > ALIKE).flatten(1).any(1) | several | (turns[0] != 0) | (turns[1] != 0)
-    chosen = bent.nonzero().squeeze(1)  # the others are those of straight rods, of any stiffness
+    chosen = bent.nonzero().squeeze(1)  # for the others P is the identity, whatever their stiffnesses
     if not len(chosen):
         return None
     lengths = lengths[chosen]
@@ -87,11 +91,11 @@ def corner_matrices(
 
 
 def _axes(spring: BendTwist, turns: tuple[Tensor, Tensor]) -> Tensor:
-    """Return the axes (S, 2, 3, 3) about which both halves of springs have their EI1, EI2 and GJ.
+    """Return unit vectors (S, 2, 3, 3): for both halves of each spring the axes about which EI1, EI2 and GJ act.
 
     Parameters
     ----------
-    turns : (S,) of either half, from the frame of curvature to these axes [rad].
+    turns : (S,) for either half, the angle about its tangent from the frame of curvature to these axes [rad].
     """
     frames = (spring.m1e, spring.m2e, spring.e.t), (spring.m1f, spring.m2f, spring.f.t)
     halves = []
@@ -103,17 +107,17 @@ def _axes(spring: BendTwist, turns: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _at_nodes_of_several(springs: Springs) -> Tensor:
-    """Return which springs (S,) are at a node of several."""
+    """Return a mask (S,) of the springs whose centre node is that of another spring, too."""
     centres = springs.nodes[:, 1]
     return torch.as_tensor(np.bincount(centres)[centres] > 1, device="cpu")
 
 
 def _of_halves(axes: Tensor, lengths: Tensor, of_edges: dict[str, Tensor]) -> Tensor:
-    """Return by which stiffness (.., S, 2, 3, 3) both halves of springs resist turns [N m]; one for held tangents.
+    """Return the rotational stiffness K (.., S, 2, 3, 3) of both halves of each spring [N m]; 1 for held tangents.
 
     Parameters
     ----------
-    axes : (S, 2, 3, 3) see `_axes`.
+    axes : (S, 2, 3, 3), see `_axes`.
     """
     own = torch.zeros((), dtype=lengths.dtype, device="cpu")
     for axis, name in zip(axes.unbind(2), NAMES, strict=True):
@@ -123,15 +127,15 @@ def _of_halves(axes: Tensor, lengths: Tensor, of_edges: dict[str, Tensor]) -> Te
 
 
 def _of_pairs(halves: Tensor, there: Tensor, springs: Springs, several: Tensor) -> Tensor:
-    """Return by which stiffness (.., S, 3, 3) the halves (.., S, 2, 3, 3) of springs are held to each other [N m].
+    """Return the stiffness (.., S, 3, 3) by which both halves (.., S, 2, 3, 3) of each spring are coupled [N m].
 
     Parameters
     ----------
-    there : (S, 2) which halves there are: a held tangent has none, and holds the other one.
-    springs, several : the springs, and which (S,) are at a node of several.
+    there : (S, 2) which halves exist: a held tangent has none, it holds the other half fast.
+    springs, several : the springs, and which (S,) share their centre node with other springs.
     """
     entering, leaving = halves.unbind(-3)
-    total, centres = entering + leaving, springs.nodes[:, 1]  # of two edges: in the frames of their one spring
+    total, centres = entering + leaving, springs.nodes[:, 1]  # at a node of one spring, these are all halves
     if bool(several.any()):
         pairs = np.stack([np.repeat(centres, 2), springs.edges.ravel()], -1)
         _, first = np.unique(pairs[there.flatten().numpy()], axis=0, return_index=True)
@@ -147,9 +151,9 @@ def _of_pairs(halves: Tensor, there: Tensor, springs: Springs, several: Tensor) 
 
 
 def _strains_of_turns(spring: BendTwist) -> Tensor:
-    """Return the derivatives (S, 3, 3) of the strains by a turn of the leaving edge against the entering one.
+    """Return the derivatives M (S, 3, 3) of the strains by a rotation of the leaving edge against the entering one.
 
-    Half of the turn is that of one edge, half, backwards, that of the other.
+    The leaving edge turns by half of the rotation, the entering edge backwards by the other half.
     """
     rows = []
     for first in spring.first():

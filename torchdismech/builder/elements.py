@@ -1,4 +1,4 @@
-"""Constants of elements: joined from group to group, summed at nodes, times their relaxation time.
+"""Tensors of constants of elements (edges, triangles, springs): checked, concatenated, summed at nodes.
 
 A constant of n elements has the shape (), (n,), (B, 1) or (B, n).
 """
@@ -18,18 +18,18 @@ __all__ = ["at_nodes", "broadcastable", "joined", "named", "per_element", "refus
 
 
 def named(given: Sequence[str | None], counts: Sequence[int], names: Sequence[str]) -> np.ndarray:
-    """Return the number among `names` of the name of each element, -1 without, of groups of so many elements."""
+    """Return the index in `names` of each element's name, -1 for none; groups have names `given` and sizes `counts`."""
     numbers = [-1 if name is None else names.index(name) for name in given]
     return np.repeat(np.array(numbers, dtype=np.int64), counts)
 
 
 def robot_dimension(tensor: Tensor) -> tuple[int, ...]:
-    """Return the robot dimension of a constant: () or (B,)."""
+    """Return the leading shape of a constant: (B,) if it is given per robot, else ()."""
     return tuple(tensor.shape[:-1]) if tensor.dim() == 2 else ()
 
 
 def broadcastable(constants: dict[str, Tensor], count: int, elements: str) -> dict[str, Tensor]:
-    """Return the constants, refusing one that does not broadcast against (B, count)."""
+    """Return the constants unchanged; refuse one that does not broadcast against (B, count)."""
     for name, value in constants.items():
         if value.dim() > 2 or (value.dim() and value.shape[-1] not in (1, count)):
             raise InputError(
@@ -40,7 +40,7 @@ def broadcastable(constants: dict[str, Tensor], count: int, elements: str) -> di
 
 
 def refuse_lost(values: Tensor, what: str, remedy: str, dtype: torch.dtype = torch.float64) -> None:
-    """Refuse sizes that are above 0 but too small or too large to be held with all their digits in a dtype."""
+    """Refuse values above 0 that become subnormal, zero or infinite in a dtype."""
     held = values.to(dtype)
     lost = held[~(torch.isfinite(held) & (held >= torch.finfo(dtype).tiny))]
     if lost.numel():
@@ -49,7 +49,10 @@ def refuse_lost(values: Tensor, what: str, remedy: str, dtype: torch.dtype = tor
 
 
 def joined(parts: list[Tensor], counts: list[int]) -> Tensor:
-    """Return one constant () or (.., n) or (B, 1) from those of groups of elements."""
+    """Return the constants of groups of elements (`counts` each) as one constant of all elements.
+
+    A single group's constant, and equal numbers (), are returned as they are.
+    """
     if len(parts) == 1:
         return parts[0]
     if all(p.dim() == 0 for p in parts) and all(torch.equal(p, parts[0]) for p in parts):
@@ -62,7 +65,7 @@ def joined(parts: list[Tensor], counts: list[int]) -> Tensor:
 
 
 def at_nodes(share: Tensor, elements: np.ndarray, n_nodes: int) -> Tensor:
-    """Return (.., N): the share (.., n) of each element added to each of its nodes (n, k)."""
+    """Return (.., N): for each node the sum of `share` (.., n) over the elements (n, k) that it belongs to."""
     total = share.new_zeros(*share.shape[:-1], n_nodes)
     index = torch.as_tensor(elements, device="cpu")
     for column in range(index.shape[1]):
@@ -71,12 +74,12 @@ def at_nodes(share: Tensor, elements: np.ndarray, n_nodes: int) -> Tensor:
 
 
 def per_element(constant: Tensor, count: int) -> Tensor:
-    """Return a constant of `count` elements (.., count), one number for each."""
+    """Return a constant expanded to one number per element, (count,) or (B, count)."""
     return constant.expand(*robot_dimension(constant), count).contiguous()
 
 
 def viscous(stiffness: dict[str, Tensor], relaxation: Tensor) -> LinearElastic | None:
-    """Return the Kelvin-Voigt dissipation: relaxation time [s] x stiffness; None where there is none."""
+    """Return a Kelvin-Voigt dissipation of viscosities stiffness x relaxation time [s]; None if no time is above 0."""
     if not bool((relaxation > 0).any()):
         return None
     return LinearElastic({f"viscous_{name}": value * relaxation for name, value in stiffness.items()})

@@ -1,4 +1,4 @@
-"""What is given to a builder, checked: names, parts, choices, devices, densities, boxes."""
+"""Checks of arguments of `RobotBuilder`: names, parts, choices, devices, energy densities, boxes, odd units."""
 
 from __future__ import annotations
 
@@ -32,21 +32,26 @@ __all__ = [
     "warn_of_units",
 ]
 
-TERMS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # that the builder makes, by name
+TERMS = ("stretch", "bend_twist", "membrane", "hinge", "midedge")  # names of the elastic terms that the builder makes
 
 SOFTEST = 1e3  # Pa: gels and brain are as soft
 LIGHTEST, HEAVIEST = 10.0, 1e5  # kg/m^3: aerogels apart, foams are 20; platinum is 2e4
 
 
 def warn_of_units(materials: Iterable[tuple[Material, bool]]) -> None:
-    """Warn, of the first, where numbers of a material are as of other units; with each whether its modulus counts."""
+    """Warn of the first material whose density or modulus looks as if given in other units.
+
+    Parameters
+    ----------
+    materials : each with whether its modulus is used: not so where all stiffnesses are given explicitly.
+    """
     odd = (told for material, modulus in materials for told in _odd_units(material, modulus))
     if told := next(odd, None):
         warn(f"material: {told}; or, if that is meant, warnings.filterwarnings('ignore', 'material: ')")
 
 
 def warn_of_two_weights(forces: Iterable[Force]) -> None:
-    """Warn where weight acts on a robot twice."""
+    """Warn where a robot has more than one force `Gravity`."""
     weights = [force.acceleration.detach() for force in forces if type(force) is Gravity]
     if len(weights) > 1:
         same = all(weight.shape == weights[0].shape and weight.equal(weights[0]) for weight in weights)
@@ -72,14 +77,14 @@ def _odd_units(material: Material, modulus: bool) -> Iterator[str]:
 
 
 def refuse_lost_stiffness(term: ElasticTerm, dtype: torch.dtype) -> None:
-    """Refuse stiffnesses that the model's dtype does not hold."""
+    """Refuse stiffnesses of a term that overflow or underflow in the model's dtype."""
     for name, value in term.energy.named_parameters():
         if name != "poisson":
             refuse_lost(value, f"{term.name}.{name}", "take dtype=torch.float64, or other sizes", dtype)
 
 
 def refuse_unlike_term(energy: Energy, term: ElasticTerm) -> None:
-    """Refuse an energy, or a dissipation, that is not for strains and stiffnesses of the term that it is given to."""
+    """Refuse an energy or a dissipation that is made for other strains or stiffnesses than those of the term."""
     try:
         term.refuse_unlike(energy)
     except InputError as error:
@@ -91,7 +96,7 @@ def refuse_unlike_term(energy: Energy, term: ElasticTerm) -> None:
 
 
 def corners_of(box: object) -> np.ndarray:
-    """Return the corners (2, 3) of a box that nodes lie in."""
+    """Return a box of `clamp` as an array of its lower and upper corner, (2, 3)."""
     refuse_trained_shape(box, "clamp.box")
     try:
         corners = np.asarray(box, dtype=float)
@@ -103,7 +108,7 @@ def corners_of(box: object) -> np.ndarray:
 
 
 def check_device(device: object) -> None:
-    """Refuse a device that torch does not know, or that is not there."""
+    """Refuse a device that torch does not know, or that this machine does not have."""
     try:
         torch.empty(0, device="cpu" if device is None else device)  # type: ignore[call-overload]
     except (AssertionError, RuntimeError, TypeError) as error:
@@ -112,36 +117,36 @@ def check_device(device: object) -> None:
 
 
 def check_density(method: str, density: object) -> None:
-    """Refuse what is no density of energy or power; `method` is what was called with it."""
+    """Refuse an argument of the builder's `method` that is no density of energy or power."""
     check_module(method, density, Energy, "a density (elastic.Energy, from which those of your own derive)")
 
 
 def check_module(method: str, module: object, kind: type | tuple[type, ...], expected: str) -> None:
-    """Refuse what is of another kind, and what was not made to its end; `method` is what was called with it."""
+    """Refuse an argument of `method` that is of another kind, or whose class does not call nn.Module.__init__."""
     refuse_other_kind(method, module, kind, expected)
-    if "_modules" not in vars(module):  # which torch.nn.Module.__init__ makes
+    if "_modules" not in vars(module):  # torch.nn.Module.__init__ sets this attribute
         name = type(module).__name__
         raise InputError(f"{method}: {name}.__init__ has to call super().__init__() before it does anything else")
 
 
 def check_name(name: str | None) -> None:
-    """Refuse what cannot name a part of a robot; None is none."""
+    """Refuse a label of a rod or shell that is no string without "/"; None stands for no label."""
     if name is not None and (not isinstance(name, str) or not name or "/" in name):
         raise InputError(f"name: expected a name without '/', got {name!r}")
 
 
 def check_part(method: str, part: str) -> None:
-    """Refuse what cannot name a module among others; `method` is what was called with it."""
+    """Refuse an argument of `method` that cannot be a name of an energy or law in a `torch.nn.ModuleDict`."""
     if not part.isidentifier() or hasattr(nn.ModuleDict, part):
         raise InputError(f"{method}: {part!r} cannot be the name of a part; choose one of letters, digits and _")
 
 
 def check_term(method: str, name: str) -> None:
-    """Refuse a name that no term of the builder's own has; `method` is what was called with it."""
+    """Refuse an argument of `method` that is not the name of a term which the builder makes (`TERMS`)."""
     check_choice(f"{method}: name", name, TERMS)
 
 
 def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
-    """Refuse a choice that there is not."""
+    """Refuse an argument `name` that is none of the choices."""
     if given not in choices:
         raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {given!r}")

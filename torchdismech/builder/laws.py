@@ -1,4 +1,4 @@
-"""Energies, dissipations, inelastic laws and terms that users add to a robot."""
+"""Laws: collects the energies, dissipations, inelastic laws and terms that users add to a robot, and installs them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from torchdismech.errors import InputError
 
 __all__ = ["Laws"]
 
-RESIDUAL = "residual"  # an energy that is added without a name
+RESIDUAL = "residual"  # name of an energy that is added without one
 
 
 class Laws:
-    """What users add to the elastic terms of a robot, checked as it comes; the methods of a builder describe it.
+    """The user's additions to the elastic terms of a robot; each is checked when it is added.
+
+    Its methods do the work of the methods of `RobotBuilder` with the same names, which describe the arguments.
 
     Parameters
     ----------
-    refuse_out_of_plane : refuses stiffnesses that a planar robot does not feel, by the method that was given them and
-        by their names.
+    refuse_out_of_plane : refuse_out_of_plane(method, names) refuses stiffnesses that have no effect on a planar robot;
+        `method`, the one that they were given to, is for the message.
 
     Attributes
     ----------
-    terms : of the user's own.
+    terms : the user's own elastic terms.
     """
 
     def __init__(self, refuse_out_of_plane: Callable[[str, list[str]], None]) -> None:
@@ -46,14 +48,14 @@ class Laws:
         self._inelastic: list[tuple[str, str, Inelastic]] = []
 
     def add_term(self, term: ElasticTerm) -> None:
-        """Take a term, whose name no other has."""
+        """Store a term; refuse one with a name that is taken."""
         check_module("add_term", term, ElasticTerm, "an elastic.ElasticTerm")
         if term.name in {*TERMS, *(t.name for t in self.terms)}:
             raise InputError(f"add_term: there is an elastic term named {term.name!r} already; choose another name")
         self.terms.append(term)
 
     def add_energy(self, name: str, energy: Energy, part: str | None) -> None:
-        """Take an energy that is added to that of the term `name`, by the name `part`."""
+        """Store an energy to be added to that of the term `name`, under the name `part`."""
         check_term("add_energy", name)
         check_density("add_energy", energy)
         if part is not None:
@@ -63,7 +65,7 @@ class Laws:
         self._energies.append((name, part, energy))
 
     def replace_energy(self, name: str, energy: Energy) -> None:
-        """Take an energy in place of that of the term `name`."""
+        """Store an energy to replace that of the term `name`."""
         check_term("replace_energy", name)
         check_density("replace_energy", energy)
         if name in self._replacements:
@@ -71,7 +73,7 @@ class Laws:
         self._replacements[name] = energy
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
-        """Take a dissipation of the term `name`."""
+        """Store a dissipation to be added to the term `name`."""
         check_term("add_dissipation", name)
         check_density("add_dissipation", dissipation)
         if name == "bend_twist":
@@ -79,7 +81,7 @@ class Laws:
         self._dissipations.append((name, dissipation))
 
     def add_inelastic(self, name: str, law: Inelastic, part: str | None) -> None:
-        """Take an inelastic law of the term `name`, by the name `part`, which no other of that term has."""
+        """Store an inelastic law for the term `name`, under the name `part`; refuse one that this term has already."""
         check_term("add_inelastic", name)
         check_module("add_inelastic", law, Inelastic, "a law (elastic.Inelastic)")
         if name == "bend_twist":
@@ -91,14 +93,14 @@ class Laws:
         self._inelastic.append((name, part, law))
 
     def modules(self) -> list[nn.Module]:
-        """Return all that was given, terms last."""
+        """Return all modules that were added, terms last."""
         energies = [*self._replacements.values(), *(energy for *_, energy in self._energies)]
         dissipations = (dissipation for _, dissipation in self._dissipations)
         inelastic = (law for *_, law in self._inelastic)
         return [*energies, *dissipations, *inelastic, *self.terms]
 
     def put_into(self, terms: dict[str, ElasticTerm]) -> None:
-        """Give each of a robot's terms, by their names, the energies, dissipations and inelastic laws for it."""
+        """Install the stored energies, dissipations and inelastic laws in a robot's terms, given by their names."""
         added = [*self._energies, *self._dissipations, *self._inelastic]
         for name in {*self._replacements, *(n for n, *_ in added)} - set(terms):
             raise InputError(f"this robot has no term {name!r}; it has: {', '.join(terms)}")
@@ -113,7 +115,7 @@ class Laws:
             terms[name].add_inelastic(part, law)
 
     def _put_energies_into(self, terms: dict[str, ElasticTerm]) -> None:
-        """Replace the terms' energies first, then add to them."""
+        """Install the replaced energies first, then the added ones, so that an addition survives a replacement."""
         for name, energy in self._replacements.items():
             refuse_unlike_term(energy, terms[name])
             terms[name].energy = energy

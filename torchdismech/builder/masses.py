@@ -1,4 +1,4 @@
-"""The masses of a robot's dofs, and what consistent masses couple nodes by."""
+"""Masses and moments of inertia of a robot's dofs, and the masses by which consistent masses couple nodes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ __all__ = ["EdgeInertia", "edge_inertia", "link_share", "lumped_mass"]
 
 @dataclass(frozen=True)
 class EdgeInertia:
-    """Moments of inertia of what is fixed to each of some edges of rods.
+    """Moments of inertia of an object that is fixed to each of some rod edges (`RobotBuilder.add_inertia`).
 
     Attributes
     ----------
-    edges : their numbers.
-    across, along : about axes across an edge, and about the edge, () or (B, 1) [kg m^2]; None where that is nothing.
+    edges : indices of the rod edges.
+    across : moment of inertia about axes across an edge, () or (B, 1) [kg m^2].
+    along : about the edge itself, likewise; None for none.
     """
 
     edges: np.ndarray
@@ -40,14 +41,16 @@ def lumped_mass(
     massless_dofs: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Return the lumped mass (.., n) of every dof; joint edges, mid-edge normals and held tangents have none.
+    """Return the lumped mass (.., n) of every dof [kg, for angles kg m^2].
 
     Parameters
     ----------
-    added : nodes, and the mass () or (B, 1) on each of them [kg].
-    fixed : what is fixed to edges.
+    added : pairs of node indices and the mass () or (B, 1) that is added to each of these nodes [kg].
+    fixed : inertias that are fixed to rod edges.
     count : number of nodes.
-    massless_dofs : number of dofs without mass, which come last.
+    massless_dofs : number of dofs without mass, which come last: angles of joint edges, of mid-edge normals and of held
+        tangents, and the components of held tangents.
+    dtype : of the model; masses that it cannot represent are refused.
     """
     node_mass = rods.node_mass(count) + shells.node_mass(count)
     for index, mass in added:
@@ -65,7 +68,10 @@ def lumped_mass(
 
 
 def link_share(rods: Rods, shells: Shells, mass: Tensor) -> Tensor:
-    """Return the shares (.., 2 (E + M)) of the mass at either end that links couple nodes by, see `Inertia`.
+    """Return `Body.link_share` (.., 2 (E + M)): by how much mass each link couples its nodes, for consistent masses.
+
+    Links are the rod edges, then the edges of triangles. The coupling mass of each is given as a share of the lumped
+    mass at its first node, for all links, then at its second node.
 
     Parameters
     ----------
@@ -83,7 +89,7 @@ def link_share(rods: Rods, shells: Shells, mass: Tensor) -> Tensor:
 
 
 def edge_inertia(fixed: Sequence[EdgeInertia], count: int) -> Tensor | None:
-    """Return the moment of inertia (.., E) about axes across `count` edges of what is fixed to them, if anything is."""
+    """Return the moment of inertia across each of `count` rod edges of fixed objects (.., E) [kg m^2]; None without."""
     if not fixed:
         return None
     return sum(
@@ -92,7 +98,7 @@ def edge_inertia(fixed: Sequence[EdgeInertia], count: int) -> Tensor | None:
 
 
 def _on(index: np.ndarray, number: Tensor, count: int) -> Tensor:
-    """Return a number () or (B, 1) at each of some of `count` places, zero at the others (.., count)."""
+    """Return a tensor (.., count) with a number () or (B, 1) at the places `index`, and zero elsewhere."""
     share = torch.zeros(count, dtype=number.dtype, device="cpu")
     share[torch.as_tensor(index, device="cpu")] = 1.0
     return number * share

@@ -1,4 +1,4 @@
-"""The nodes of a robot: which of the points that are added are nodes already, which are new, and which a box has."""
+"""Node numbering of a builder: added points merged with existing nodes, nearest nodes, and nodes inside boxes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from torchdismech.errors import InputError, warn
 
 __all__ = ["joined_nodes", "nearest", "nodes_in_box"]
 
-ONE_PLACE = 1e-9  # of the size of what is built: nodes nearer to each other differ by rounding
-# direction in which points are sorted to find near ones: a little less than 1 long, so that none nearer than a reach
-# is missed, and across no plane that anyone builds in
+ONE_PLACE = 1e-9  # times the extent of the added points: points nearer to each other differ only by rounding
+# Points are sorted by their coordinate along this direction to find near ones. It is a little shorter than 1, so that
+# two points within reach are also within reach along it, and is normal to no plane that anyone is likely to build in.
 SWEEP = np.array([0.5367, 0.6381, 0.5493])
-# of the robot's extent, by which boxes are wider than they are written. Coordinates of files in float32 are off by 6e-8
-# of their size, those that were scaled by 1e-16; the edges of robots are longer than this by far
+# Boxes are enlarged by this times the robot's extent. Coordinates from files in float32 have relative errors of 6e-8,
+# those that were scaled 1e-16; the edges of robots are far longer than the margin.
 MARGIN = 1e-6
-FEW_DISTANCES = 20_000  # between points and nodes up to which all are found, in a millisecond
+FEW_DISTANCES = 20_000  # up to so many pairs of a point and a node all distances are computed, in a millisecond
 
 
 def joined_nodes(
     nodes: np.ndarray, points: np.ndarray, join_distance: float, where: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nodes (N, 3) with those points (P, 3) behind them that are new, and which node each point is (P,).
+    """Return the nodes (N, 3) followed by those of the points (P, 3) that are no nodes yet, and each point's node (P,).
 
-    Two new ones in one place are refused; of shells, which may be slit there, warned of.
+    Two new points in the same place are refused; for shells, which may be slit there, they cause a warning.
     """
     distance, index = nearest(points, nodes)
     new = distance > join_distance
@@ -33,7 +33,7 @@ def joined_nodes(
 
 
 def _refuse_one_place(points: np.ndarray, new: np.ndarray, where: str) -> None:
-    """Refuse two new points, by their indices (K,), in one place; warn where they are a shell's."""
+    """Refuse two points in the same place among the new ones, indices (K,); warn if they belong to a shell."""
     twice = _in_one_place(points[new])
     if twice is None:
         return
@@ -51,7 +51,7 @@ def _refuse_one_place(points: np.ndarray, new: np.ndarray, where: str) -> None:
 
 
 def nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far (P,) points are from the nearest of some nodes, and which that is; infinity without nodes."""
+    """Return each point's distance (P,) to its nearest node, and that node's index; infinity and 0 without nodes."""
     if not len(nodes):
         return np.full(len(points), np.inf), np.zeros(len(points), dtype=np.int64)
     if len(points) * len(nodes) <= FEW_DISTANCES:
@@ -64,9 +64,9 @@ def nearest(points: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _in_one_place(points: np.ndarray) -> tuple[int, int] | None:
-    """Return two of some points (P, 3) that are in one place, or None.
+    """Return the indices of two of the points (P, 3) that are in the same place, or None.
 
-    Such points are near each other along the direction `SWEEP`, in which hardly any others come as near.
+    Only pairs that are near each other along the direction `SWEEP` are compared, which are hardly any others.
     """
     if len(points) < 2:
         return None
@@ -85,9 +85,9 @@ def _in_one_place(points: np.ndarray) -> tuple[int, int] | None:
 
 
 def nodes_in_box(nodes: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return which of the nodes (N, 3) lie in a box between two corners (3,), or on its faces.
+    """Return the indices of the nodes (N, 3) in a box between two corners (3,), or on its faces.
 
-    Those that are outside by a millionth of the robot's extent count, too: rounding alone puts them there.
+    Nodes that are outside by at most a millionth of the robot's extent count as inside: rounding puts them there.
     """
     if not len(nodes):
         return np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Parts that go through each other although no edge joins them, most often as a joint was forgotten; thin obstacles."""
+"""Warnings of `RobotBuilder.finalize`: parts that intersect without being joined, and obstacles that are too thin."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from torchdismech.robot.body import Body
 
 __all__ = ["warn_of_passing", "warn_of_thin_obstacles"]
 
-DIP = 0.1  # of the contact radius, that an obstacle may get in between two points by the spacing that is advised
-DIVISIONS = 8  # of what is thin, by the spacing that a warning names
+# The spacing of contact points that a warning advises: an obstacle dips in between two points by at most DIP times the
+# contact radius, and the spacing is at most 1 / DIVISIONS of the obstacle's width.
+DIP = 0.1
+DIVISIONS = 8
 
 
 @torch.no_grad()
 def warn_of_passing(body: Body, join_distance: float) -> None:
-    """Warn once where two parts come nearer to each other than the thinner of them is thick, and are not joined.
+    """Warn of the first two parts found whose distance is below the smaller contact radius, though no edge joins them.
 
-    Parts that lie on each other stay farther apart, and so does what is thrown, so that these are not warned of.
+    Most often a joint was forgotten. Parts that rest on each other are farther apart, so they cause no warning.
     """
     if body.parts() == 1:
         return
@@ -52,7 +54,7 @@ def warn_of_passing(body: Body, join_distance: float) -> None:
 
 @torch.no_grad()
 def warn_of_thin_obstacles(obstacles: Sequence[Obstacle]) -> None:
-    """Warn where an obstacle may get between two points of a robot that touch it."""
+    """Warn where an obstacle is so thin that it may pass between two neighbouring contact points of a robot."""
     for obstacle in obstacles:
         radius = float(obstacle.points.radius.min())
         width = float(obstacle.shape.width.min()) + 2 * radius
@@ -72,12 +74,12 @@ def warn_of_thin_obstacles(obstacles: Sequence[Obstacle]) -> None:
 def _passing(
     body: Body, kernel: Kernel, first: Tensor, second: Tensor, radius: Tensor, other: Tensor
 ) -> tuple[int, int] | None:
-    """Return a node of each of two parts that go through each other; None where none do.
+    """Return a node of each of the two parts that are nearest to each other, if they pass through; else None.
 
     Parameters
     ----------
-    first, second : nodes of edges and edges, or of points and triangles.
-    radius, other : of their surfaces [m].
+    first, second : node indices (M, k) of the primitives: edges and edges, or points and triangles.
+    radius, other : (M,) contact radii of `first` and `second` [m].
     """
     boxes, others = (_boxes(body.nodes[nodes], r) for nodes, r in ((first, radius), (second, other)))
     _, i, j = overlapping(*boxes) if first is second else overlapping(*boxes, *others)
@@ -94,11 +96,11 @@ def _passing(
 
 
 def _boxes(corners: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    """Return boxes (1, M, 3) about primitives with corners (M, k, 3), half their radius wider on each side."""
+    """Return lower and upper corners (1, M, 3) of boxes about primitives (M, k, 3), with half a radius to spare."""
     more = 0.5 * radius[:, None]
     return (corners.amin(1) - more)[None], (corners.amax(1) + more)[None]
 
 
 def _least(radius: Tensor) -> Tensor:
-    """Return the least that radii (.., M) are in any robot, (M,)."""
+    """Return the smallest value over all robots of each of the radii (.., M), (M,)."""
     return radius if radius.dim() == 1 else radius.amin(0)

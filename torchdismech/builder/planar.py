@@ -1,4 +1,4 @@
-"""Rods, loads and stiffnesses of robots that keep to the x-z plane."""
+"""Checks of planar robots: refuse rods, loads and stiffnesses that are out of, or without effect in, the x-z plane."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ __all__ = [
     "stiffnesses_in",
 ]
 
-TIMES = (0.0, *(10.0**k for k in range(-4, 4)), *(3.0 * 10.0**k for k in range(-4, 4)))  # s, not periodic
+# s: times at which fields are evaluated, spread over eight decades so that periodic fields are met at different phases
+TIMES = (0.0, *(10.0**k for k in range(-4, 4)), *(3.0 * 10.0**k for k in range(-4, 4)))
 
 
 def refuse_rods_out_of_plane(nodes: np.ndarray, edges: np.ndarray) -> None:
-    """Refuse edges (E, 2) between nodes (N, 3) of different y, which could neither turn nor stretch as rods do.
+    """Refuse edges (E, 2) between nodes (N, 3) of different y, as these could neither turn nor stretch as rods do.
 
-    Rods that lie beside each other, each in an x-z plane of its own, are taken.
+    Rods in different planes parallel to x-z are allowed.
     """
     along = nodes[edges[:, 1]] - nodes[edges[:, 0]]
     slanted = np.abs(along[:, 1]) > SLANTED * np.linalg.norm(along, axis=1)
@@ -48,10 +49,7 @@ def refuse_rods_out_of_plane(nodes: np.ndarray, edges: np.ndarray) -> None:
 
 
 def refuse_out_of_plane(forces: Sequence[Force]) -> None:
-    """Refuse loads along y, straight out of the plane, magnetisations that are, and half-spaces that push along it.
-
-    They would do nothing.
-    """
+    """Refuse loads, magnetisations and normals of half-spaces along y: in a planar robot they would have no effect."""
     for force in forces:
         for name, vectors in _vectors_of(force):
             largest = vectors.abs().amax(-2)
@@ -63,9 +61,9 @@ def refuse_out_of_plane(forces: Sequence[Force]) -> None:
 
 
 def _vectors_of(force: Force) -> Iterator[tuple[str, Tensor]]:
-    """Yield names and values (.., K, 3) of what sets the direction of a load, where that is the same everywhere.
+    """Yield (name, vectors (.., K, 3)) for each attribute that sets the direction of a load, if it is uniform in space.
 
-    One of K that is in the plane is enough.
+    A load has an effect if one of its K vectors has a component in the plane.
     """
     if isinstance(force, Gravity | Buoyancy):
         yield "acceleration", force.acceleration.detach().unsqueeze(-2)
@@ -75,11 +73,11 @@ def _vectors_of(force: Force) -> Iterator[tuple[str, Tensor]]:
         yield "load", force.load.detach().unsqueeze(-2)
     elif isinstance(force, Obstacle) and isinstance(force.shape, HalfSpace):
         yield "shape.normal", force.shape.normal.detach().unsqueeze(-2)
-    elif isinstance(force, Magnetic) and force.field.uniform:  # others pull, by all parts of a magnetisation
+    elif isinstance(force, Magnetic) and force.field.uniform:  # a gradient pulls at a magnetisation along y, too
         yield "magnetisation", force.magnetisation.detach()
         if isinstance(force.field, Constant):
             yield "field", force.field.value.detach().unsqueeze(-2)
-        if isinstance(force.field, Rotating):  # half of which would do nothing
+        if isinstance(force.field, Rotating):  # each of its two vectors is checked: along y, it would do nothing
             yield "field.first", force.field.first.unsqueeze(-2)
             yield "field.second", force.field.second.unsqueeze(-2)
         if isinstance(force.field, Table):
@@ -89,10 +87,10 @@ def _vectors_of(force: Force) -> Iterator[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def refuse_fields_out_of_plane(forces: Sequence[Force], body: Body) -> None:
-    """Refuse fields of the library, and functions of time, that are along y wherever a planar robot is at rest.
+    """Refuse magnetic fields that are along y at all edges at rest and all `TIMES`, as they would have no effect.
 
-    They would do nothing, at all of the times `TIMES`. But those that differ from place to place pull at what is
-    magnetised along y. Fields that are zero at these times are not known.
+    Checked are the library's own kinds of fields, functions of time among them. A field that is not uniform is accepted
+    if something is magnetised along y, at which its gradient pulls; so is a field that is zero at all these times.
     """
     middles = body.nodes[torch.as_tensor(body.rod_edges, device="cpu")].mean(1)
     for force in forces:
@@ -113,7 +111,7 @@ def refuse_fields_out_of_plane(forces: Sequence[Force], body: Body) -> None:
 
 
 def refuse_moments_out_of_plane(forces: Sequence[Force], body: Body, directors: Tensor) -> None:
-    """Refuse moments that have no part about y on any edge: they would do nothing.
+    """Refuse moments that have no component about y on any edge: they would have no effect.
 
     Parameters
     ----------
@@ -132,7 +130,7 @@ def refuse_moments_out_of_plane(forces: Sequence[Force], body: Body, directors: 
 
 
 def _about_y(moment: Tensor, force: PointMoment, body: Body, directors: Tensor) -> Tensor:
-    """Return the parts about y (.., K) of a moment (.., 1, 3) about m1, m2 and the tangent of the edges it acts on."""
+    """Return the components about y (.., K) of a moment (.., 1, 3) given in the section axes m1, m2, t of its edges."""
     edges, _ = force.edges_and_shares(body)
     along = (body.nodes[body.rod_edges[edges, 1]] - body.nodes[body.rod_edges[edges, 0]]).to(directors)
     first = directors[edges]
@@ -141,12 +139,12 @@ def _about_y(moment: Tensor, force: PointMoment, body: Body, directors: Tensor) 
 
 
 def refuse_stiffness_out_of_plane(what: str, names: Iterable[str], turned: bool) -> None:
-    """Refuse stiffnesses, by their names, against what rods in the x-z plane do not do.
+    """Refuse stiffnesses, by their names, against deformations that rods in the x-z plane do not have.
 
     Parameters
     ----------
-    what : of the message, before the name.
-    turned : rods have directors of the user's, and may bend in the plane with EI2.
+    what : text of the message before the name.
+    turned : whether some rods have directors from the user, so that they may bend in the plane with EI2.
     """
     for name in names:
         if name == "GJ" or (name == "EI2" and not turned):
@@ -158,6 +156,6 @@ def refuse_stiffness_out_of_plane(what: str, names: Iterable[str], turned: bool)
 
 
 def stiffnesses_in(law: Energy | Inelastic) -> list[str]:
-    """Return the stiffnesses of rods, by the names that they have there, that a law or a dissipation sets above 0."""
+    """Return the names of a law's or a dissipation's constants that are not zero, without the prefix "viscous_"."""
     given = {name.removeprefix("viscous_"): value for name, value in law.named_parameters(recurse=False)}
     return [name for name, value in given.items() if bool((value != 0).any())]

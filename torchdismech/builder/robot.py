@@ -1,4 +1,4 @@
-"""Collecting rods, shells, clamps, masses and forces, and making a Model of them."""
+"""RobotBuilder: collects rods, shells, clamps, masses and forces, and makes a Model of them."""
 
 from __future__ import annotations
 
@@ -67,28 +67,29 @@ class RobotBuilder:
     """Collects rods, shells, clamps, masses and forces, and makes a Model of them.
 
     Nodes of different calls that coincide (within `join_distance`) are one node, which joins rods and shells. Two nodes
-    of one call in one place are refused, as a ring has an edge back to its first node (see `add_rods`); of shells,
-    which may be slit there, they are warned of.
+    of one call in the same place are refused: to close a ring, give an edge back to its first node (see `add_rods`). In
+    shells, which may be slit there, they cause a warning only.
 
     A builder with forces, energies or laws is finalized once, as each of these belongs to one model: to build again
-    with more parts, or in another dtype, run the same lines from the start (`Model.to` has other dtypes of the same
-    robot). Networks, energies whose parameters all require gradients, may be given to several models.
+    with more parts, or in another dtype, run the same lines from the start (`Model.to` converts a model to another
+    dtype). Energies whose parameters all require gradients, such as networks, may be given to several models.
 
     Parameters
     ----------
-    planar : keep to the x-z plane: y and all twist angles are fixed; for robots without shells, each of whose rods lies
-        in one such plane.
+    planar : restrict motion to the x-z plane: y and all twist angles are fixed. For robots without shells, each of
+        whose rods lies in a plane parallel to it.
     join_distance : 0 or more [m]; nodes of different calls that are no farther apart than this are one.
     joints : "stiff": where rods branch, and where a rod ends at or passes through a shell, every pair of edges (of the
         shell: the sides of the triangles there) resists bending and twisting as the rods do. "pinned": such nodes only
-        hold together, as ropes that are tied.
-    curvature : of rods, in the material frame "half-way" between two edges, so that twist does not soften bending; or
-        "averaged", on the mean of their frames, as the papers on discrete elastic rods have it (docs/rods.md).
-    mass : "lumped" at the nodes, or "consistent" with motion that is linear along edges and in triangles: frequencies
-        of rods are far closer then (docs/rods.md), for a few per cent of a step.
-    clamp_rule : how the energy of a rod is added up at a clamp with a direction. "trapezoidal": a uniform moment bends
-        the rod uniformly, and errors are of second order. "gregory": of third order in deflections and frequencies, but
-        the first edge and the spring next to it are off by a twelfth of what an edge bends (docs/rods.md).
+        hold together, like ropes that are tied.
+    curvature : how the curvature of rods is measured: in the material frame "half-way" between two edges, so that twist
+        does not soften bending; or "averaged", on the mean of both edges' frames, as in the papers on discrete elastic
+        rods (docs/rods.md).
+    mass : "lumped" at the nodes, or "consistent": the mass matrix of motion that is linear along edges and in
+        triangles, with far more accurate frequencies of rods (docs/rods.md) for a few per cent more time per step.
+    clamp_rule : quadrature of a rod's energy at a clamp with a direction. "trapezoidal": a uniform moment bends the rod
+        uniformly, and errors are of second order. "gregory": deflections and frequencies are of third order, but the
+        first edge and the spring next to it are off by a twelfth of an edge's bending (docs/rods.md).
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class RobotBuilder:
         self._nodes = np.zeros((0, 3))
         self._rods: list[RodGroup] = []
         self._shells: list[ShellGroup] = []
-        self._materials: list[tuple[Material, bool]] = []  # with each whether its modulus counts
+        self._materials: list[tuple[Material, bool]] = []  # each with whether any stiffness follows from its modulus
         self._clamps: list[ClampedNodes] = []
         self._masses: list[tuple[np.ndarray, Tensor]] = []
         self._fixed: list[EdgeInertia] = []
@@ -123,7 +124,7 @@ class RobotBuilder:
         self._self_contacts: list[SelfContact] = []
         self._laws = Laws(self._refuse_out_of_plane)
         self._spring_stiffnesses: list[SpringStiffness] = []
-        self._model_made = False  # and nothing was added since
+        self._model_made = False  # whether a model was made, and nothing was added since
         self._spent = False  # whether forces, energies or laws belong to a model already
 
     @property
@@ -153,14 +154,15 @@ class RobotBuilder:
         Parameters
         ----------
         section, material : numbers or tensors per edge and per robot.
-        natural : "initial" takes curvature and twist at rest from the shape as built; "straight" has none along rods
-            (where rods branch, the angle as built is kept).
-        stiffness : any of EA [N], EI1, EI2, GJ [N m^2] in place of what section and material give.
-        directors : (k-1, 3) reference directors d1, along which a rectangle has its height. By default the first edge's
-            is vertical if the edge is horizontal, along x if it is vertical (t x y; z along y), and carried on without
-            twist from there, also from a rod whose end this one goes on from.
-        contact_radius : [m]; by default the circle's radius, half the smaller side of a rectangle.
-        name : what `SelfContact(between=...)` calls it; several rods and shells may have the same.
+        natural : "initial" takes curvature and twist at rest from the shape as built; "straight" makes them zero along
+            the rod (where rods branch, the angle as built is kept).
+        stiffness : any of EA [N], EI1, EI2, GJ [N m^2], in place of the values that follow from section and material.
+        directors : (k-1, 3) unit vectors d1 across each edge, along which a rectangle has its height. By default that
+            of the first edge is t x y (t the tangent): vertical if the edge is horizontal, along x if it is vertical; z
+            if the edge is along y. From there it is transported along the rod without twist, also from the end of an
+            earlier rod that this one continues.
+        contact_radius : [m]; by default the circle's radius, or half the smaller side of a rectangle.
+        name : label for `SelfContact(between=...)`; several rods and shells may have the same.
         """
         points = array_of(nodes, "rod", float)
         chain = np.arange(len(points))
@@ -180,14 +182,15 @@ class RobotBuilder:
         name: str | None = None,
         whole: Hashable | None = None,
     ) -> np.ndarray:
-        """Add a network of rods: nodes (k, 3) and edges (m, 2) into them; else as `add_rod`.
+        """Add a network of rods: nodes (k, 3) and edges (m, 2) of node indices; the rest is as for `add_rod`.
 
         A ring of k nodes has k edges, the last of them (k - 1, 0).
 
         Parameters
         ----------
-        whole : calls that are given the same number or name count as one: where their edges meet, `directors` that turn
-            are a twist of the rod, as within a call (docs/rods.md, "Corners and branches"). By default none does.
+        whole : calls with the same number or name here count as one call: where their edges meet, `directors` that turn
+            from one edge to the next are a twist of the rod, as within a call (docs/rods.md, "Corners and branches").
+            By default each call counts by itself.
         """
         points, pairs = array_of(nodes, "rod", float), np.asarray(edges)
         check_rods(points, pairs, where="rod")
@@ -223,24 +226,26 @@ class RobotBuilder:
         membrane: str | None = None,
         name: str | None = None,
     ) -> np.ndarray:
-        """Add a shell: nodes (k, 3) and triangles (m, 3) into them; return the indices (k,) of its nodes.
+        """Add a shell: nodes (k, 3) and triangles (m, 3) of node indices; return the indices (k,) of its nodes.
 
-        Shells that share nodes are joined there, along shared edges into one surface. `finalize` checks how all
-        triangles lie to each other; those that are wound against their neighbours are turned, a warning says how many.
+        Shells that share nodes are joined there, and along shared edges form one surface. `finalize` checks that all
+        triangles have one orientation; those that are wound against their neighbours are reversed, and a warning says
+        how many.
 
         Parameters
         ----------
         thickness, material : numbers or tensors per triangle and per robot; thickness in m.
-        bending : "midedge": curvature of triangles by normals at their sides, converges to plate theory on any mesh,
-            one unknown more an edge; "hinge": springs between triangles, cheap, stiffness depends on the mesh.
-        natural : "initial" takes the curved shape as built for the rest shape; "flat" has none.
+        bending : "midedge": curvature of triangles from normals at their sides, which converges to plate theory on any
+            mesh and adds one unknown per edge. "hinge": springs between triangles, cheap, but with a stiffness that
+            depends on the mesh.
+        natural : "initial": the shell is curved at rest as it is built; "flat": its curvature at rest is zero.
         stiffness : any of `membrane` [N/m] (springs: that of an edge per rest length, sqrt(3)/2 E h; continuum:
             E h / (2 (1 - nu^2))) and `bending` [N m] (hinge: E h^3 / (6 sqrt(3)); midedge: E h^3 / (24 (1 - nu^2))), in
-            place of what thickness and material give.
-        membrane : how all shells of the robot stretch. "continuum": triangles of constant strain, as thickness and
-            material say. "springs": each edge is one; Poisson's ratio is 1/3 and the stiffness depends on the mesh.
-            None: "continuum" with "midedge", "springs" with "hinge", as in the papers.
-        name : what `SelfContact(between=...)` calls it; several rods and shells may have the same.
+            place of the values that follow from thickness and material.
+        membrane : how all shells of the robot stretch. "continuum": constant-strain triangles with the material's
+            Poisson's ratio. "springs": each edge is a spring; Poisson's ratio is 1/3 and the stiffness depends on the
+            mesh. None: "continuum" with "midedge", "springs" with "hinge", as in the papers.
+        name : label for `SelfContact(between=...)`; several rods and shells may have the same.
         """
         points, faces = check_triangles(nodes, triangles, where="shell")
         check_choice("bending", bending, BENDING)
@@ -250,7 +255,7 @@ class RobotBuilder:
         check_name(name)
         constants = face_constants(thickness, material, stiffness or {}, membrane, bending, len(faces))
         index = self._join(points, where="shell")
-        self._materials.append((material, len(stiffness or {}) < 2))  # there are two
+        self._materials.append((material, len(stiffness or {}) < 2))  # False where both stiffnesses are given
         self._shells.append(ShellGroup(index[faces], constants, membrane, bending, natural, name))
         return index
 
@@ -264,31 +269,32 @@ class RobotBuilder:
         along: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
         normal: Sequence[float] | Sequence[Sequence[float]] | torch.Tensor | None = None,
     ) -> None:
-        """Fix nodes, given by indices, each once, or a bool mask (N,), or by a box (min, max).
+        """Fix nodes, given by indices (each once), a bool mask (N,), or a box (min, max).
 
-        Of a box those on its faces are fixed, too, also where rounding puts them outside: up to a millionth of the
+        A box contains the nodes on its faces, too, also those that rounding puts outside: by up to a millionth of the
         extent of the robot's nodes so far.
 
-        A rod is held by its end node and a direction. Without a direction, fix two nodes. The rod is then held half an
-        edge too far: the error of its tip is about 1.5 / edges (docs/rods.md).
+        To clamp a rod, fix its end node with a direction. Without a direction, fix two nodes: the rod then is clamped
+        half an edge too far along it, and the deflection of its tip is off by about 1.5 / edges (docs/rods.md).
 
         Parameters
         ----------
-        axes : which components are fixed; by default "xyz", without `along` and `normal`; "" is none, for clamps of the
-            twist or a direction alone. What holds nothing is refused when the model is built.
-        twist : also fix the angle of edges whose two nodes are both in this set, the twist of rods and the mid-edge
-            normals of shells (without it a shell is hinged there); with a direction, the twist of rods at the nodes.
-        direction : "rest": rods have at these nodes the tangent of the rest shape, each edge there its own; or a
-            vector along the rod, from each edge's first node to its second. None: rods turn freely about nodes.
-            A vector is the tangent of the rest shape, too: where that is the shape as built (`natural="initial"`) it
-            says which tangent a curved rod has at the node, and bends nothing. To point a rod elsewhere, add it with
-            `natural="straight"`, or turn the clamp by `Control.pose`.
-        along : (3,), or one of each robot (B, 3); in place of axes: the nodes slide along this line without friction,
+        axes : which components are fixed; by default "xyz", unless `along` or `normal` is given. "" fixes none, for
+            clamps of the twist or a direction alone. A clamp that holds nothing is refused when the model is built.
+        twist : also fix the angle of edges whose two nodes are both in this set: the twist of rods and the mid-edge
+            normals of shells (without it a shell is hinged there). With a direction, also the twist of rods at the
+            nodes.
+        direction : "rest": hold the tangent that each rod edge at these nodes has in the rest shape. A vector: hold
+            this tangent, which points from each edge's first node to its second. None: rods turn freely about the
+            nodes. The vector counts as the tangent of the rest shape, too: where that is the shape as built
+            (`natural="initial"`), it states the tangent of a curved rod at the node, and does not bend the rod. To make
+            a rod point elsewhere than as built, add it with `natural="straight"`, or turn the clamp by `Control.pose`.
+        along : (3,), or (B, 3) for one per robot; in place of axes: the nodes slide along this line without friction,
             and are held across it.
         normal : (3,) or (B, 3); in place of axes: the nodes slide in the plane with this normal, and are held along it.
 
-        Lines and planes keep their directions also where `Control.pose` turns a clamp. What several clamps of a node
-        hold adds up.
+        Lines and planes keep their directions also where `Control.pose` turns a clamp. Several clamps of a node add up:
+        it is held in all directions in which one of them holds it.
         """
         if (nodes is None) == (box is None):
             raise InputError("clamp: give either nodes or box")
@@ -311,16 +317,17 @@ class RobotBuilder:
         self._warn_of_model_made("add_mass")
 
     def add_inertia(self, edges: Indices, across: Number, along: Number | None = None) -> None:
-        """Fix something that is hard to turn to each of some edges of rods: a disc, a motor, a tool.
+        """Add the rotational inertia of an object fixed to each of some rod edges: a disc, a motor, a tool.
 
-        Its mass is added by `add_mass` to the node at which its centre is.
+        Its mass is not included: add it by `add_mass` to the node at the object's centre.
 
         Parameters
         ----------
         edges : indices of rod edges, each once, or a bool mask (E,).
-        across : its moment of inertia about any axis across the edge [kg m^2], above zero, () or (B, 1). It is the same
-            about all of these axes: of a cylinder along the edge, or whatever moves in a plane.
-        along : about the edge itself [kg m^2], likewise; None adds nothing. Planar robots refuse it: they do not twist.
+        across : moment of inertia about axes across the edge [kg m^2], above zero, () or (B, 1). One number for all of
+            these axes: right for a body that is symmetric about the edge, and for any motion in a plane.
+        along : moment of inertia about the edge itself [kg m^2], likewise; None adds nothing. Planar robots, which do
+            not twist, refuse it.
         """
         index = distinct_indices(edges, sum(len(group.edges) for group in self._rods), "inertia.edges")
         if along is not None and self.planar:
@@ -333,15 +340,16 @@ class RobotBuilder:
     def set_spring_stiffness(
         self, springs: Elements, EI1: Number | None = None, EI2: Number | None = None, GJ: Number | None = None
     ) -> None:
-        """Give some bend-twist springs stiffnesses of their own [N m^2], in place of those of their edges.
+        """Set stiffnesses of some bend-twist springs [N m^2], in place of those that follow from their edges.
 
-        EI1 and EI2 are about axes half-way between the sections of both edges; where rods branch, and at shells, about
-        those of the edge that was added first (docs/rods.md, "Axes at joints").
+        EI1 and EI2 are about the axes half-way between the sections of both edges; where rods branch, and at shells,
+        about the axes of the edge that was added first (docs/rods.md, "Axes at joints").
 
         Parameters
         ----------
-        springs : (k, 3) the nodes of each spring: before it, at it, after it, in either direction.
-        EI1, EI2, GJ : (), (k,), (B, 1) or (B, k); None leaves what the edges give.
+        springs : (k, 3) the three nodes of each spring in the order of the rod, with its centre in the middle; either
+            direction will do.
+        EI1, EI2, GJ : (), (k,), (B, 1) or (B, k); None leaves the value that follows from the edges.
         """
         new = SpringStiffness.of(springs, EI1=EI1, EI2=EI2, GJ=GJ)
         self._refuse_out_of_plane("set_spring_stiffness.", new.values)
@@ -356,9 +364,9 @@ class RobotBuilder:
         self._warn_of_model_made("add_force")
 
     def add_contact(self, contact: Obstacle | SelfContact) -> None:
-        """Let the robot touch an obstacle, or its parts each other.
+        """Add contact of the robot with an obstacle, or of its parts with each other.
 
-        Of several `SelfContact`, one may be for all parts; those that name parts come before it.
+        Of several `SelfContact`, one may be for all parts; those that name parts have precedence over it.
         """
         kinds = "an obstacle, contact.Obstacle(shape, response), or contact.SelfContact(response)"
         check_module("add_contact", contact, (Obstacle, SelfContact), kinds)
@@ -375,48 +383,58 @@ class RobotBuilder:
         self._warn_of_model_made("add_contact")
 
     def add_term(self, term: ElasticTerm) -> None:
-        """Add an elastic term of your own: a stencil on the nodes of this robot and an energy."""
+        """Add a user-defined elastic term: a stencil on the dofs of this robot with an energy."""
         self._laws.add_term(term)
         self._warn_of_model_made("add_term")
 
     def add_energy(self, name: str, energy: Energy, part: str | None = None) -> None:
-        """Add an energy density to that of a term.
+        """Add an energy density to that of the elastic term `name`.
 
-        Terms and what their strains are: "stretch" (1) and "bend_twist" (1/m) of rods, densities in J/m; of shells
-        "membrane" (1), J/m along each edge, or (E11, E22, E12), J/m^2, of a continuum; "hinge" (angle [rad]), J a
-        hinge; "midedge" (b11, b22, b12 [1/m]), J/m^2. Natural strains are taken off. At corners and joints of rods the
-        strains of "bend_twist" are those that the rod's own energy sees there (docs/rods.md, "Corners and branches"),
-        also for dissipations and inelastic laws.
+        ==============  ======================================  ==================================
+        term            strains                                 density
+        ==============  ======================================  ==================================
+        "stretch"       stretch of rod edges [1]                J/m
+        "bend_twist"    kappa1, kappa2, twist of rods [1/m]     J/m
+        "membrane"      stretch of shell edges [1] ("springs")  J/m
+        "membrane"      E11, E22, E12 [1] ("continuum")         J/m^2
+        "hinge"         angle [rad]                             J per hinge
+        "midedge"       b11, b22, b12 [1/m]                     J/m^2
+        ==============  ======================================  ==================================
+
+        Natural strains are subtracted from the strains first. At corners and joints of rods the strains of "bend_twist"
+        are multiplied by the corner matrix, as for the rod's own energy (docs/rods.md, "Corners and branches"), also
+        for dissipations and inelastic laws.
 
         Parameters
         ----------
-        part : what reports call this energy; by default "residual", or where several are given no name
-            "stretch_residual", "bend_twist_residual", ...
+        part : name of this energy in reports; by default "residual", or "stretch_residual", "bend_twist_residual", ...
+            where several energies are added without a name.
         """
         self._laws.add_energy(name, energy, part)
         self._warn_of_model_made("add_energy")
 
     def replace_energy(self, name: str, energy: Energy) -> None:
-        """Put an energy density in place of the linear one of a term (see `add_energy`); what is added stays."""
+        """Replace the linear energy density of a term (see `add_energy`); energies that were added remain."""
         self._laws.replace_energy(name, energy)
         self._warn_of_model_made("replace_energy")
 
     def add_dissipation(self, name: str, dissipation: Energy) -> None:
-        """Add a density of dissipated power, a function of a term's rates of strain (see `add_energy`; W for J).
+        """Add a dissipation to a term: a density of power as a function of strain rates (see `add_energy`; W for J).
 
-        It is convex and least where all rates are 0: `finalize` refuses one of your own whose slopes are not 0 there.
+        It has to be convex with its minimum where all rates are 0; `finalize` refuses one whose derivatives are not 0
+        there.
         """
         self._laws.add_dissipation(name, dissipation)
         self._warn_of_model_made("add_dissipation")
 
     def add_inelastic(self, name: str, law: Inelastic, part: str | None = None) -> None:
-        """Let a term's material remember: `elastic.Dahl` (hysteresis), `elastic.Maxwell` (relaxation), or your own.
+        """Add a material law with memory to a term: `elastic.Dahl` (hysteresis), `elastic.Maxwell` (relaxation), ...
 
-        The law's stress acts beside that of the term's energy (see `add_energy` for the terms).
+        The law's stress is added to that of the term's energy (see `add_energy` for the terms).
 
         Parameters
         ----------
-        part : what constants and reports call the law; by default its class in small letters.
+        part : name of the law among constants and in reports; by default its class name in lower case.
         """
         self._laws.add_inelastic(name, law, part)
         self._warn_of_model_made("add_inelastic")
@@ -428,24 +446,26 @@ class RobotBuilder:
         dtype: torch.dtype = torch.float64,
         device: torch.device | str | None = None,
     ) -> Model:
-        """Return the model, which what is added to the builder afterwards does not change.
+        """Return the model; parts that are added to the builder afterwards do not change it.
 
-        A builder with forces, contact, energies or laws makes one model, to which these belong; others make any number.
+        A builder with forces, contact, energies or laws makes one model, to which these belong; a builder without them
+        makes any number.
 
         Parameters
         ----------
         solver : "auto", or the name of a linear solver: dense, banded, multifrontal, pcg, bicgstab. With
             options it is a mapping, {"name": "pcg", "tolerance": 1e-10, "product": "torch-sparse"}; see the classes in
             `solve.linear`.
-        compile : True, False, or "auto": compile what steps evaluate once they are long enough (see `Model`).
+        compile : True, False, or "auto": compile the functions that steps evaluate if steps take long enough for that
+            to pay (see `Model`).
         dtype : of positions, forces and constants: torch.float64, or torch.float32.
-        device : where they are, such as "cuda"; None: on the CPU.
+        device : of positions, forces and constants, such as "cuda"; None is the CPU.
 
         Raises
         ------
         InputError
-            The robot has no parts; a dtype or device is none of these; parts, clamps, forces and constants do not go
-            together: the message names them.
+            The robot has no parts; dtype or device is not supported; or parts, clamps, forces and constants do not fit
+            each other, in which case the message names them.
         """
         refuse_other_dtype("dtype", dtype)
         check_device(device)
@@ -484,7 +504,7 @@ class RobotBuilder:
         return model.to(device=device, dtype=dtype)
 
     def _check_parts(self) -> None:
-        """Refuse a robot without parts, and of a planar one what leaves its plane; warn of doubtful numbers."""
+        """Refuse a robot without parts, and a planar one with parts or loads out of its plane; warn of odd numbers."""
         if not (self._rods or self._shells):
             raise InputError("the robot has neither rods nor shells: add some with add_rod, add_rods or add_shell")
         if self.planar and self._shells:
@@ -498,12 +518,12 @@ class RobotBuilder:
     def _elastic_terms(
         self, built: BuiltBody, rods: Rods, shells: Shells, corners: Tensor | None, dtype: torch.dtype
     ) -> list[ElasticTerm]:
-        """Return the terms of rods and shells, then those of the user's own, with all energies and laws in them.
+        """Return the elastic terms of rods and shells, then the user's terms, with all added energies and laws.
 
         Parameters
         ----------
-        corners : what they do to springs, see `rod_corners`.
-        dtype : of the model, which has to hold the stiffnesses.
+        corners : the corner matrices of springs, see `rod_corners`.
+        dtype : of the model; stiffnesses that it cannot represent are refused.
         """
         body = built.body
         bend_twist = bend_twist_terms(
@@ -527,13 +547,13 @@ class RobotBuilder:
         return terms
 
     def _refuse_out_of_plane(self, what: str, names: Iterable[str]) -> None:
-        """Refuse stiffnesses, by their names, that the rods so far do not feel where the robot is planar."""
+        """Refuse stiffnesses, by their names, that have no effect on the rods so far because the robot is planar."""
         if self.planar:
             turned = not self._rods or any(group.directors is not None for group in self._rods)
             refuse_stiffness_out_of_plane(what, names, turned)
 
     def _warn_of_model_made(self, what: str) -> None:
-        """Warn, once, where something is added after a model was made, which lacks it."""
+        """Warn, once, that a part was added after a model was made, which does not contain it."""
         if self._model_made:
             self._model_made = False
             anew = "by another builder, as forces, energies and laws belong to one" if self._spent else "by finalize()"
@@ -543,16 +563,16 @@ class RobotBuilder:
             )
 
     def _join(self, points: np.ndarray, where: str) -> np.ndarray:
-        """Add the points that are new and return the index of each."""
+        """Add the points (k, 3) that are no nodes yet, and return the node index (k,) of each point."""
         self._nodes, index = joined_nodes(self._nodes, points, self.join_distance, where)
         self._warn_of_model_made(where)
         return index
 
 
 def _one_each(where: str, given: Number, elements: str) -> Tensor:
-    """Return a number above 0 for each of some elements, () or (B, 1); refuse others, as one for each element."""
+    """Return a number above 0 as a tensor () or (B, 1), the same for each element; refuse other shapes."""
     number = positive(given, where)
-    if number.dim() and number.shape[1:] != (1,):  # else a row of robots would be taken for one of elements
+    if number.dim() and number.shape[1:] != (1,):  # (k,) would be ambiguous: one number per robot, or per element
         raise InputError(
             f"{where}: expected one number, or one of each robot with shape (B, 1), got {tuple(number.shape)}; "
             f"{elements} with other numbers take a call each"

@@ -1,4 +1,4 @@
-"""Elastic terms of rods: stretching, and bending and twisting, also of joints with shells."""
+"""Builds the elastic terms of rods: "stretch" of edges, "bend_twist" of springs (also at joints with shells)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["bend_twist_terms", "rod_corners", "stretch_terms"]
 
 
 def stretch_terms(body: Body, rods: Rods) -> list[ElasticTerm]:
-    """Return the stretch term, or none for a robot without rods."""
+    """Return a list with the stretch term of all rod edges, empty for a robot without rods."""
     if not rods.groups:
         return []
     stencil = StretchStencil(body.rod_edges, body.edge_length.clone())
@@ -41,21 +41,22 @@ def bend_twist_terms(
     averaged: bool,
     gregory: bool,
 ) -> list[ElasticTerm]:
-    """Return the bend-twist term, or none for a robot without springs.
+    """Return a list with the bend-twist term of all springs, empty for a robot without springs.
 
-    A joint edge bends and twists as the mean of the rod edges at its triangles; a pair of joint edges bends alike in
-    all directions, as their frames have none of their own.
+    A joint edge has the mean stiffness of the rod edges that meet its triangles. A spring between two joint edges has
+    the same stiffness about all axes across them, as the directors of joint edges are arbitrary.
 
     Parameters
     ----------
-    given : springs whose stiffnesses do not follow from their edges.
-    corners : what they do to springs, see `rod_corners`.
-    averaged : how curvature is measured, see `BendTwistStencil`.
-    gregory : whether energy is added up at clamps by Gregory's rule, see `RobotBuilder`.
+    given : stiffnesses that replace those which follow from the springs' edges (`set_spring_stiffness`).
+    corners : the corner matrices P of `rod_corners`, or None.
+    averaged : measure curvature as in the papers, see `BendTwistStencil`.
+    gregory : integrate the energy at clamps by Gregory's rule, see `RobotBuilder`.
     """
     body, weights = built.body, built.joint_weights
     springs = body.springs
-    replaced = [(own.numbers(springs), own.values) for own in given]  # refuses what is no spring, also where none is
+    # before the return below: `numbers` refuses triples of nodes that are no spring, also for robots without springs
+    replaced = [(own.numbers(springs), own.values) for own in given]
     if not len(springs.nodes):
         return []
     edge_length = _edge_lengths(body)
@@ -95,16 +96,19 @@ def rod_corners(
     given: Sequence[SpringStiffness],
     averaged: bool,
 ) -> Tensor | None:
-    """Return what corners do to the strains of springs (.., S, 3, 3), see `corners.py`; None where there are none.
+    """Return the corner matrix P of each spring, (.., S, 3, 3), the identity along straight rods.
+
+    P multiplies the strains before the energy sees them, so that edges which meet at an angle at rest are as stiff as
+    their halves in series (`corners.py` derives it). None where all springs are straight, or `averaged`.
 
     Parameters
     ----------
-    built : in float64: rounded to single precision, each straight rod would have corners.
-    given, averaged : as for `bend_twist_terms`.
+    built : in float64, as straight rods whose nodes are rounded to float32 would count as slightly bent.
+    given, averaged : as for `bend_twist_terms`; springs with stiffnesses of their own keep the identity.
     """
     body, weights = built.body, built.joint_weights
     springs = body.springs
-    if averaged or not len(springs.nodes):  # the papers have none of it
+    if averaged or not len(springs.nodes):  # `averaged` reproduces the papers, which have no corner matrices
         return None
     edges, lengths = _cells(springs, _edge_lengths(body))
     stencil = _bend_twist_stencil(body, lengths.mean(-1), built.directors, averaged)
@@ -123,7 +127,11 @@ def rod_corners(
 
 
 def _bend_twist_stencil(body: Body, voronoi: Tensor, directors: Tensor, averaged: bool) -> BendTwistStencil:
-    """Return the stencil of all springs, with the angles by which frames that do not follow each other are turned."""
+    """Return the stencil of all springs.
+
+    Where the frames of a spring's two edges are not carried from one to the other, its `alignment` is the angle between
+    them as built, so that the twist there is zero at rest.
+    """
     springs = body.springs
     first_dofs = (3 * body.n_nodes, body.first_held)
     stencil = BendTwistStencil(springs.nodes, springs.edges, springs.signs, *first_dofs, averaged)
@@ -141,9 +149,10 @@ def _edge_lengths(body: Body) -> Tensor:
 
 
 def _cells(springs: Springs, edge_length: Tensor) -> tuple[np.ndarray, Tensor]:
-    """Return the edges (S, 2) of which springs have a half each in their Voronoi cells, and their lengths (S, 2) [m].
+    """Return the two edges (S, 2) of each spring, half of which is its Voronoi cell, and their lengths (S, 2) [m].
 
-    A held tangent stands in place of an edge and has no length: the spring has the same edge twice there.
+    A held tangent takes the place of an edge, and has no length: there the spring's other edge is returned in its
+    place, with length 0.
     """
     held = springs.nodes[:, ::2] < 0
     edges = np.where(held, springs.edges[:, ::-1], springs.edges)
@@ -151,11 +160,11 @@ def _cells(springs: Springs, edge_length: Tensor) -> tuple[np.ndarray, Tensor]:
 
 
 def _stiffnesses(rods: Rods, joint_weights: Tensor, edges: np.ndarray, lengths: Tensor) -> dict[str, Tensor]:
-    """Return EI1, EI2 and GJ of the springs, which are half of one edge and half of the other in series.
+    """Return EI1, EI2 and GJ of the springs [N m^2]: the halves of their two edges in series.
 
     Parameters
     ----------
-    joint_weights : (J, E) how joint edges average the constants of the rods.
+    joint_weights : (J, E) by which the constants of joint edges are means of those of the rod edges.
     edges, lengths : of the springs, see `_cells`.
     """
     of_edges = {name: _with_joints(rods.constant(name), joint_weights) for name in ("EI1", "EI2", "GJ")}
@@ -165,11 +174,11 @@ def _stiffnesses(rods: Rods, joint_weights: Tensor, edges: np.ndarray, lengths: 
 
 
 def _stiffnesses_of_edges(rods: Rods, joint_weights: Tensor, edges: np.ndarray) -> dict[str, Tensor]:
-    """Return EI1, EI2 and GJ (.., S, 2) of both edges of the springs; joint edges bend alike in all directions.
+    """Return EI1, EI2 and GJ (.., S, 2) of both edges of each spring [N m^2]; joint edges have equal EI1 and EI2.
 
     Parameters
     ----------
-    joint_weights : (J, E) how joint edges average the constants of the rods.
+    joint_weights : (J, E) by which the constants of joint edges are means of those of the rod edges.
     edges : of the springs, see `_cells`.
     """
     found = {}
@@ -180,15 +189,16 @@ def _stiffnesses_of_edges(rods: Rods, joint_weights: Tensor, edges: np.ndarray) 
 
 
 def _end_corrections(springs: Springs, held: Held, length: np.ndarray) -> np.ndarray:
-    """Return over how much more than its Voronoi length each spring (S,) bends by Gregory's rule [m].
+    """Return what Gregory's rule adds to each spring's Voronoi length, over which its energy is integrated, (S,) [m].
 
-    Voronoi lengths add up the energy of a rod by the trapezoidal rule. What that is off by comes from the slope of the
-    density at its ends (Euler and Maclaurin); with a twelfth of the edge from the spring of a clamp that holds its
-    direction to the next one along the rod that is gone. Between two clamps of one edge it cancels.
+    With Voronoi lengths the energy of a rod is integrated by the trapezoidal rule, whose error comes from the slope of
+    the energy density at the rod's ends (Euler and Maclaurin). At a clamp that holds a direction, moving a twelfth of
+    the edge's length from the clamp's spring to the next spring along the rod cancels that error. On an edge that is
+    held at both nodes the two corrections cancel each other.
 
     Parameters
     ----------
-    length : (E + J,) of the edges.
+    length : (E + J,) of the edges [m].
     """
     first, correction = len(springs.nodes) - len(held.nodes), np.zeros(len(springs.nodes))
     for k, edge in enumerate(held.edges.tolist(), start=first):
@@ -201,37 +211,43 @@ def _end_corrections(springs: Springs, held: Held, length: np.ndarray) -> np.nda
 
 
 def _followed(springs: Springs, held: Held, voronoi: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which spring each spring of a held tangent follows (H,), and its share of each strain (H, 3)."""
+    """Return `follows` (H,) and `share` (H, 3) of `BendTwistStencil`, by which controls act on springs of clamps.
+
+    The spring of a held tangent follows the next spring along its rod: of each natural strain that a control sets there
+    it takes a share, by the ratio of their Voronoi lengths; zero where the edge has no other spring along the rod.
+    """
     count = len(springs.nodes) - len(held.nodes)
     follows, share = np.zeros(len(held.nodes), dtype=np.int64), np.zeros((len(held.nodes), 3))
     for k, edge in enumerate(held.edges.tolist()):
         spring, side = np.nonzero((springs.edges[:count] == edge) & springs.along_rod[:count, None])
         if len(spring):
             follows[k] = spring[0]
-            way = springs.signs[spring[0], side[0]]  # the second curvature changes its sign with the direction
+            # +1 or -1: kappa2 changes its sign with the direction in which the edge is walked, kappa1 and tau do not
+            way = springs.signs[spring[0], side[0]]
             share[k] = np.array([1, way, 1]) * float(voronoi[count + k] / voronoi[spring[0]])
     return torch.as_tensor(follows, device="cpu"), torch.as_tensor(share, device="cpu")
 
 
 def _with_joints(per_edge: Tensor, weights: Tensor) -> Tensor:
-    """Return a constant of the rod edges continued to the joint edges (J) by their weights (J, E)."""
+    """Return a constant of the rod edges (.., E) extended to the joint edges, (.., E + J), by their weights (J, E)."""
     if not len(weights) or per_edge.dim() == 0 or per_edge.shape[-1] == 1:
         return per_edge
     return torch.cat([per_edge, per_edge @ weights.t()], dim=-1)
 
 
 def _mean(per_edge: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
-    """Return the mean of the two edges' values in each spring, weighted by their halves of its Voronoi cell."""
+    """Return the mean (.., S) of a constant of edges over both edges of each spring, weighted by their lengths."""
     if per_edge.dim() == 0 or per_edge.shape[-1] == 1:
         return per_edge.clone()
     return (per_edge[..., edges] * lengths).sum(-1) / lengths.sum(-1)
 
 
 def _in_series(stiffness: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
-    """Return the stiffness of springs from that of edges: both halves of a Voronoi cell carry the same moment.
+    """Return the stiffness (.., S) of springs from that of edges: the two halves of a Voronoi cell in series.
 
-    So their bends add up, each its length times moment over stiffness. A mean of the stiffnesses, which says that both
-    halves bend alike, makes a rod whose section changes too stiff, by an error of first order in the edges' length.
+    Both halves carry the same moment, so their rotations, length times moment over stiffness, add up. The mean of the
+    two stiffnesses would assume equal curvature in both halves; it makes a rod whose section changes too stiff, by an
+    error of first order in the edges' length.
     """
     if stiffness.dim() == 0 or stiffness.shape[-1] == 1:
         return stiffness.clone()
@@ -239,7 +255,10 @@ def _in_series(stiffness: Tensor, edges: np.ndarray, lengths: Tensor) -> Tensor:
 
 
 def _alike_at(springs: Tensor, first: Tensor, second: Tensor) -> dict[str, Tensor]:
-    """Return EI1 and EI2 with their mean at some springs (S,), or halves of them, whose frames have no direction."""
+    """Return EI1 and EI2 with both replaced by their mean where the mask `springs` holds; {} if that changes nothing.
+
+    The mask (S,), or (S, 2) for each half of a spring, marks joint edges, whose directors are arbitrary.
+    """
     if torch.equal(first, second) or not bool(springs.any()):
         return {}
     mean = 0.5 * (first + second)
@@ -247,10 +266,10 @@ def _alike_at(springs: Tensor, first: Tensor, second: Tensor) -> dict[str, Tenso
 
 
 def _springs_as_built(body: Body, stencil: BendTwistStencil, directors: Tensor) -> BendTwist:
-    """Return the springs of the shape as built, each number (S, 1)."""
+    """Return strains and frames of all springs in the shape as built, each number (S, 1)."""
     nodes = body.nodes
     edges = torch.as_tensor(body.framed_edges, device="cpu")
-    # as the model does at rest, to the last bit: then no force is left there
+    # The same operations as the model's at rest, so that both agree to the last bit and no force is left at rest.
     along = torch.cat([nodes[edges[:, 1]] - nodes[edges[:, 0]], body.held_tangents])
     tangent = Vec3.of(along).unit().stacked()
     q = body.rest_q[:, None]

@@ -1,4 +1,4 @@
-"""What rods bring to a robot: sections, masses, directors, edges of joints with shells."""
+"""Rod edges of a robot under construction: constants, sections, masses, directors, joint edges with shells."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = [
     "rod_directors",
 ]
 
-ASKEW = 1e-6  # by which a given director's length may differ from 1, and its part along the edge from 0
+ASKEW = 1e-6  # tolerance on a given director: of its length against 1, and of its component along the edge against 0
 
 
 @dataclass
 class RodGroup:
-    """Edges that were added together."""
+    """The edges of one call of `add_rods`, with its arguments."""
 
     edges: np.ndarray
     constants: dict[str, Tensor]  # per edge: density, area, ..., EA, EI1, EI2, GJ
-    round: bool  # circles, not rectangles
+    round: bool  # whether sections are circles, not rectangles
     natural: str
     directors: np.ndarray | None
     name: str | None
-    whole: Hashable  # alike in calls that count as one
+    whole: Hashable  # equal in calls that count as one (see `add_rods`)
 
 
 class Rods:
@@ -65,7 +65,7 @@ class Rods:
             )
 
     def constant(self, name: str) -> Tensor:
-        """Return a constant of the edges; an empty tensor where there are no rods."""
+        """Return a constant of the edges, () or (.., E) or (B, 1); an empty tensor where there are no rods."""
         return self.constants[name] if self.groups else self.length.new_zeros(0)
 
     def volume(self) -> Tensor:
@@ -73,17 +73,18 @@ class Rods:
         return self.constant("area") * self.length
 
     def sections(self) -> Sections:
-        """Return the sections of the edges, as they are seen."""
+        """Return the sections of the edges, for drawing."""
         sizes = {name: per_element(self.constant(name), len(self.edges)) for name in ("height", "width")}
         circles = np.repeat([group.round for group in self.groups], [len(group.edges) for group in self.groups])
         arrays = {name: size.detach().cpu().numpy() for name, size in sizes.items()}
         return Sections(**arrays, round=circles.astype(bool))
 
     def radii_in_flow(self, directors: Tensor, planar: bool) -> tuple[Tensor, np.ndarray]:
-        """Return half of the width (.., E) that flow across the edges meets [m], and of which edges that is known (E,).
+        """Return half the width (.., E) of edges that cross flow meets [m], and for which edges it is known (E,) bool.
 
-        Of a rectangle it depends on the direction of the motion in space. A planar robot moves across y, so flow meets
-        the side along y; where neither side is, it is not known, and half of the smaller side is returned.
+        For a rectangle it depends on the direction of flow. A planar robot moves in the x-z plane, so the flow meets
+        the side along y. Where neither side is along y, or the robot moves in space, the width is unknown, and half of
+        the smaller side is returned.
 
         Parameters
         ----------
@@ -99,7 +100,7 @@ class Rods:
         return torch.where(known, half, radius), circles | known.numpy()
 
     def node_mass(self, n_nodes: int) -> Tensor:
-        """Return the mass (.., N) that the rods give to nodes [kg]."""
+        """Return the lumped mass (.., N) of the rods at nodes [kg]: half of each edge's at either end."""
         return at_nodes(0.5 * self.constant("density") * self.volume(), self.edges, n_nodes)
 
     def twist_mass(self) -> Tensor:
@@ -108,8 +109,8 @@ class Rods:
         return mass.expand(*mass.shape[:-1], len(self.edges))
 
     def naturally_straight(self, edges: np.ndarray) -> np.ndarray:
-        """Return for pairs of edges (S, 2) whether both were added as naturally straight."""
-        straight = np.zeros(len(self.edges) + 1, dtype=bool)  # the last one stands for joint edges
+        """Return a mask (S,) of the pairs of edges (S, 2) of which both were added as naturally straight."""
+        straight = np.zeros(len(self.edges) + 1, dtype=bool)  # the last entry stands for all joint edges
         offset = 0
         for group in self.groups:
             straight[offset : offset + len(group.edges)] = group.natural == "straight"
@@ -117,7 +118,7 @@ class Rods:
         return straight[np.minimum(edges, len(self.edges))].all(1)
 
     def of_different_calls(self, edges: np.ndarray) -> np.ndarray:
-        """Return for pairs of edges (S, 2) whether they are of different wholes; joint edges count as one."""
+        """Return a mask (S,) of the pairs of edges (S, 2) whose calls differ in `whole`; joint edges are one call."""
         wholes = {whole: k for k, whole in enumerate(dict.fromkeys(group.whole for group in self.groups))}
         calls = [*(wholes[group.whole] for group in self.groups), len(wholes)]
         call = np.repeat(calls, [*(len(group.edges) for group in self.groups), 1])
@@ -132,7 +133,7 @@ def edge_constants(
     contact_radius: Number | None,
     count: int,
 ) -> dict[str, Tensor]:
-    """Return section, material and stiffness constants, each () or (.., E) or (B, 1)."""
+    """Return the constants of `count` edges from section, material and given stiffnesses, () or (.., E) or (B, 1)."""
     refuse_other_kind("section", section, (Circle, Rectangle), "a Circle or a Rectangle")
     refuse_other_kind("material", material, Material, "a Material")
     refuse_unlike_shapes((section, material), stiffness, contact_radius=contact_radius)
@@ -160,7 +161,10 @@ def edge_constants(
 
 
 def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Tensor:
-    """Return d1 (E, 3): as given, else carried along from the edge before, on each rod's first as `first_director`."""
+    """Return the directors d1 (E, 3): as given, else transported from the edge before along the rod.
+
+    The first edge of a rod has that of `first_director`, if none is given.
+    """
     directors = nodes.new_zeros(sum(len(g.edges) for g in groups), 3)
     given = np.repeat([g.directors is not None for g in groups], [len(g.edges) for g in groups]).astype(bool)
     offset = 0
@@ -180,15 +184,19 @@ def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Ten
 
 
 def any_directors(nodes: Tensor, edges: np.ndarray) -> Tensor:
-    """Return a director (J, 3) for each joint edge: which one does not matter.
+    """Return an arbitrary director (J, 3) for each joint edge.
 
-    Springs with a rod's edge turn the frame to the rod's; others bend alike in all directions (`bend_twist_terms`).
+    Which one does not matter: springs with a rod edge align the frame with the rod's, and springs between joint edges
+    have equal EI1 and EI2 (`bend_twist_terms`).
     """
     return first_director(unit(nodes[edges[:, 1]] - nodes[edges[:, 0]]))
 
 
 def _normal_directors(added: RodGroup, nodes: Tensor, first: int) -> Tensor:
-    """Return the given directors (m, 3), normal to their edges; `first` is the number of the first of these."""
+    """Return a group's given directors (m, 3), made exactly normal to their edges; refuse those that are off.
+
+    `first` is the index of the group's first edge in the robot, for messages.
+    """
     given = tensor_of(added.directors)
     tangent = unit(nodes[added.edges[:, 1]] - nodes[added.edges[:, 0]])
     slope, length = (given * tangent).sum(-1), given.norm(dim=-1)
@@ -205,15 +213,16 @@ def _normal_directors(added: RodGroup, nodes: Tensor, first: int) -> Tensor:
 def joint_edges(
     rod_edges: np.ndarray, triangles: np.ndarray, shell_edges: np.ndarray, sides: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sides of the triangles at which rods end or pass, and which rod edges each of them joins.
+    """Return the joint edges, by which shells hold rods, and weights that give them constants of the rods.
 
-    Every triangle with a node of a rod brings its sides, except those along a rod edge.
+    Joint edges are the sides of all triangles that have a node of a rod, except sides along a rod edge.
 
     Returns
     -------
-    edges (J, 2), weights (J, E) that average a constant of the rod edges that meet each joint edge's triangles.
+    edges (J, 2), weights (J, E): a constant of a joint edge is the mean of that of the rod edges that meet its
+    triangles.
     """
-    at_rod = np.isin(triangles, rod_edges)  # (F, 3) corners that are nodes of rods
+    at_rod = np.isin(triangles, rod_edges)  # (F, 3) whether a corner is a node of a rod
     touching = np.flatnonzero(at_rod.any(1))
     pairs = {tuple(sorted(edge)) for edge in rod_edges.tolist()}
     meets: dict[int, set[int]] = {}

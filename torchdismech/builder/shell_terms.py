@@ -1,4 +1,4 @@
-"""Elastic terms of shells: membrane stretching, and bending by hinges or by mid-edge normals."""
+"""Builds the elastic terms of shells: "membrane", and bending by "hinge" or "midedge"."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["bending_terms", "membrane_terms"]
 
 
 def membrane_terms(body: Body, shells: Shells) -> list[ElasticTerm]:
-    """Return the stretching of the triangles or of their edges, or none for a robot without shells."""
+    """Return a list with the membrane term, of triangles or of their edges; empty for a robot without shells."""
     if not shells.groups:
         return []
     if shells.groups[0].membrane == "continuum":
@@ -55,7 +55,7 @@ def _continuum_term(body: Body, shells: Shells) -> ElasticTerm:
 
 
 def bending_terms(body: Body, shells: Shells) -> list[ElasticTerm]:
-    """Return the bending of hinges and of triangles with mid-edge normals, as far as there are any."""
+    """Return the bending terms of hinges and of triangles with mid-edge normals, as far as the robot has them."""
     terms = []
     surface = body.surface
     hinged = np.flatnonzero(shells.by_hinges[surface.hinge_triangles[:, 0]])
@@ -89,7 +89,7 @@ def _mid_edge_term(shells: Shells, body: Body, faces: np.ndarray) -> ElasticTerm
     place = np.zeros(len(surface.edges), dtype=np.int64)
     place[carried] = np.arange(len(carried)) + len(body.rod_edges) + len(body.joint_edges)
     hinges = surface.hinge_of_sides()[faces]
-    angles = torch.nn.functional.pad(body.hinge_angle, (0, 1))  # what -1 points at: flat
+    angles = torch.nn.functional.pad(body.hinge_angle, (0, 1))  # index -1, a side without hinge, gives angle 0
     stencil = MidEdgeStencil(
         surface.triangles[faces],
         place[surface.sides[faces]],

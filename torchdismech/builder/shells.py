@@ -1,4 +1,4 @@
-"""What shells bring to a robot: constants of triangles, masses, mid-edge normals, angles of hinges at rest."""
+"""Shells of a robot under construction: constants of triangles, masses, mid-edge normals, hinge angles at rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 BENDING = ("hinge", "midedge")
 MEMBRANE = ("springs", "continuum")
-USUAL_MEMBRANE = {"midedge": "continuum", "hinge": "springs"}  # of each bending, where nothing is said
+USUAL_MEMBRANE = {"midedge": "continuum", "hinge": "springs"}  # default membrane for each kind of bending
 FOLDED = 1e-6  # length of the sum of two unit normals at an edge, below which its triangles lie on one another
 HINGES = (
     "shell: bending 'hinge' depends on the mesh, by tens of per cent, and does not come to plate theory on finer ones; "
@@ -42,7 +42,7 @@ HINGES = (
 
 @dataclass
 class ShellGroup:
-    """Triangles that were added together."""
+    """The triangles of one call of `add_shell`, with its arguments."""
 
     triangles: np.ndarray
     constants: dict[str, Tensor]  # per triangle: density, thickness, membrane, bending, poisson, relaxation
@@ -81,7 +81,7 @@ class Shells:
         self.face_area = 0.5 * torch.linalg.vector_norm(area, dim=-1)
 
     def _warn_of_sizes(self, across: float) -> None:
-        """Say so where thickness or extent [m] look like those of other units."""
+        """Warn where thickness or extent `across` [m] look as if given in other units."""
         thick = float(self.constant("thickness").max())
         if thick > across:
             warn(f"shell: a thickness of {thick:.4g} m is more than it is across, {across:.4g} m: give sizes in m")
@@ -111,11 +111,11 @@ class Shells:
             )
 
     def constant(self, name: str) -> Tensor:
-        """Return a constant of the triangles; an empty tensor where there are no shells."""
+        """Return a constant of the triangles, () or (.., F) or (B, 1); an empty tensor where there are no shells."""
         return self.constants[name] if self.groups else self.face_area.new_zeros(0)
 
     def on_edges(self, name: str, edges: np.ndarray) -> Tensor:
-        """Return the mean of a constant over the triangles at each of some edges, () or (.., k)."""
+        """Return a constant at some edges (k,), the mean over the triangles at each edge, () or (.., k) or (B, 1)."""
         value = self.constant(name)
         if value.dim() == 0 or value.shape[-1] == 1:
             return value
@@ -129,26 +129,26 @@ class Shells:
         return self.constant("thickness") * self.face_area
 
     def node_mass(self, n_nodes: int) -> Tensor:
-        """Return the mass (.., N) that the shells give to nodes [kg]."""
+        """Return the lumped mass (.., N) of the shells at nodes [kg]: a third of each triangle's at each corner."""
         return at_nodes(self.constant("density") * self.volume() / 3, self.surface.triangles, n_nodes)
 
     def node_length(self, n_nodes: int) -> Tensor:
-        """Return (N,): the node's share of the area over the square root of the whole area [m]; see `Body`."""
+        """Return each node's share of the area over the square root of the whole area, (N,) [m]; see `Body`."""
         share = at_nodes(self.face_area / 3, self.surface.triangles, n_nodes)
         return share / self.face_area.sum().sqrt() if self.groups else share
 
     def normal_edges(self) -> np.ndarray:
-        """Return the indices of the edges that carry a mid-edge normal."""
+        """Return the indices (M,) of the edges that carry a mid-edge normal: those of triangles that bend by them."""
         return np.unique(self.surface.sides[~self.by_hinges])
 
 
 def face_constants(
     thickness: Number, material: Material, stiffness: Mapping[str, Number], membrane: str, bending: str, count: int
 ) -> dict[str, Tensor]:
-    """Return the constants of triangles, each () or (.., F) or (B, 1).
+    """Return the constants of `count` triangles, each () or (.., F) or (B, 1).
 
-    `membrane` is the stiffness [N/m] that an edge has per rest length, or half the modulus of plane stress times
-    thickness; `bending` is k_hinge [N m] or k_mid [N m].
+    Among them "membrane" is the stiffness of an edge per rest length ("springs"), or half the plane-stress modulus
+    times thickness ("continuum") [N/m]; "bending" is k_hinge or k_mid [N m].
     """
     refuse_other_kind("material", material, Material, "a Material")
     unknown = set(stiffness) - {"membrane", "bending"}
@@ -169,7 +169,7 @@ def face_constants(
 
 
 def normal_directors(shells: Shells, nodes: Tensor) -> Tensor:
-    """Return the mid-edge normals at rest (M, 3): the mean of the normals of the triangles at each edge."""
+    """Return the mid-edge normals at rest (M, 3): for each edge the normalised mean of its triangles' normals."""
     surface, edges = shells.surface, shells.normal_edges()
     total = edge_normals(surface, nodes)[edges]
     folded = torch.linalg.vector_norm(total, dim=-1) < FOLDED
@@ -181,6 +181,6 @@ def normal_directors(shells: Shells, nodes: Tensor) -> Tensor:
 
 
 def natural_hinge_angles(shells: Shells, nodes: Tensor) -> Tensor:
-    """Return the angles (H,) of the hinges at rest: those of the shape as built; zero between flat triangles."""
+    """Return the angles of all hinges at rest (H,) [rad]: as built, or zero between two triangles added as "flat"."""
     flat = torch.as_tensor(shells.flat[shells.surface.hinge_triangles].all(1), device="cpu")
     return torch.where(flat, 0.0, hinge_angles(nodes, shells.surface.hinges))

@@ -1,4 +1,4 @@
-"""Stiffnesses that some bend-twist springs are given, in place of those that follow from their edges."""
+"""Stiffnesses of bend-twist springs that a user sets in place of those that follow from the springs' edges."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["SpringStiffness", "refuse_set_twice", "with_values_at"]
 
 @dataclass(frozen=True)
 class SpringStiffness:
-    """What a call of `RobotBuilder.set_spring_stiffness` sets.
+    """The springs and values of one call of `RobotBuilder.set_spring_stiffness`.
 
     Attributes
     ----------
-    nodes : (k, 3) of each spring: the node before it, at it and after it, in either direction.
+    nodes : (k, 3) of each spring: the node before its centre, the centre, the node after, in either direction.
     values : some of EI1, EI2 and GJ [N m^2], each (), (k,), (B, 1) or (B, k).
     """
 
@@ -31,7 +31,7 @@ class SpringStiffness:
 
     @classmethod
     def of(cls, springs: object, **given: Number | None) -> SpringStiffness:
-        """Return what is set, with springs and stiffnesses as users give them; None leaves what the edges give."""
+        """Return the checked arguments of a call; a stiffness that is None is left as it follows from the edges."""
         nodes = np.asarray(springs)
         if nodes.ndim != 2 or nodes.shape[1] != 3 or not len(nodes) or nodes.dtype.kind not in "iu":
             raise InputError(f"set_spring_stiffness: springs: expected the nodes of each, (k, 3), got {nodes.shape}")
@@ -41,7 +41,7 @@ class SpringStiffness:
         return cls(nodes.astype(np.int64), broadcastable(values, len(nodes), "springs"))
 
     def numbers(self, springs: Springs) -> np.ndarray:
-        """Return which of a robot's springs these are (k,); refuse nodes that are those of no spring."""
+        """Return the indices (k,) of these springs among a robot's; refuse nodes between which there is no spring."""
         known = {tuple(triple): k for k, triple in enumerate(springs.nodes.tolist())}
         known |= {triple[::-1]: k for triple, k in known.items()}
         numbers = []
@@ -56,7 +56,7 @@ class SpringStiffness:
 
 
 def refuse_set_twice(earlier: Sequence[SpringStiffness], new: SpringStiffness) -> None:
-    """Refuse springs that are there twice, or of which an earlier call has set one of the same stiffnesses."""
+    """Refuse a spring that is listed twice, or for which an earlier call has set one of the same stiffnesses."""
     names = set(new.values)
     taken = {_either_way(triple) for one in earlier if names & set(one.values) for triple in one.nodes.tolist()}
     for triple in new.nodes.tolist():
@@ -69,12 +69,12 @@ def refuse_set_twice(earlier: Sequence[SpringStiffness], new: SpringStiffness) -
 
 
 def _either_way(triple: list[int]) -> tuple[int, ...]:
-    """Return the nodes of a spring in the one of both directions that stands for it."""
+    """Return the nodes of a spring as a key that is the same for both directions."""
     return tuple(min(triple, triple[::-1]))
 
 
 def with_values_at(constant: Tensor, index: np.ndarray, value: Tensor, count: int) -> Tensor:
-    """Return a constant of `count` springs with other values at some of them."""
+    """Return a constant of `count` springs, (count,) or (B, count), with `value` at the springs `index`."""
     robots = {n for tensor in (constant, value) for n in robot_dimension(tensor)}
     if len(robots - {1}) > 1:
         raise InputError(f"parameters are given for different numbers of robots: {sorted(robots)}")
