@@ -1,4 +1,4 @@
-"""Elastic terms: stencil (geometry) x energy (material)."""
+"""Elastic terms of a robot: stencils (geometry), energies and inelastic laws (material), and their assembly."""
 
 from torchdismech.elastic.assembly import Assembly
 from torchdismech.elastic.corners import Corners

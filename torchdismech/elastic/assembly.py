@@ -1,6 +1,6 @@
-"""The elastic terms of a robot together: their forces and their stiffness, summed into vectors and matrices.
+"""Assembly: sums the gradients and Hessians of all elastic terms of a robot into its force and sparse stiffness.
 
-So are loads that are sums over stencils, each by its `term`; they come after the elastic terms.
+Forces that are sums over stencils ("loads", each with a `term`) are assembled along with them, after the elastic terms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def _written_out(q: Tensor) -> Tensor:
     return q.t().clone(memory_format=torch.contiguous_format)
 
 
-# As an operator, so that a compiled graph has q in memory once: else it makes it anew wherever a stencil reads it.
+# The transposition is an operator of its own, so that a compiled graph writes q to memory once; otherwise the compiler
+# repeats it wherever a stencil reads q.
 _OPERATORS = torch.library.Library("torchdismech", "FRAGMENT")
 _OPERATORS.define("batch_last(Tensor q) -> Tensor")
 _OPERATORS.impl("batch_last", _written_out, "CompositeExplicitAutograd")
@@ -36,25 +37,26 @@ torch.library.register_autograd("torchdismech::batch_last", lambda ctx, gradient
 
 
 def dofs_of(q: Tensor) -> Tensor:
-    """Return q (n, B), as stencils read it, for q (B, n)."""
+    """Return q (B, n) as a contiguous (n, B), the layout that stencils read."""
     return torch.ops.torchdismech.batch_last(q) if watched() else _written_out(q)
 
 
 class Assembly(nn.Module):
-    """Where the gradients and Hessians of all terms' springs go in forces and in the matrix.
+    """Evaluates all terms of a robot, and sums their gradients and Hessians into forces and matrix values.
 
     All terms write into one buffer, which one sparse product sums: few calls, and one pass over the matrix. Each
-    term with closed forms is one loop, or one kernel on a GPU (`elastic.fused`).
+    term with closed forms is one loop on a CPU or one kernel on a GPU (`elastic.fused`). Wherever a method takes the
+    constants of all terms, or a term's index `which`, the order is that of `terms`, then `loads`.
 
     Parameters
     ----------
     terms : elastic terms.
-    loads : forces that have a term, too (see `forces.Force`). The constants of a step are in the order of both.
+    loads : forces that have a term, too (see `forces.Force`).
     n : number of dofs.
     unknown : (n,) the number of each dof among the unknowns, -1 where clamped.
     pattern : of the matrix.
     dtype : of the coefficients of the sums.
-    compilation : says whether they run compiled; derivatives by autograd run eagerly.
+    compilation : decides whether terms in closed form run compiled; derivatives by autograd run eagerly.
     """
 
     def __init__(
@@ -69,16 +71,16 @@ class Assembly(nn.Module):
     ):
         super().__init__()
         self.compilation = compilation
-        self._owners = (terms, loads)  # the model's own, not registered a second time
+        self._owners = (terms, loads)  # in a tuple, as the model has registered these modules already
         terms = self.terms
-        # terms with closed forms come first in the buffers: one kernel may write them
+        # terms with closed forms come first in the buffers, so that one compiled function can write them all
         self.order = sorted(range(len(terms)), key=lambda k: not terms[k].closed_form)
         self.count_closed = sum(term.closed_form for term in terms)
         ordered = [terms[k] for k in self.order]
         stencils = [term.stencil for term in ordered]
         self.scatter_force = force_scatter(stencils, n, dtype)
         placed = [PlacedHessians.of(stencil, unknown, pattern) for stencil in stencils]
-        # pairs that reach clamped dofs alone are left out: in a planar robot these are most
+        # pairs of variables with no entry in the matrix, as their dofs are clamped, are left out: in planar robots most
         self._wanted = {k: own.wanted for k, own in zip(self.order, placed, strict=True)}
         self._fused = {k: FusedTerm(wanted) for k, wanted in self._wanted.items()}
         reach = (stencils_at_clamped_dofs(stencil, unknown) for stencil in stencils)
@@ -88,20 +90,21 @@ class Assembly(nn.Module):
 
     @property
     def terms(self) -> list[ElasticTerm]:
-        """The terms of the model and of its loads as they are now."""
+        """The model's present terms, then those of its loads."""
         terms, loads = self._owners
         return [*terms, *(load.term for load in loads)]
 
     def ordered(self) -> list[ElasticTerm]:
-        """Return the terms in the order in which they stand in the buffers."""
+        """Return the terms in the order of the buffers, those with closed forms first."""
         terms = self.terms
         return [terms[k] for k in self.order]
 
     @contextmanager
     def unknowns_fixed(self) -> Iterator[None]:
-        """Meanwhile, differentiate forces by q at clamped dofs alone: gradients by q are of no use at other dofs.
+        """Within this context, let backward passes differentiate forces by q at clamped dofs only.
 
-        Loops then look only at the few stencils that reach a clamped dof.
+        Gradients by free dofs are not needed there. Loops on a CPU then differentiate only the few springs that depend
+        on a clamped dof.
         """
         self._unknowns_fixed = True
         try:
@@ -110,13 +113,13 @@ class Assembly(nn.Module):
             self._unknowns_fixed = False
 
     def record(self, q: Tensor, constants: Sequence[TermConstants]) -> None:
-        """Get ready for functions that are compiled as a whole and evaluate the terms at q (n, B)."""
+        """Record all programs at q (n, B), before a function is compiled as a whole that evaluates the terms."""
         if programs_take(q):
             for k, term in zip(self.order, self.ordered(), strict=True):
                 self._fused[k].record(term, q, constants[k])
 
     def loops(self, q: Tensor, constants: Sequence[TermConstants]) -> list[str]:
-        """Return the names of the terms that compiled loops evaluate at q (n, B)."""
+        """Return the names of the terms that are evaluated at q (n, B) by compiled loops."""
         if not programs_take(q):
             return []
         pairs = zip(self.order, self.ordered(), strict=True)
@@ -145,7 +148,7 @@ class Assembly(nn.Module):
         return self.scatter_force(_joined(gradients, q)), self.scatter_stiffness(_joined(hessians, q))
 
     def strains(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
-        """Return the strains (S, B) of a term at q (n, B) by name: of the one with this number in the model."""
+        """Return the strains (S, B) by name of the term with index `which` at q (n, B)."""
         term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
         if found is not None:
             return dict(zip(term.stencil.strains, found.unflatten(0, (-1, term.stencil.count)), strict=True))
@@ -153,7 +156,7 @@ class Assembly(nn.Module):
         return dict(zip(term.stencil.strains, evaluated(term, q, constants), strict=True))
 
     def energies(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
-        """Return the energy (B,) [J] of each part of a term, by its number, at q (n, B)."""
+        """Return the energy (B,) [J] of each part, by name, of the term with index `which` at q (n, B)."""
         term = self.terms[which]
         asked = self._fused[which].parts(term, q, constants) if programs_take(q) else None
         if asked is None:
@@ -163,23 +166,26 @@ class Assembly(nn.Module):
         return dict(zip(names, found.sum(1).unbind(), strict=True))
 
     def elastic_strains(self, which: int, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return the elastic strains, each (S, B), of a term, by its number, at q (n, B)."""
+        """Return the elastic strains, each (S, B), of the term with index `which` at q (n, B)."""
         term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
         strains = term.strains(q, constants) if found is None else found.unflatten(0, (-1, term.stencil.count)).unbind()
         return term.scaled(strains, constants)
 
     def gradient(self, which: int, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
-        """Return the gradient (sources, B) of a term, by its number, by its local variables at q (n, B)."""
+        """Return the gradient (variables x springs, B) of the term `which` by its local variables at q (n, B)."""
         found = self._by_loop(which, q, constants[which], "gradient")
         return self._gradients(q, constants, [which]) if found is None else found
 
     def _by_loop(self, which: int, q: Tensor, constants: TermConstants, asked: Asked) -> Tensor | None:
-        """Return the list (values, B) that a loop finds of a term; None where torch has to."""
+        """Return what a compiled loop computes of a term, (values, B); None if the term has no loop."""
         program = self._fused[which].program(self.terms[which], q, constants, asked) if programs_take(q) else None
         return None if program is None else values_of([program], q.shape[1])[0]
 
     def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:
-        """Return the gradients and packed Hessians (sources, B) of all terms, by compiled code where there is some."""
+        """Return gradients and packed Hessians of all terms, (sources, B) in the order of the buffers.
+
+        Terms with a program are evaluated by it, runs of them in one call; others by torch.
+        """
         found, fused, looked_at = [], [], []
         asked: Asked = "hessian" if with_hessians else "gradient"
         for k, term in zip(self.order, self.ordered(), strict=True):
@@ -187,7 +193,7 @@ class Assembly(nn.Module):
             if program is not None:
                 fused.append(program)
                 reads_q = program[0].places[0] == 0
-                # these stencils are listed in memory of the host: on a GPU all are looked at
+                # the indices of these springs are in the host's memory, so on a GPU all springs are differentiated
                 looked_at.append(self._at_clamped[k] if reads_q and self._unknowns_fixed and q.is_cpu else None)
                 continue
             if fused:
@@ -201,7 +207,10 @@ class Assembly(nn.Module):
     def _by_torch(
         self, which: int, q: Tensor, constants: Sequence[TermConstants], with_hessian: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return what `_found` does, of one term that has no program; on a GPU compiled where the model compiles."""
+        """Return gradient and packed Hessian (sources, B) of one term without a program, evaluated by torch.
+
+        On a GPU it runs compiled, if the term has closed forms and the model compiles.
+        """
         compiles = q.is_cuda and self.terms[which].closed_form
 
         def own(function: Callable) -> Callable:
@@ -212,7 +221,7 @@ class Assembly(nn.Module):
         return own(Assembly._gradients)(self, q, constants, [which]), q.new_empty(0, q.shape[1])
 
     def _gradients(self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]) -> Tensor:
-        """Return the gradients (sources, B) of some terms by their local variables."""
+        """Return the gradients (sources, B) of the terms with indices `which` by their local variables."""
         terms = self.terms
         parts = [terms[k].gradient(q, constants[k]) for k in which]
         return torch.cat([row for part in parts for row in part])
@@ -220,7 +229,7 @@ class Assembly(nn.Module):
     def _gradients_and_hessians(
         self, q: Tensor, constants: Sequence[TermConstants], which: Sequence[int]
     ) -> tuple[Tensor, Tensor]:
-        """Return the gradients and the packed Hessians (sources, B) of some terms by their local variables."""
+        """Return gradients and packed Hessians (sources, B) of the terms with indices `which` by local variables."""
         terms = self.terms
         parts = [terms[k].gradient_and_hessian(q, constants[k], self._wanted[k]) for k in which]
         gradients, hessians = ([row for part in parts for row in part[k]] for k in range(2))

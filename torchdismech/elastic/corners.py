@@ -1,4 +1,7 @@
-"""Corners: strains of springs whose two edges meet at an angle at rest, as laws of a straight rod can be given them."""
+"""Corners: matrices that multiply the strains of a term's springs before its energies and laws see them.
+
+With them the laws of a straight rod hold for springs whose edges meet at an angle (`builder/corners.py` makes them).
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ Entries = list[list[Tensor | None]]
 
 
 class Corners(nn.Module):
-    """A matrix P for each stencil: laws of a term see the strains P strain, and their stresses act as P^T stress.
+    """A matrix P for each spring: energies and laws see P strain, and their stresses act on the strains as P^T stress.
 
     Parameters
     ----------
-    matrices : P (.., S, k, k) for k strains; what is zero beside the diagonal in all of them is left out.
+    matrices : P (.., S, k, k) for k strains. Off-diagonal entries that are zero for all springs are not stored.
     """
 
     def __init__(self, matrices: Tensor):
@@ -39,12 +42,12 @@ class Corners(nn.Module):
         return tuple(cast(Tensor, _products(row, strain)) for row in self._matrix())
 
     def slopes(self, stress: Sequence[Tensor]) -> list[Tensor]:
-        """Return P^T stress, each (S, B): the derivatives by the strains, for those by P strain."""
+        """Return P^T stress, each (S, B): first derivatives by the strains, from those by P strain."""
         matrix = self._matrix()
         return [cast(Tensor, _products([row[j] for row in matrix], stress)) for j in range(self._count)]
 
     def stiffness(self, stiffness: Entries) -> Entries:
-        """Return P^T stiffness P: the second derivatives by the strains, for those by P strain; None is zero."""
+        """Return P^T stiffness P: second derivatives by the strains, from those by P strain; None stands for zero."""
         matrix = self._matrix()
         columns = [[row[j] for row in matrix] for j in range(self._count)]
         rows = [[_products(own, column) for column in columns] for own in stiffness]
@@ -63,6 +66,6 @@ def _name(i: int, j: int) -> str:
 
 
 def _products(weights: Sequence[Tensor | None], values: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the sum of the products; None stands for zero."""
+    """Return the sum of the products of weights and values; None stands for zero."""
     pairs = zip(weights, values, strict=True)
     return known_sum([None if weight is None or value is None else weight * value for weight, value in pairs])

@@ -1,7 +1,7 @@
-"""Materials: from strain to energy density.
+"""Elastic materials: energy densities as functions of strains, with their derivatives.
 
-Strains arrive as a tuple of tensors `(S, B)` in physical units (stretch: 1; curvature and twist: 1/m), already less
-the natural strain; a density is in J per unit of the stencil's measure (rods: J/m).
+Strains arrive as a tuple of tensors `(S, B)` in physical units (stretch: 1; curvature and twist: 1/m), with natural
+strains already subtracted; a density is in J per unit of the stencil's measure (rods: J/m).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 Strain = tuple[Tensor, ...]
-OWN = "linear"  # in a sum, the energy of a term's own material, to which others are added
+OWN = "linear"  # name in a `Sum` of the term's own energy, to which others are added
 
 
 def batch_last(parameter: Tensor) -> Tensor:
-    """Return a parameter that broadcasts against (B, S) so that it broadcasts against (S, B)."""
+    """Return a parameter that broadcasts against (B, S), transposed to broadcast against (S, B)."""
     if parameter.dim() == 0:
         return parameter
     return parameter.unsqueeze(-1) if parameter.dim() == 1 else parameter.t()
@@ -44,24 +44,24 @@ def batch_last(parameter: Tensor) -> Tensor:
 class Energy(nn.Module):
     """An elastic energy density psi(strain).
 
-    A subclass writes `density` and nothing else: derivatives then come from autograd. One that knows them in closed
-    form sets `closed_form` and overrides `derivatives`, which is faster and compiles. One that reads nothing that
-    changes but strains, parameters and registered tensors says `records = True`, as a force does (see `forces.Force`):
-    steps are recorded on a CPU then, which takes a tenth of the time for one robot.
+    A subclass has to define `density` only: derivatives then come from autograd. One with derivatives in closed form
+    sets `closed_form` and overrides `derivatives`, which is faster and can be compiled. One whose results depend on
+    nothing that changes but strains, parameters and registered tensors may set `records = True` (see `forces.Force`):
+    then steps can be recorded on a CPU, which take a tenth of the time for one robot.
     """
 
     closed_form = False
     records = False
     per_robot: tuple[str, ...] = ()  # names of parameters that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of parameters that a step refuses below zero
-    of_strains: tuple[str, ...] = ()  # names of the strains that it is a function of, where it is for no others
+    of_strains: tuple[str, ...] = ()  # names of the only strains that it is made for; () if any will do
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi (S, B) [J per unit of measure] of the strains, each (S, B)."""
         raise TypeError(f"{type(self).__name__} has to define density(strain)")
 
     def slopes(self, strain: Strain) -> list[Tensor]:
-        """Return the first derivatives of psi. Where autograd records, they can be differentiated further."""
+        """Return the derivatives of psi by the strains, each (S, B); differentiable where autograd is enabled."""
         if self.closed_form:
             return self.derivatives(strain)[0]
         return slopes_by_autograd(self.density, strain, self.parameters())
@@ -69,16 +69,16 @@ class Energy(nn.Module):
     def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
         """Return the first derivatives and the matrix of second derivatives of psi; None stands for zero.
 
-        The default differentiates `density` twice by autograd, which does not record it.
+        The default differentiates `density` twice by autograd; its results cannot be differentiated further.
         """
         return derivatives_by_autograd(self.density, strain)
 
     def parts(self, strain: Strain) -> dict[str, Tensor]:
-        """Return psi split into named parts (S, B), for reports; {} keeps it whole."""
+        """Return psi split into named parts (S, B), for reports; {} if it is reported as a whole."""
         return {}
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
-        """Refuse a term of these strains, whose own energy has these stiffnesses, where this one is not for it."""
+        """Raise an error if this energy does not fit a term with these strains and names of linear stiffnesses."""
         if self.of_strains and tuple(strains) != self.of_strains:
             raise InputError(
                 f"{type(self).__name__}: expected a term of the strains {', '.join(self.of_strains)}, got one of "
@@ -91,9 +91,9 @@ class LinearElastic(Energy):
 
     Parameters
     ----------
-    stiffness : one number or tensor per strain, named as the report shall name it; each broadcasts against (B, S).
-        Rods: EA [N] for stretch; EI1, EI2, GJ [N m^2] for bending and twisting. They are in the order of the strains,
-        whatever they are called; a term whose own stiffnesses have the same names refuses them in another order.
+    stiffness : one number or tensor per strain, by the name of the constant; each broadcasts against (B, S).
+        Rods: EA [N] for stretch; EI1, EI2, GJ [N m^2] for bending and twisting. The order, not the name, assigns them
+        to the strains; a term whose own stiffnesses have the same names refuses them in another order.
     parts : which strains make up each reported part, e.g. {"bend": (0, 1), "twist": (2,)}.
 
     Raises
@@ -116,7 +116,7 @@ class LinearElastic(Energy):
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
-        """Refuse a term that has more or fewer strains than stiffnesses are given for, or has them in another order."""
+        """Refuse a term with another number of strains, or with the same stiffnesses in another order."""
         names = [name.removeprefix("viscous_") for name in self.names]
         refuse_other_stiffnesses("LinearElastic", names, strains, stiffnesses)
 
@@ -132,7 +132,7 @@ class LinearElastic(Energy):
         return first, second
 
     def parts(self, strain: Strain) -> dict[str, Tensor]:
-        """Return the parts named at construction."""
+        """Return the densities (S, B) of the parts named at construction."""
         stiffness = self._stiffness()
         return {
             name: sum(0.5 * stiffness[i] * strain[i] ** 2 for i in indices)  # type: ignore[misc]
@@ -148,7 +148,7 @@ class Sum(Energy):
 
     Parameters
     ----------
-    energies : by the name that a report gives to each that has no parts of its own.
+    energies : by name; reports use the name for an energy that is not split into parts.
     """
 
     def __init__(self, energies: dict[str, Energy]):
@@ -167,7 +167,7 @@ class Sum(Energy):
         self.energies[name] = energy
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
-        """Refuse a term that one of its energies is not for."""
+        """Refuse a term that one of its energies does not fit."""
         for energy in self._all():
             energy.refuse_unlike(strains, stiffnesses)
 
@@ -192,7 +192,7 @@ class Sum(Energy):
         return slopes, [[known_sum([matrix[i][j] for matrix in second]) for j in range(k)] for i in range(k)]
 
     def parts(self, strain: Strain) -> dict[str, Tensor]:
-        """Return the parts of each energy, or under its own name the whole of one that has no parts."""
+        """Return the parts of all energies; an energy without parts is one part under its name."""
         parts: dict[str, Tensor] = {}
         for name, energy in zip(self.energies, self._all(), strict=True):
             for part, density in (energy.parts(strain) or {name: energy.density(strain)}).items():
@@ -211,12 +211,13 @@ def refuse_negative(stiffness: Tensor, name: str) -> None:
 def refuse_other_stiffnesses(
     kind: str, given: Sequence[str], strains: Sequence[str], stiffnesses: Sequence[str]
 ) -> None:
-    """Refuse the given names of stiffnesses where there is not one for each strain, or in another order than theirs.
+    """Refuse stiffnesses that are not one per strain of a term, or not in the order of the term's own stiffnesses.
 
     Parameters
     ----------
-    kind : what has them, for messages.
-    strains, stiffnesses : of a term; () where its own energy has no stiffnesses by name.
+    kind : name of the energy or law that has them, for messages.
+    given : names of its stiffnesses.
+    strains, stiffnesses : names of the term's strains, and of the stiffnesses of its own linear energy, () without one.
     """
     names = ", ".join(given)
     if len(strains) != len(given):
@@ -229,7 +230,7 @@ def refuse_other_stiffnesses(
 
 
 def known_sum(entries: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the sum of the entries, None standing for zero."""
+    """Return the sum of the entries, where None stands for zero."""
     known = [e for e in entries if e is not None]
     return sum(known[1:], start=known[0]) if known else None
 
@@ -237,7 +238,8 @@ def known_sum(entries: Sequence[Tensor | None]) -> Tensor | None:
 def slopes_by_autograd(density: Callable[[Strain], Tensor], strain: Strain, others: Iterable[Tensor]) -> list[Tensor]:
     """Return the first derivatives of a density by the strains, each (S, B).
 
-    Where autograd records, they can be differentiated further, by `others` that the density depends on, too.
+    If autograd is enabled, and the strains or `others` (tensors that the density depends on, too) require gradients,
+    they can be differentiated further.
     """
     recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*strain, *others))
     with AutogradOn():
@@ -249,7 +251,7 @@ def slopes_by_autograd(density: Callable[[Strain], Tensor], strain: Strain, othe
 def derivatives_by_autograd(
     density: Callable[[Strain], Tensor], strain: Strain
 ) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-    """Return the first derivatives of a density by the strains, and the matrix of second ones.
+    """Return the first derivatives of a density by the strains, and the matrix of second derivatives, each (S, B).
 
     Stencils do not share strains, so the derivative of the sum over all stencils is the derivative of each.
     """

@@ -1,8 +1,8 @@
-"""Strains, gradients and Hessians of elastic terms by compiled code, which is made of the terms' own Python.
+"""FusedTerm: compiled loops for strains, gradients and Hessians of elastic terms, generated from the terms' Python.
 
-A term's stencil and energy are recorded once, with symbols in place of tensors, and become one loop in which a spring's
-numbers stay in registers (`torchdismech.fused`). Only terms of the library's own kinds: what users write may change
-between two steps in ways that no record shows.
+A term's methods are recorded once, with symbols in place of tensors, and become one program (`torchdismech.fused`): a
+loop over springs in which all intermediate numbers stay in registers. This is done for the library's own kinds of terms
+only, as users' code may change between two steps in ways that a recording does not notice.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from torchdismech.values import Place, Values, every_module
 
 __all__ = ["Asked", "FusedTerm"]
 
-# what of a term: the stencil's strains, the gradient by the local variables, the Hessian with it, or the energy by part
+# what a program computes: the strains, the gradient by the local variables, gradient and Hessian, or energy by part
 Asked = Literal["strains", "gradient", "hessian", "parts"]
 
 
 class FusedTerm:
-    """The compiled code that finds a term's strains, gradients and Hessians, where there is some.
+    """The programs of one elastic term, recorded when they are first asked for.
+
+    A copy starts without recordings.
 
     Parameters
     ----------
-    wanted : the stencil's pairs whose second derivatives are written.
+    wanted : indices of the stencil's pairs of variables whose second derivatives are computed.
     """
 
     def __init__(self, wanted: Sequence[int]):
@@ -49,21 +51,21 @@ class FusedTerm:
         return FusedTerm, (self.wanted,)
 
     def program(self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked) -> ProgramCall | None:
-        """Return the call of a program that finds what is asked at q (n, B); None where torch has to."""
+        """Return the call of the program that computes what is asked at q (n, B); None if torch has to compute it."""
         found = self._found(term, q, constants, asked)
         return None if found is None else ProgramCall(found[0], term.stencil.count, found[1])
 
     def parts(
         self, term: ElasticTerm, q: Tensor, constants: TermConstants
     ) -> tuple[tuple[str, ...], ProgramCall] | None:
-        """Return the names of the parts of the energy, and what finds them, as `program` does."""
+        """Return the names of the parts of the energy and the call of the program for them; None as for `program`."""
         found = self._found(term, q, constants, "parts")
         return None if found is None else (found[2], ProgramCall(found[0], term.stencil.count, found[1]))
 
     def _found(
         self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked
     ) -> tuple[Program, list[Tensor], tuple[str, ...]] | None:
-        """Return a program that finds what is asked, recorded if need be, what it reads, and the names of parts."""
+        """Return the program for what is asked (recorded if there is none yet), its inputs, and the names of parts."""
         given = _flat(constants, q)
         form = _form(asked, q, given, constants.plane)
         modules = None if torch.compiler.is_compiling() else list(every_module(term))
@@ -75,26 +77,29 @@ class FusedTerm:
                 return None
             return recording.program, leaves, recording.names
         if modules is None:
-            return None  # code that is being compiled cannot record: `record` comes before
+            return None  # nothing can be recorded under torch.compile; `record` is called before it
         self._recordings.setdefault(form, []).append(_recorded(term, modules, q, constants, asked, self.wanted))
         return self._found(term, q, constants, asked)
 
     def record(self, term: ElasticTerm, q: Tensor, constants: TermConstants) -> None:
-        """Record what a function that will be compiled asks for."""
+        """Record all programs now, for a function that is going to be compiled and cannot record them itself."""
         for asked in get_args(Asked):
             self.program(term, q, constants, asked)
 
 
 @dataclass(frozen=True)
 class _Recording:
-    """The program of a term, and for what it was recorded.
+    """A program of a term, and the inputs that it was recorded for.
+
+    Its leaves (possible inputs) are numbered: q, then the tensors of the term's modules, then the step's constants.
 
     Attributes
     ----------
-    modules : of the term.
-    places : of the modules' tensors; as leaves they come after q and before the constants.
-    read : place, number of dimensions and dtype of each leaf that is read.
-    names : of the parts of the energy, if these are what was asked for.
+    program : None if the term cannot be compiled.
+    modules : the term's modules.
+    places : the places (module, name) of their tensors.
+    read : number, number of dimensions and dtype of each leaf that the program reads.
+    names : of the parts of the energy, if the program computes these.
     """
 
     program: Program | None
@@ -104,9 +109,9 @@ class _Recording:
     names: tuple[str, ...] = ()
 
     def leaves(self, modules: list[nn.Module] | None, q: Tensor, given: list[Tensor | None]) -> list[Tensor] | None:
-        """Return the tensors that the program reads; None if it was recorded for others.
+        """Return the tensors that the program reads; None if it was recorded for other modules, dtypes or dimensions.
 
-        None for the modules are those of the recording.
+        `modules` None means that these are not compared.
         """
         if modules is not None and modules != self.modules:
             return None
@@ -120,19 +125,19 @@ class _Recording:
 
 
 def _form(asked: Asked, q: Tensor, given: list[Tensor | None], plane: Plane | None) -> tuple:
-    """Return what a program depends on besides numbers of dimensions."""
+    """Return the key of recordings: all that a program depends on, except modules and numbers of dimensions."""
     return (asked, plane, q.dtype == torch.float64, q.device.type, *[t is None for t in given])
 
 
 def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
-    """Return a leaf by its place: q, a tensor of the modules or a constant; None if there is no tensor there now."""
+    """Return a leaf by its number: q, a tensor of the modules, or a constant; None if there is no such tensor now."""
     if place == 0:
         return q
     if place > len(places):
         return given[place - 1 - len(places)]
     module, name = places[place - 1]
     held: dict = module._parameters if name in module._parameters else module._buffers
-    return held.get(name)  # while steps are compiled a parametrization makes what was a tensor meanwhile
+    return held.get(name)  # under compilation a parametrization may have taken the tensor's place since it was recorded
 
 
 def _recorded(
@@ -143,7 +148,7 @@ def _recorded(
     asked: Asked,
     wanted: Sequence[int],
 ) -> _Recording:
-    """Return the program that writes what is asked, of the Hessian the wanted pairs; or none."""
+    """Return the recording of the program for what is asked, with program None if the term cannot be compiled."""
     places = [(m, name) for m in modules for own in (m._parameters, m._buffers) for name in own]
     given = _flat(constants, q)
     leaves = [_leaf(place, q, places, given) for place in range(1 + len(places) + len(given))]
@@ -183,7 +188,7 @@ def _recorded(
 
 
 def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
-    """Return the constants one after the other."""
+    """Return the tensors of the constants as a flat list."""
     time: Any = constants.rate_time
     if time is not None and not isinstance(time, Tensor):
         time = like.new_full((), time)
@@ -194,7 +199,7 @@ def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
 
 
 def _like(constants: TermConstants, flat: list) -> TermConstants:
-    """Return constants of the same form, of what `_flat` lists."""
+    """Return constants of the same structure, made of a list in the order of `_flat`."""
     strains, stencil = len(constants.natural), len(constants.stencil)
     natural, measure, scale = tuple(flat[:strains]), flat[strains], flat[strains + 1]
     rest = iter(flat[strains + 2 :])

@@ -1,4 +1,4 @@
-"""Laws of materials that remember: friction within a material (`Dahl`, `Plastic`) and relaxation (`Maxwell`)."""
+"""The library's laws with memory: internal friction (`Dahl`), plasticity (`Plastic`), relaxation (`Maxwell`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Dahl", "Maxwell", "Plastic"]
 
 
 class _Springs(Inelastic):
-    """A law with one internal variable z_i for each strain, a strain itself, and the stress stiffness_i z_i.
+    """A law with stresses stiffness_i z_i, where z_i, the internal variables, are strains of springs, one per strain.
 
-    A subclass says how the z_i follow from the strains.
+    A subclass defines how the z_i follow from the strains.
 
     Parameters
     ----------
-    stiffness : one number or tensor per strain of the term, in its order and named as constants shall be; each
+    stiffness : one number or tensor per strain of the term, in its order, by the names of the constants; each
         broadcasts against (B, S).
     """
 
@@ -38,7 +38,7 @@ class _Springs(Inelastic):
             self._constant(name, value)
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
-        """Refuse a term that has more or fewer strains than stiffnesses are given for, or has them in another order."""
+        """Refuse a term with another number of strains, or with the same stiffnesses in another order."""
         refuse_other_stiffnesses(type(self).__name__, self._names, strains, stiffnesses)
 
     def stored(self, internal: tuple[Tensor, ...]) -> Tensor:
@@ -56,7 +56,7 @@ class _Springs(Inelastic):
         self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
 
     def _limits(self, limit: Any) -> None:
-        """Take the largest strains of the springs: by the names of the stiffnesses, or one for all."""
+        """Register the limits of the springs' strains: a mapping by names of the stiffnesses, or one value for all."""
         kind = type(self).__name__
         limits = limit if isinstance(limit, Mapping) else dict.fromkeys(self._names, limit)
         if set(limits) != set(self._names):
@@ -77,7 +77,7 @@ class _Springs(Inelastic):
 
 
 def _refuse_no_names(kind: str, stiffness: object) -> None:
-    """Refuse stiffnesses that do not go by names, or none."""
+    """Refuse stiffnesses that are no mapping from names, or an empty one."""
     if not isinstance(stiffness, Mapping) or not stiffness or not all(isinstance(name, str) for name in stiffness):
         raise InputError(
             f"{kind}: stiffness: expected one of each strain by name, such as {{'EA': 100.0}} of stretch, got "
@@ -86,7 +86,7 @@ def _refuse_no_names(kind: str, stiffness: object) -> None:
 
 
 class _PerStrain(_Springs):
-    """A law of springs that are each for themselves. A subclass says how z_i follows from its strain."""
+    """A law in which each z_i depends on its own strain alone. A subclass defines `_variable` and `_work`."""
 
     def density(self, strain: Strain, past: Past) -> Tensor:
         """Return the integral of the stresses over the strains since the start of the step."""
@@ -103,11 +103,11 @@ class _PerStrain(_Springs):
         return first, second
 
     def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
-        """Return z_i, each (S, B)."""
+        """Return the z_i after the step, each (S, B)."""
         return tuple(self._variable(k, change, past)[0] for k, change in _changes(strain, past))
 
     def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
-        """Return z_k after the strain has changed by so much, and its derivative by the strain, each (S, B)."""
+        """Return z_k after the strain has changed by `change`, and its derivative by the strain, each (S, B)."""
         raise NotImplementedError
 
     def _work(self, k: int, change: Tensor, past: Past) -> Tensor:
@@ -116,7 +116,7 @@ class _PerStrain(_Springs):
 
 
 def _changes(strain: Strain, past: Past) -> Iterator[tuple[int, Tensor]]:
-    """Yield by how much each strain has changed since the start of the step, with its number."""
+    """Yield for each strain its index and its change (S, B) since the start of the step."""
     for k, (now, before) in enumerate(zip(strain, past.strain, strict=True)):
         yield k, now - before
 
@@ -125,16 +125,16 @@ class Dahl(_PerStrain):
     r"""Hysteresis by Dahl's law of friction: dz/de = 1 - z / limit where the strain e grows, 1 + z / limit elsewhere.
 
     The stress stiffness * z begins as that of a spring, and approaches stiffness * limit as fibres, strands or layers
-    slide. It does not depend on the velocity. Each strain is for itself: a round rod that is bent about an axis between
-    those of its section resists by up to the root of two more (`Plastic` does not). P. R. Dahl, A solid friction model,
-    1968.
+    slide. It does not depend on the velocity. Each strain has its own friction: a round rod that is bent about an axis
+    between those of its section resists by up to a factor sqrt(2) more (with `Plastic` it does not). P. R. Dahl, A
+    solid friction model, 1968.
 
     Parameters
     ----------
-    stiffness : before anything slides, by name, for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ
-        [N m^2]. Each broadcasts against (B, S).
-    limit : the strain of such a spring under the stress that the law approaches: of stretch [1], of bending and
-        twisting [1/m]. By the names of `stiffness`; one number is for all.
+    stiffness : initial stiffness, before anything slides, by name, one for each strain of the term (0 for none): of
+        rods EA [N]; EI1, EI2, GJ [N m^2]. Each broadcasts against (B, S).
+    limit : the value that z approaches: of stretch [1], of bending and twisting [1/m]. By the names of `stiffness`, or
+        one number for all.
     """
 
     def __init__(self, stiffness: Mapping[str, Any], limit: Any):
@@ -144,7 +144,7 @@ class Dahl(_PerStrain):
     def _variable(self, k: int, change: Tensor, past: Past) -> tuple[Tensor, Tensor]:
         limit, way, gone = self._sliding(k, change)
         z = past.internal[k]
-        # where nothing has changed yet, the slope is the mean of those to both sides; autograd says so, too
+        # Where the strain has not changed yet, z has a kink: the slope is the mean of both sides, as autograd gives it.
         slope = (1 + gone) * (1 - torch.where(change == 0, torch.zeros_like(change), way) * z / limit)
         return z * torch.exp(-torch.abs(change) / limit) - way * limit * gone, slope
 
@@ -152,30 +152,31 @@ class Dahl(_PerStrain):
         limit, way, gone = self._sliding(k, change)
         size = way * change / limit
         series = size * size * (0.5 - size / 6 * (1 - size / 4 * (1 - size / 5 * (1 - size / 6 * (1 - size / 7)))))
-        spring = torch.where(size < 0.1, series, size + gone)  # of size + gone too few digits are left there
+        spring = torch.where(size < 0.1, series, size + gone)  # size + gone loses its digits where size is small
         return self._stiffness(k) * limit * (limit * spring - way * past.internal[k] * gone)
 
     def _sliding(self, k: int, change: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the limit, the sign of the change (+1 for none), and minus the share of the way to the limit."""
+        """Return the limit, the sign of the change (+1 for no change), and exp(-|change| / limit) - 1."""
         limit, one = self._limit(k), torch.ones_like(change)
         way = torch.where(change < 0, -one, one)
         return limit, way, torch.expm1(-way * change / limit)
 
 
 class Plastic(_Springs):
-    r"""Perfect plasticity: springs that yield where their strains z reach a limit, and keep what they yielded by.
+    r"""Perfect plasticity: springs that yield where their strains z reach a limit, and keep their plastic strain.
 
-    The term's own energy acts beside it, and then says how the material hardens (kinematically). Strains that yield
-    together do so where sum_i stiffness_i z_i^2 reaches stiffness limit^2 of the first of them, along the normal: a
-    round rod bends alike to all sides. The stress is that of the least work in a step (radial return).
+    The stress of the term's own energy is added; it then acts as linear kinematic hardening. Strains that yield
+    together have one yield surface, sum_i stiffness_i z_i^2 = stiffness limit^2 of the first of them, and yield along
+    its normal: a round rod bends alike in all directions. The stress minimises the work in a step (radial return).
 
     Parameters
     ----------
-    stiffness : before anything yields, by name, for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ
+    stiffness : elastic stiffness, by name, one for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ
         [N m^2]. Each broadcasts against (B, S).
-    limit : the strain of a spring where it yields: of stretch [1], of bending and twisting [1/m]. By the names of
-        `stiffness`; one number is for all.
-    together : names of strains that yield together, at the limit of the first; each other strain yields for itself.
+    limit : the elastic strain z at which a spring yields: of stretch [1], of bending and twisting [1/m]. By the names
+        of `stiffness`, or one number for all.
+    together : names of the stiffnesses whose strains yield together, at the limit of the first; each other strain
+        yields on its own.
     """
 
     def __init__(self, stiffness: Mapping[str, Any], limit: Any, together: Sequence[str] = ()):
@@ -189,7 +190,7 @@ class Plastic(_Springs):
         self.groups = [tuple(self._names.index(name) for name in group) for group in groups]
 
     def density(self, strain: Strain, past: Past) -> Tensor:
-        """Return the energy of the springs with what yielding has taken in the step."""
+        """Return the elastic energy of the springs plus the energy that yielding dissipates in the step, (S, B)."""
         trial, total = self._trial(strain, past), torch.zeros_like(strain[0])
         for group in self.groups:
             square, bound, share = self._yielding(group, trial)
@@ -213,7 +214,7 @@ class Plastic(_Springs):
         return first, second
 
     def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
-        """Return z_i, each (S, B): what would be without yielding, taken back to the limit."""
+        """Return the z_i after the step, each (S, B): the trial strains, scaled back to the yield surface."""
         found: list[Any] = self._trial(strain, past)
         for group in self.groups:
             _, _, share = self._yielding(group, found)
@@ -226,27 +227,27 @@ class Plastic(_Springs):
         return [past.internal[k] + change for k, change in _changes(strain, past)]
 
     def _yielding(self, group: tuple[int, ...], trial: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return sum_i stiffness_i z_i^2 (S, B), what it may be at most, and the share of z that is left."""
+        """Return sum_i stiffness_i z_i^2 (S, B) of a group, its bound, and the factor that scales z back to that."""
         squares = [self._stiffness(k) * trial[k] * trial[k] for k in group]
         square = sum(squares[1:], start=squares[0])
         bound = self._stiffness(group[0]) * self._limit(group[0]) * self._limit(group[0])
         beyond = square > bound
-        # the root is of 1 where nothing yields, whose derivative is finite
+        # where nothing yields the root is taken of 1, so that its derivative is finite
         return square, bound, torch.sqrt(torch.where(beyond, bound / torch.where(beyond, square, 1.0), 1.0))
 
 
 class Maxwell(_PerStrain):
     r"""Relaxation by a spring and a dashpot in series: dz/dt = de/dt - z / relaxation_time.
 
-    The stress stiffness * z follows fast changes as that of a spring, and is gone after some relaxation times: at rest
-    the term's own energy is all there is. Several of these with other times make a Prony series. Strains change evenly
-    within a step, for which z is exact. In `Static` all has relaxed.
+    The stress stiffness * z follows fast changes as that of a spring, and decays within some relaxation times: at rest
+    only the stress of the term's own energy remains. Several such laws with different times make a Prony series. z is
+    exact for strains that change linearly in time within a step. In `Static` all stress has relaxed.
 
     Parameters
     ----------
-    stiffness : of the spring, by name, for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ [N m^2].
-        Each broadcasts against (B, S).
-    relaxation_time : of the dashpot over the spring [s]; broadcasts against (B, S).
+    stiffness : of the spring, by name, one for each strain of the term (0 for none): of rods EA [N]; EI1, EI2, GJ
+        [N m^2]. Each broadcasts against (B, S).
+    relaxation_time : viscosity of the dashpot over stiffness of the spring [s]; broadcasts against (B, S).
     """
 
     def __init__(self, stiffness: Mapping[str, Any], relaxation_time: Any):
@@ -267,7 +268,7 @@ class Maxwell(_PerStrain):
         return self._stiffness(k) * change * (kept * past.internal[k] + 0.5 * followed * change)
 
     def _relaxed(self, past: Past) -> tuple[Tensor, Tensor]:
-        """Return what is kept of z over the time, and how much of an even change of the strain it follows."""
+        """Return the factors of z at the start and of the strain's change in z at the end, for a linear change."""
         times = past.elapsed / batch_last(cast(Tensor, self.relaxation_time))
         some = times > 0
         followed = torch.where(some, -torch.expm1(-times) / torch.where(some, times, 1.0), 1.0)

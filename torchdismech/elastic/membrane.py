@@ -1,6 +1,6 @@
-"""Membranes as continua: constant-strain triangles, and materials that stretch.
+"""Continuum membranes: the stencil of constant-strain triangles, and membrane materials.
 
-Strains are the components (E11, E22, E12) of Green and Lagrange's strain E = (F^T F - 1) / 2 in the plane of each
+Strains are the components (E11, E22, E12) of the Green-Lagrange strain E = (F^T F - 1) / 2 in the plane of each
 triangle at rest, axis 1 along its side from node 0 to node 1; densities are in J per area at rest.
 """
 
@@ -25,7 +25,7 @@ STRAINS = ("membrane11", "membrane22", "membrane12")
 
 
 class MembraneStencil(Stencil):
-    """The strain of triangles; variables: the sides e1, e2 from node 0 to nodes 1 and 2.
+    """The in-plane strain of triangles; variables: the sides e1, e2 from node 0 to nodes 1 and 2.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class MembraneStencil(Stencil):
         return (self.metric.permute(1, 2, 0).unsqueeze(-1).contiguous(),)
 
     def natural_of(self, control: Control, own: Natural) -> Natural:
-        """Return the natural strains (B, F) that a control sets, else its own."""
+        """Return the natural strains, each (B, F), those of the control if it sets them, else `own`."""
         given = control.natural_membrane_strain
         return own if given is None else given.unbind(-1)
 
@@ -57,7 +57,7 @@ class MembraneStencil(Stencil):
         return 0.5 * (c11 - 1), 0.5 * (c22 - 1), 0.5 * c12
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
-        """Return the strains and their derivatives in closed form; second ones do not change."""
+        """Return the strains and their derivatives in closed form; second derivatives are constant."""
         metric = constants[0]
         first = []
         for i in range(3):
@@ -69,14 +69,15 @@ class MembraneStencil(Stencil):
         def second(*weights: Tensor) -> list[Tensor]:
             own, mixed, other = mapped(metric.transpose(0, 1), weights)
             nothing = torch.zeros_like(own)
-            entries = {(0, 0): own, (0, 3): 0.5 * mixed, (3, 3): other}  # by the axis that both have in common
+            # variables 0..2 are e1, 3..5 e2; only components along the same axis have second derivatives
+            entries = {(0, 0): own, (0, 3): 0.5 * mixed, (3, 3): other}
             return [entries[a - a % 3, b - b % 3] if a % 3 == b % 3 else nothing for a, b in self.pairs]
 
         return self.strain(local, *constants), first, second
 
 
 def rest_metric(nodes: Tensor, triangles: np.ndarray) -> Tensor:
-    """Return the matrices (F, 3, 3) from (e1.e1, e1.e2, e2.e2) to (C11, C22, C12) for triangles with rest `nodes`.
+    """Return the matrices (F, 3, 3) that map (e1.e1, e1.e2, e2.e2) to (C11, C22, C12), for triangles of rest `nodes`.
 
     In the plane of the triangle e1 = (a, 0) and e2 = (b, c) at rest.
     """
@@ -140,7 +141,7 @@ class MooneyRivlin(Energy):
         return c1 * (trace + 1 / area - 3) + c2 * (area + trace / area - 3)
 
     def derivatives(self, strain: Strain) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Return the derivatives through those by t = tr C and d = det C."""
+        """Return the derivatives of psi, by the chain rule over t = tr C and d = det C."""
         trace, area = _invariants(strain)
         c1, c2 = batch_last(self.c1), batch_last(self.c2)
         by_t, by_d = c1 + c2 / area, c2 - (c1 + c2 * trace) / area**2

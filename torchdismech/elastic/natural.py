@@ -1,4 +1,4 @@
-"""The natural strains of a robot's elastic terms, as a control sets them."""
+"""The natural strains that a robot's elastic terms have, in the shapes of the fields of `Control` that set them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ ROUNDING = 1e-6  # of angles [rad], also in float32
 
 
 def natural_strains(body: Body, terms: Sequence[ElasticTerm], batch: int) -> Control:
-    """Return a control (B, ...) that sets the terms' own natural strains and the rods' rest lengths."""
+    """Return a control for `batch` robots that sets the natural strains and rest lengths that the terms have anyway."""
     own = {field: natural_strain(field, body, terms, batch) for field in OF_FIELDS}
     return Control.of({field: strain for field, strain in own.items() if strain is not None})
 
 
 def natural_strain(field: str, body: Body, terms: Sequence[ElasticTerm], batch: int) -> Tensor | None:
-    """Return the terms' own strains (B, ...) of one of the fields of `natural_strains`; None where there are none."""
+    """Return one field (B, ...) of `natural_strains`; None if the robot has no elements of this kind."""
     return OF_FIELDS[field](body, {term.name: term for term in terms}, batch)
 
 
 def continuum_triangles(terms: Iterable[ElasticTerm]) -> int:
-    """Return how many triangles stretch as a continuum: all of a robot's or none."""
+    """Return the number of triangles with a continuum membrane: all of a robot's triangles, or 0."""
     return sum(term.stencil.count for term in terms if isinstance(term.stencil, MembraneStencil))
 
 
 def refuse_curvatures_without_angles(body: Body, terms: Sequence[ElasticTerm]) -> None:
-    """Refuse natural curvatures of triangles that are not those of the natural angles, such as trained ones.
+    """Refuse natural curvatures of triangles that differ from those of the hinge angles as built, such as trained ones.
 
-    Angles that a control sets would take their place.
+    A control that sets natural hinge angles would overwrite them.
     """
     for term in terms:
         if not isinstance(term.stencil, MidEdgeStencil):
@@ -53,13 +53,13 @@ def refuse_curvatures_without_angles(body: Body, terms: Sequence[ElasticTerm]) -
 
 
 def _rest_length(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor:
-    """Return the rest lengths (B, E) of rod edges: those at which rods are not stretched."""
+    """Return the rest lengths (B, E) of rod edges [m]."""
     own: Tensor = named["stretch"].stencil.rest_length if body.n_edges else body.edge_length  # type: ignore[assignment]
     return own.expand(batch, body.n_edges)
 
 
 def _hinge_angle(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor | None:
-    """Return the natural angles (B, H): those that the hinge term has, of other hinges those as built."""
+    """Return the natural angles (B, H) [rad] of all hinges: of the hinge term, if it has this hinge, else as built."""
     if not len(body.surface.hinges):
         return None
     term, angle = named.get("hinge"), body.hinge_angle
@@ -71,7 +71,7 @@ def _hinge_angle(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Te
 
 
 def _membrane_strain(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor | None:
-    """Return Green's strains (B, F, 3) at which triangles of continuum membranes are at rest."""
+    """Return the natural Green strains (B, F, 3) of triangles with continuum membranes."""
     if not continuum_triangles(named.values()):
         return None
     membrane = named["membrane"]
@@ -79,19 +79,19 @@ def _membrane_strain(body: Body, named: Mapping[str, ElasticTerm], batch: int) -
 
 
 def _curvature(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor | None:
-    """Return kappa1 and kappa2 (B, S, 2) of the springs between edges."""
+    """Return the natural kappa1 and kappa2 (B, S, 2) of the springs between edges."""
     if not (count := body.n_springs):
         return None
     return torch.stack([_own(named["bend_twist"], name, batch)[:, :count] for name in ("kappa1", "kappa2")], dim=-1)
 
 
 def _twist(body: Body, named: Mapping[str, ElasticTerm], batch: int) -> Tensor | None:
-    """Return the twist (B, S) of the springs between edges."""
+    """Return the natural twist (B, S) [rad] of the springs between edges."""
     return _own(named["bend_twist"], "tau", batch)[:, : body.n_springs] if body.n_springs else None
 
 
 def _own(term: ElasticTerm, name: str, batch: int) -> Tensor:
-    """Return a term's natural strain of a name, (B, S)."""
+    """Return a term's natural strain `name`, (B, S)."""
     own: Tensor = getattr(term, f"natural_{name}")
     return own.expand(batch, -1)
 

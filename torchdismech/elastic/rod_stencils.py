@@ -1,4 +1,4 @@
-"""The stencils of rods: how edges stretch, and how rods bend and twist between two edges."""
+"""The stencils of rods: stretch of an edge, and bending and twist between two edges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StretchStencil(Stencil):
     edges : (E, 2) node indices.
     rest_length : broadcasts against (B, E) [m].
     strain : name of the strain in reports.
-    controlled : whether `Control.rest_length` sets the rest lengths: it does those of rods.
+    controlled : whether `Control.rest_length` replaces the rest lengths: for rods it does, for edges of shells not.
     """
 
     closed_form = True
@@ -40,7 +40,7 @@ class StretchStencil(Stencil):
         self.register_buffer("rest_length", tensor_of(rest_length))
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
-        """Return the rest lengths, the control's if it sets them, (E, B) or (E, 1)."""
+        """Return the rest lengths (E, B) or (E, 1) [m], those of the control if it sets them."""
         set_by_control = self.controlled and control.rest_length is not None
         length = control.rest_length if set_by_control else self.rest_length
         assert length is not None
@@ -56,7 +56,7 @@ class StretchStencil(Stencil):
         return (strain,), [first], lambda weight: [weight * s for s in second]
 
     def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
-        """Return what `derivatives` does, of edges without y."""
+        """Return the strain and its derivatives as `derivatives` does, for edges in the x-z plane, with zeros for y."""
         return self.derivatives([*Vec3(*local).without_y().components()], *constants)
 
 
@@ -65,26 +65,26 @@ class BendTwistStencil(Stencil):
 
     Strains: kappa1, kappa2 (integrated curvatures, dimensionless) and tau (integrated twist, rad).
 
-    The curvatures are components in the material frame half-way between those of the two edges: twist turns them, and
-    leaves their size alone. The curvature of the papers (`averaged`) is measured on the mean of the two edges'
-    directors, which twist shortens: a spring twisted by tau then bends cos(tau/2)^2 times as stiffly. Where rods of
-    unlike frames meet, the frame of the leaving edge is taken turned back by `alignment`, so that the twist at rest is
-    none: the material frame is that of the entering edge there.
+    The curvatures are components in the material frame half-way between those of the two edges: twist rotates them, but
+    does not change their magnitude. The curvature of the papers (`averaged`) is measured on the mean of the two edges'
+    directors, which twist makes shorter: a spring twisted by tau is then cos(tau/2)^2 times as stiff in bending. Where
+    the frames of the two edges are not carried from one to the other, the frame of the leaving edge is turned back by
+    `alignment`, so that the twist at rest is zero and the material frame is that of the entering edge.
 
     Parameters
     ----------
-    nodes : (S, 3) node before, centre, node after; -1 before or after the centre stands for a held tangent, which takes
-        the place of that edge. Held tangents are met in their order.
-    edges, signs : (S, 2) the edges and whether they are stored in this direction.
+    nodes : (S, 3) node before, centre, node after; -1 before or after the centre means that a held tangent takes the
+        place of that edge. Springs with a held tangent are in the order of the held tangents.
+    edges, signs : (S, 2) framed edges, and +1 where an edge is stored in the direction of the spring, else -1.
     first_twist_dof, first_held_dof : index in q of the twist angle of edge 0, and of the first held tangent.
-    averaged : measure curvature as the papers do.
+    averaged : measure curvature as in the papers.
 
     Attributes
     ----------
     alignment : (S,) [rad], zero at construction.
-    voronoi : (S,) half the length at rest of both edges [m], over which curvature and twist are integrated.
-    follows, share : (H,), (H, 3) the spring that each spring of a held tangent follows where natural strains are set,
-        and by how much in each strain: lengths of one against the other, zero where there is none.
+    voronoi : (S,) half the sum of both edges' rest lengths [m], over which curvature and twist are integrated.
+    follows, share : (H,), (H, 3) for the spring of each held tangent: the spring whose controlled natural strains it
+        follows, and the factor for each strain (a ratio of Voronoi lengths), zero if there is no such spring.
     """
 
     closed_form = True
@@ -109,7 +109,7 @@ class BendTwistStencil(Stencil):
         entering, leaving = (edge_variables(nodes[:, k], nodes[:, k + 1], held[:, k]) for k in range(2))
         super().__init__([*entering, *leaving, *twists], ["kappa1", "kappa2", "tau"])
         self.averaged = averaged
-        self.warned = False  # of too much twist
+        self.warned = False  # whether `warn_of_twist` has warned of this stencil
         self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64, device="cpu"), persistent=False)
         self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64, device="cpu"))
@@ -119,7 +119,7 @@ class BendTwistStencil(Stencil):
         self.register_buffer("share", torch.zeros(count, 3, dtype=torch.float64, device="cpu"), persistent=False)
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
-        """Return the frames' anchors as the springs see them (3, S, B), reference twist (S, B), alignment (S, 1)."""
+        """Return the anchors of both edges' frames, each (3, S, B), reference twist (S, B) and alignment (S, 1)."""
         frames = anchors(state, self.edges, self.signs)
         return (*frames, state.reference_twist.t().contiguous(), self.alignment.unsqueeze(-1))
 
@@ -129,9 +129,10 @@ class BendTwistStencil(Stencil):
         return spring.kappa1, spring.kappa2, spring.tau
 
     def natural_of(self, control: Control, own: Natural) -> Natural:
-        """Return the natural strains (B, S) that a control sets for the springs between edges, else its own.
+        """Return the natural strains, each (B, S): the control's where it sets them, else `own`.
 
-        The spring of a held tangent follows the nearest one along its rod, by as much per length.
+        A control sets those of springs between edges. The spring of a held tangent changes by the same amount per
+        length as the next spring along its rod.
         """
         curvature = control.natural_curvature
         given = (None, None) if curvature is None else curvature.unbind(-1)
@@ -139,7 +140,7 @@ class BendTwistStencil(Stencil):
         return [value if given is None else self._with_held(given, value, share) for given, value, share in pairs]
 
     def _with_held(self, given: Tensor, own: Tensor | None, share: Tensor) -> Tensor:
-        """Return natural strains (B, S) of all springs for those between edges."""
+        """Return the natural strains (B, S) of all springs, from those `given` for the springs between edges."""
         if not len(self.follows):
             return given
         assert own is not None
@@ -149,7 +150,7 @@ class BendTwistStencil(Stencil):
         return torch.cat([given, held], dim=1)
 
     def twist(self, state: State) -> Tensor:
-        """Return tau (B, S) [rad] of a state whose anchors are at its positions, as after a step."""
+        """Return tau (B, S) [rad] of a state whose anchors are at its present tangents, as after each step."""
         angle = state.twist[:, self.edges] * self.signs.to(state.q.dtype)
         return angle[..., 1] - angle[..., 0] - self.alignment.to(angle) + state.reference_twist
 
@@ -159,7 +160,7 @@ class BendTwistStencil(Stencil):
         return (spring.kappa1, spring.kappa2, spring.tau), spring.first(), spring.second
 
     def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
-        """Return what `derivatives` does, of edges and anchors in a plane, and without any twist."""
+        """Return strains and derivatives as `derivatives` does, for untwisted edges and anchors in the x-z plane."""
         start_e, start_f, director_e, director_f = _as_vectors(constants[:4])
         e, f, none = Vec3(*local[:3]).without_y(), Vec3(*local[3:6]).without_y(), torch.zeros_like(local[6])
         starts = start_e.without_y(), start_f.without_y()
@@ -168,7 +169,7 @@ class BendTwistStencil(Stencil):
         return (spring.kappa1, spring.kappa2, spring.tau), spring.first(), spring.second
 
     def spring(self, local: list[Tensor], *constants: Tensor) -> rods.BendTwist:
-        """Return the springs' strains, with what their derivatives need."""
+        """Return the springs' strains together with the intermediate results that their derivatives need."""
         *frames, reference_twist, alignment = constants
         e, f = Vec3(*local[:3]), Vec3(*local[3:6])
         theta_e, theta_f = local[6], local[7] - alignment
@@ -176,7 +177,7 @@ class BendTwistStencil(Stencil):
 
 
 def _held_dofs(nodes: np.ndarray, first: int) -> np.ndarray:
-    """Return the first dof (S, 2) of the held tangent that each of a spring's two edges is, -1 for edges."""
+    """Return for both sides (S, 2) of each spring the first dof of its held tangent, -1 where there is an edge."""
     held = nodes[:, ::2] < 0
     number = first + 3 * (np.cumsum(held.any(1)) - 1)
     return np.where(held, number[:, None], -1)

@@ -1,4 +1,4 @@
-"""Where the gradients and Hessians of stencils go in forces and in the matrix."""
+"""Index maps that add gradients and Hessians of stencils, by local variables, into forces and matrix values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["PlacedHessians", "couplings", "force_scatter", "stencils_at_clamped_
 
 
 def couplings(stencil: Stencil, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (rows, columns) of the stiffness among the unknowns: those of the lower triangle, each once.
+    """Return (rows, columns) of the entries that a stencil's stiffness has in the lower triangle, each once.
 
-    `unknown` (n,) numbers the free dofs and is -1 elsewhere.
+    `unknown` (n,) is each dof's number among the unknowns, -1 for clamped dofs.
     """
     n, keys = int(unknown.max()) + 1, [np.zeros(0, dtype=np.int64)]
     dofs = [unknown[d] for d in {d.tobytes(): d for v in stencil.variables for d, _ in v}.values()]
@@ -31,7 +31,7 @@ def couplings(stencil: Stencil, unknown: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def stencils_at_clamped_dofs(stencil: Stencil, unknown: np.ndarray) -> Tensor:
-    """Return the numbers (K,) of the stencils that reach a clamped dof."""
+    """Return the indices (K,) of those springs of a stencil that depend on a clamped dof."""
     reach = np.zeros(stencil.count, dtype=bool)
     for variable in stencil.variables:
         for dofs, _ in variable:
@@ -41,13 +41,15 @@ def stencils_at_clamped_dofs(stencil: Stencil, unknown: np.ndarray) -> Tensor:
 
 @dataclass(frozen=True)
 class PlacedHessians:
-    """Where the packed Hessians of a term's stencils go in the values of a pattern.
+    """The map from a term's packed Hessians to the values of the sparse matrix.
+
+    Packed Hessians are the second derivatives by pairs of local variables, one pair after the other, of all springs.
 
     Attributes
     ----------
-    wanted : the stencil's pairs of variables that reach the matrix; others are left out of the packed Hessians.
-    count : entries (pairs times stencils) of the packed Hessians.
-    places, sources, coefficients : values[places] += coefficients * packed[sources].
+    wanted : indices of the pairs of variables that contribute to the matrix; packed Hessians hold these only.
+    count : number of entries (wanted pairs times springs) of the packed Hessians.
+    places, sources, coefficients : of the sum values[places] += coefficients * packed[sources].
     """
 
     wanted: list[int]
@@ -58,7 +60,7 @@ class PlacedHessians:
 
     @classmethod
     def of(cls, stencil: Stencil, unknown: np.ndarray, pattern: Pattern) -> PlacedHessians:
-        """Return where they go for unknowns (n,), -1 where clamped."""
+        """Return the map for a stencil; `unknown` (n,) numbers the free dofs and is -1 for clamped ones."""
         places, sources, coefficients = _entries(stencil, unknown, pattern)
         pair, number = np.divmod(sources, max(stencil.count, 1))
         wanted = sorted_distinct(pair)
@@ -69,8 +71,8 @@ class PlacedHessians:
 def _entries(stencil: Stencil, unknown: np.ndarray, pattern: Pattern) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (places, sources, coefficients) of the stiffness in the values of a pattern.
 
-    A source is an entry of the flattened Hessians, packed by all pairs. There are hundreds for each stencil: so they
-    are small numbers, and made pair by pair.
+    A source is an index into the flattened Hessians of all pairs. There are hundreds of entries per spring, so they are
+    built pair by pair, in small dtypes, to save memory.
     """
     places, sources, coefficients = [], [], []
     for packed, (i, j) in enumerate(stencil.pairs):
@@ -86,12 +88,12 @@ def _entries(stencil: Stencil, unknown: np.ndarray, pattern: Pattern) -> tuple[n
 
 
 def _compact(coefficients: np.ndarray) -> np.ndarray:
-    """Return them as small numbers where all are signs."""
+    """Return the coefficients as int8 where all are +1 or -1, else unchanged."""
     return coefficients.astype(np.int8) if (np.abs(coefficients) == 1).all() else coefficients
 
 
 def force_scatter(stencils: Sequence[Stencil], n: int, dtype: torch.dtype) -> Scatter:
-    """Return the sum of the gradients by the stencils' local variables into forces (n, B)."""
+    """Return the `Scatter` that sums minus the gradients by local variables of all stencils into forces (n, B)."""
     targets, sources, weights = _nothing(), _nothing(), _nothing()
     start = 0
     for stencil in stencils:
@@ -105,7 +107,7 @@ def force_scatter(stencils: Sequence[Stencil], n: int, dtype: torch.dtype) -> Sc
 
 
 def stiffness_scatter(placed: Sequence[PlacedHessians], pattern: Pattern, dtype: torch.dtype) -> Scatter:
-    """Return the sum of packed Hessians, one after the other, into the values (nnz, B) of the matrix."""
+    """Return the `Scatter` that sums the concatenated packed Hessians into the values (nnz, B) of the matrix."""
     targets, sources, coefficients = _nothing(), _nothing(), _nothing()
     start = 0
     for own in placed:
@@ -118,4 +120,4 @@ def stiffness_scatter(placed: Sequence[PlacedHessians], pattern: Pattern, dtype:
 
 
 def _nothing() -> list[np.ndarray]:
-    return [np.zeros(0, dtype=np.int32)]  # arrays to concatenate, also where a robot has no springs
+    return [np.zeros(0, dtype=np.int32)]  # so that concatenating also works for robots without springs

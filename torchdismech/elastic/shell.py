@@ -1,4 +1,4 @@
-"""Stencils and the material of thin shells: hinges, mid-edge normals, plates."""
+"""Bending of thin shells: stencils of hinges and of mid-edge normals, and the energy of a plate."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CURVATURES = ("curvature11", "curvature22", "curvature12")
 class HingeStencil(Stencil):
     """The angle [rad] between the normals of two triangles that share an edge.
 
-    It is positive where the surface bends as the outside of a ball, normals outwards. Variables: the edge, and from its
-    start the nodes opposite to it in the two triangles. Angles beyond pi, where the triangles pass through each other,
-    are out of its range.
+    It is positive where the surface is convex on the side of its normals, as the outside of a ball. Variables: the
+    vectors from the edge's start to its end and to the opposite nodes of the two triangles. Angles beyond pi, where the
+    triangles pass through each other, are out of range.
 
     Parameters
     ----------
     hinges : (K, 4) start and end of the edge, opposite nodes (see `geometry.surface.Surface`).
-    numbers : (K,) which of the robot's hinges these are, as a control counts them.
+    numbers : (K,) indices of these hinges among all of the robot's, by which a control sets natural angles.
     """
 
     closed_form = True
@@ -42,7 +42,7 @@ class HingeStencil(Stencil):
         self.register_buffer("numbers", torch.as_tensor(numbers, device="cpu"), persistent=False)
 
     def natural_of(self, control: Control, own: Natural) -> Natural:
-        """Return the natural angles (B, K) that a control sets, else its own."""
+        """Return the natural angles (B, K), those of the control if it sets them, else `own`."""
         angles = control.natural_hinge_angle
         return own if angles is None else (angles[:, self.numbers],)
 
@@ -60,30 +60,32 @@ class MidEdgeStencil(Stencil):
     r"""Curvatures of triangles by the normals at the middles of their sides (Grinspun et al. 2006).
 
     Every side k carries a unit normal N_k, given by an angle about the side (a dof that the two triangles at the side
-    share) against a frame that is parallel transported with it. With w_k = tan(angle from n to N_k), l, A and t the
-    rest lengths, area and rotated side vectors of the triangle,
+    share) against a frame that is parallel transported with it. Let n be the triangle's normal, w_k = tan(angle from n
+    to N_k), and l, A and t the rest lengths, area and rotated side vectors of the triangle. Then
 
         b = sum_k w_k / (A l_k)  t_k (x) t_k
 
     is its shape operator; the strains are its components in the plane of the triangle at rest (axis 1 along side 2).
-    Positive curvature: normals spread, as on the outside of a ball. Sides that are folded at rest count by the square
-    of the cosine of half their angle, so that small changes of an angle count alike at every fold.
+    Curvature is positive where normals diverge, as on the outside of a ball. A side that is folded at rest is weighted
+    by the square of the cosine of half its angle, so that small changes of the angle have the same effect at every
+    fold.
 
-    Three things differ from the papers. Their w_k = (s_k xi_k - sin phi_k) / cos phi_k, linear in a scalar xi_k, agrees
-    with ours to second order in the angles, but depends on the frame that xi is measured in. The tangent of a
-    difference of two angles does not. So rotating a shell or building it curved makes no energy, its normals
-    keep no memory of the steps taken, and a held normal stays where it is. They take t_k from the current triangle and
-    leave its derivative, and that of cos phi_k, out of the forces; here the rest shape's t_k stand (stretching by eps
-    changes curvatures by that fraction), so the energy depends on angles alone, and forces and matrix are its exact
-    derivatives.
+    Three things differ from the papers. First, their w_k = (s_k xi_k - sin phi_k) / cos phi_k, linear in a scalar xi_k,
+    agrees with ours to second order in the angles, but depends on the frame that xi is measured in; the tangent of a
+    difference of two angles does not. So rotating a shell or building it curved does not create energy, normals do not
+    depend on the history of steps, and a clamped normal stays where it is. Second, they take t_k from the current
+    triangle; here it is that of the rest shape (stretching by eps changes curvatures by that fraction), so the energy
+    depends on angles alone. Third, they leave the derivatives of t_k and cos phi_k out of the forces; here forces and
+    matrix are exact derivatives of the energy.
 
     Parameters
     ----------
     triangles : (F, 3) node indices.
-    edges, signs : (F, 3) the framed edge opposite to each node and whether the triangle walks it as stored.
+    edges, signs : (F, 3) the framed edge opposite to each node, and +1 where the triangle walks along it as stored,
+        else -1.
     first_angle_dof : index in q of the angle of framed edge 0.
     shape : (F, 3, 3) the matrices w_k -> (b11, b22, b12) [1/m], from `shape_matrix`.
-    hinges : (F, 3) the hinge at each side, -1 on the boundary; a control sets natural angles of hinges.
+    hinges : (F, 3) index of the hinge at each side, -1 on the boundary, for natural hinge angles of a control.
     """
 
     closed_form = True
@@ -133,20 +135,20 @@ class MidEdgeStencil(Stencil):
         return mapped(shape, normals.slopes), first, second
 
     def natural_at(self, hinge_angles: Tensor) -> tuple[Tensor, ...]:
-        """Return the strains (B, F) of the shape whose hinges have the angles (B, H): half at either triangle."""
+        """Return the strains, each (B, F), of the shape whose hinges have the angles (B, H), half in each triangle."""
         slopes = torch.tan(0.5 * hinge_angles)
-        slopes = torch.nn.functional.pad(slopes, (0, 1))  # what -1 points at: flat
+        slopes = torch.nn.functional.pad(slopes, (0, 1))  # index -1, a side on the boundary, gives slope 0
         b = torch.einsum("fik,bfk->ibf", self.shape, slopes[:, self.hinges])
         return b[0], b[1], b[2]
 
     def natural_of(self, control: Control, own: Natural) -> Natural:
-        """Return the natural curvatures (B, F) that a control sets, else its own."""
+        """Return the natural curvatures, each (B, F), of the hinge angles that a control sets; without these `own`."""
         angles = control.natural_hinge_angle
         return own if angles is None else self.natural_at(angles)
 
     @staticmethod
     def _normals(local: list[Tensor], frames: Sequence[Tensor]) -> shells.MidEdge:
-        """Return the normals at the sides, for the anchors of the sides' frames: three tangents, three directors."""
+        """Return the normals at the three sides; `frames` are anchors of their frames, 3 tangents, then 3 directors."""
         anchor = [Vec3(*vector.unbind(0)) for vector in frames]
         return shells.mid_edge(Vec3(*local[:3]), Vec3(*local[3:6]), local[6:], anchor[:3], anchor[3:])
 
@@ -154,9 +156,10 @@ class MidEdgeStencil(Stencil):
 def shape_matrix(nodes: Tensor, triangles: np.ndarray, folds: Tensor) -> Tensor:
     """Return the matrices (F, 3, 3) that take slopes w_k to (b11, b22, b12) [1/m] for triangles with rest `nodes`.
 
-    b = sum_k c_k w_k l_k / A nu_k (x) nu_k with nu_k the unit vector out of side k; axis 1 is along side 2 (node 0 to
-    1). Half the angle between the normals at a side is in each triangle, and its tangent w grows with 1 / cos^2, which
-    c = cos^2 takes back at rest: else a fold of a right angle would be four times as stiff as the strips beside it.
+    b = sum_k c_k w_k l_k / A nu_k (x) nu_k with nu_k the outward unit normal of side k in the plane; axis 1 is along
+    side 2 (node 0 to 1). Each triangle has half of the angle between the normals at a side, and w, the tangent of that,
+    has the derivative 1 / cos^2 there. The factor c = cos^2 at rest cancels it: without it a fold of a right angle
+    would be four times as stiff as the strips beside it.
 
     Parameters
     ----------
@@ -177,7 +180,7 @@ def shape_matrix(nodes: Tensor, triangles: np.ndarray, folds: Tensor) -> Tensor:
 
 
 class Plate(Energy):
-    """psi = stiffness [(1 - nu) tr(b^2) + nu tr(b)^2], b the change of curvature (b11, b22, b12).
+    """psi = stiffness [(1 - nu) tr(b^2) + nu tr(b)^2], where b is the curvature (b11, b22, b12) less the natural one.
 
     Parameters
     ----------
@@ -189,7 +192,7 @@ class Plate(Energy):
     of_strains = CURVATURES
     per_robot = ("stiffness", "poisson")
     not_negative = ("stiffness",)
-    open_intervals = {"poisson": (-1.0, 1.0)}  # where psi is positive
+    open_intervals = {"poisson": (-1.0, 1.0)}  # psi is positive definite inside
     stiffness: nn.Parameter
     poisson: nn.Parameter
 

@@ -1,8 +1,8 @@
-"""Stencils: which dofs a spring reads, the strain it makes of them, and the strain's derivatives.
+"""Stencil: the dofs that a kind of spring depends on, its strains as functions of these, and their derivatives.
 
 A stencil has k local variables, each a weighted sum of dofs (components of edge vectors, angles, points between
-nodes). Strains and derivatives are in terms of these; the sums carry them to dofs. A new stencil lists its variables
-and writes `strain`; derivatives come from autograd until it gives `derivatives` in closed form.
+nodes). Strains and their derivatives are in terms of these; the weights carry derivatives over to dofs. A new stencil
+lists its variables and defines `strain`; derivatives come from autograd unless it has `derivatives` in closed form.
 """
 
 from __future__ import annotations
@@ -20,27 +20,28 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["Derivatives", "Natural", "Stencil", "Variable", "anchors", "edge_variables", "mapped"]
 
-# (dofs (S,), weights (S,)): the sum of weight * dof is one local variable
+# pairs of (dofs (S,), weights (S,)): a local variable is the sum of weight * dof over the pairs
 Variable = Sequence[tuple[np.ndarray, np.ndarray]]
 Natural = Sequence[Tensor | None]  # natural strains, each broadcasting against (B, S); None for zero
 Derivatives = tuple[tuple[Tensor, ...], list[list[Tensor]], Callable[..., list[Tensor]]]
 
 
 class Stencil(nn.Module):
-    """Springs of one kind.
+    """The geometry of S springs of one kind: strains as functions of q.
 
     Parameters
     ----------
-    variables : the local variables; each is a list of (dofs, weights), arrays (S,), and is the sum of weight * dof. The
-        middle of an edge against a node has the weights 0.5, 0.5 and -1.
+    variables : the local variables; each is a list of (dofs, weights), arrays (S,), and is the sum of weight * dof. For
+        example, a component of the vector from a node to the middle of an edge has the weights 0.5, 0.5 and -1.
     strains : names of the strains.
 
     Attributes
     ----------
     closed_form : whether `derivatives` are in closed form, so that torch.compile can compile them.
-    records : whether recordings of steps on a CPU may hold a stencil of one's own: its methods read nothing that
-        changes but their arguments, parameters and registered tensors, and no number of a tensor; see `forces.Force`.
-    set_once : attributes that stay as they were made, which recordings need not look at.
+    records : whether a user's stencil may be part of steps that are recorded on a CPU. Its methods then must not read
+        anything that changes but their arguments, parameters and registered tensors, nor convert a tensor to a number;
+        see `forces.Force`.
+    set_once : attributes that never change, which recordings need not check.
     """
 
     closed_form = False
@@ -64,7 +65,7 @@ class Stencil(nn.Module):
         self._common = [[_common_sign(weights) for _, weights in variable] for variable in self.variables]
 
     def _check_variables(self) -> None:
-        """Refuse variables that are no sums over the same number of stencils."""
+        """Refuse variables that are no lists of dofs and weights (S,), with the same S in all."""
         name = type(self).__name__
         if not self.variables or not all(self.variables):
             raise InputError(f"{name}: variables have to be lists of (dofs, weights), one at least, got an empty list")
@@ -106,7 +107,7 @@ class Stencil(nn.Module):
         return values
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
-        """Return what stays fixed in a step, batch last: frames' anchors, rest lengths."""
+        """Return tensors that stay fixed in a step, batch last, e.g. anchors of frames, rest lengths."""
         return ()
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
@@ -116,9 +117,10 @@ class Stencil(nn.Module):
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return (strains, first, second).
 
-        first[i][a] is d strain_i / d variable_a; second(w) returns sum_i w_i d2 strain_i in the order of `pairs`. The
-        default uses autograd: stencils do not share local variables, so the sum over all has the derivatives of each.
-        Where autograd records, strains and first derivatives can be differentiated further; second ones cannot.
+        first[i][a] is d strain_i / d variable_a; second(*weights) returns sum_i weights_i d2 strain_i in the order of
+        `pairs`. The default uses autograd: springs do not share local variables, so the derivatives of the sum over all
+        springs are those of each. Where autograd is enabled, strains and first derivatives can be differentiated
+        further; second derivatives cannot.
         """
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*local, *constants))
         with AutogradOn():
@@ -139,16 +141,16 @@ class Stencil(nn.Module):
         return tuple(s.detach() for s in strains), [[g.detach() for g in f] for f in first], second
 
     def derivatives_in_plane(self, plane: Plane, local: list[Tensor], *constants: Tensor) -> Derivatives:
-        """Return what `derivatives` does, of robots in a plane: what is zero there may be written as zeros.
+        """Return strains and derivatives as `derivatives` does, for robots that lie in the x-z plane.
 
-        Code that is made of the formulas then leaves out what they multiply. Here nothing is: a stencil that overrides
-        `derivatives` alone stays right.
+        An override may write zeros for what is zero there, and code that is compiled from it leaves out the products
+        with these. The default writes none, so a stencil that overrides `derivatives` alone is correct.
         """
         return self.derivatives(local, *constants)
 
 
 def _common_sign(weights: np.ndarray) -> int | None:
-    """Return +1 or -1 where that is every weight, else None: signs need no product."""
+    """Return +1 or -1 if all weights are that, else None; with a sign `local` needs no multiplication."""
     return next((sign for sign in (1, -1) if len(weights) and (weights == sign).all()), None)
 
 
@@ -160,9 +162,9 @@ def _gradient(value, variables: list[Tensor]) -> list[Tensor]:
 
 
 def edge_variables(start: np.ndarray, end: np.ndarray, held: np.ndarray | None = None) -> list[Variable]:
-    """Return the three components of the edge vectors from nodes `start` to nodes `end`.
+    """Return as variables the three components of the edge vectors from nodes `start` to nodes `end`.
 
-    Where `held` (S,) is not negative, it is the first dof of a vector that stands in place of an edge's.
+    Where `held` (S,) is not negative, it is the first dof of a vector (a held tangent) that replaces the edge vector.
     """
     instead = np.full(len(start), -1) if held is None else held
     between = instead < 0
@@ -174,11 +176,11 @@ def edge_variables(start: np.ndarray, end: np.ndarray, held: np.ndarray | None =
 
 
 def anchors(state: State, edges: Tensor, signs: Tensor) -> list[Tensor]:
-    """Return the anchors of the frames that stencils see, each (3, S, B): tangents of their k edges, then directors.
+    """Return the anchors of the frames of each spring's k edges, each (3, S, B): k tangents, then k directors.
 
     Parameters
     ----------
-    edges, signs : (S, k) framed edges and +1, or -1 where a stencil sees the edge the other way round.
+    edges, signs : (S, k) framed edges, and +1, or -1 where a spring has the edge in the opposite direction.
     """
     tangent, director = (vectors.permute(2, 1, 0).contiguous() for vectors in (state.tangent, state.director))
     columns = list(zip(edges.unbind(1), signs.unbind(1), strict=True))
@@ -187,6 +189,6 @@ def anchors(state: State, edges: Tensor, signs: Tensor) -> list[Tensor]:
 
 
 def mapped(matrices: Tensor, values: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return matrices (3, 3, S, 1), one of each stencil, times three values (S, B)."""
+    """Return matrices (3, 3, S, 1), one for each spring, times the vector of three values (S, B)."""
     a, b, c = (matrices[i, 0] * values[0] + matrices[i, 1] * values[1] + matrices[i, 2] * values[2] for i in range(3))
     return a, b, c

@@ -1,4 +1,4 @@
-"""An elastic term: the energy of a material on the strains of a stencil, summed into force and stiffness."""
+"""ElasticTerm: a stencil with an energy, dissipation and inelastic laws; its energies, gradients and Hessians."""
 
 from __future__ import annotations
 
@@ -20,36 +20,40 @@ from torchdismech.robot.state import Control, State
 __all__ = ["ElasticTerm", "number_equal"]
 
 
-Strains = Callable[[Tensor, TermConstants], tuple[Tensor, ...]]  # of q (n, B)
+Strains = Callable[[Tensor, TermConstants], tuple[Tensor, ...]]  # (q (n, B), constants) -> strains, each (S, B)
 
 
 class ElasticTerm(nn.Module):
     r"""E = sum over stencils of measure * psi((strain - natural) / scale).
 
-    With a `dissipation` D(rate) [W per unit of measure], the strains' rates d(strain / scale)/dt take power out. In a
-    step of length dt from strain_0 that is the energy measure * dt * D((strain - strain_0) / (scale * dt)): its
-    derivative by the strain is the viscous stress dD/d(rate), and the matrix of the step stays symmetric. Integrators
-    of second order take another time and another strain_0, for which the rate is of second order, too (`StrainRate`).
+    With a `dissipation` D(rate) [W per unit of measure], power is dissipated at the strain rates d(strain / scale)/dt.
+    In a step of length dt from strain_0 it adds measure * dt * D((strain - strain_0) / (scale * dt)) to the potential:
+    its derivative by the strain is the viscous stress dD/d(rate), and the matrix of the step stays symmetric.
+    Integrators of second order use another time and another strain_0, so that the rate is of second order, too
+    (`StrainRate`).
 
-    With `corners`, energy, dissipation and inelastic laws see P (strain - natural) / scale and its rates. Reports and
-    controls do not.
+    With `corners`, energy, dissipation and inelastic laws are functions of P (strain - natural) / scale and its rates.
+    Strains in reports and natural strains in controls are without P.
 
     Parameters
     ----------
-    name : what reports call it.
+    name : of the term, in reports and among the model's constants.
     stencil, energy : geometry and material.
-    measure : length, area, ... that a density is per; broadcasts against (B, S). `None`: the stencil's rest length,
-        which a control may change.
-    scale : what turns a stencil's strain into the energy's, e.g. the Voronoi length for curvatures; None means 1.
+    measure : the length, area, ... of each spring by which densities are multiplied; broadcasts against (B, S). None:
+        the stencil's rest length, which a control may change.
+    scale : divisor that turns a stencil's strain into that of the energy, e.g. the Voronoi length for curvatures; None
+        means 1.
     natural : the natural strains, one tensor (broadcasting against (B, S)) per strain, or None for zero.
-    controlled : controlled(control, natural): the natural strains that a `Control` sets, its own where it sets none.
-    dissipation : D as an `Energy` of the rates, convex and least at zero; None for no damping.
-    corners : the matrices P; None where all are one.
+    controlled : controlled(control, natural) returns the natural strains that a `Control` sets, and `natural` where it
+        sets none; None if controls do not set them.
+    dissipation : D as an `Energy` of the rates, convex with its minimum at zero; None for no damping.
+    corners : the matrices P; None if all are the identity.
 
     Attributes
     ----------
-    stiffnesses : names of the constants of the linear energy that it was made with, one for each strain; () of others.
-    inelastic : laws of materials that remember, by name, whose stresses act beside the energy's (see `add_inelastic`).
+    stiffnesses : names of the stiffnesses of the `LinearElastic` energy that the term was made with, one for each
+        strain; () for other energies.
+    inelastic : laws with memory, by name, whose stresses are added to those of the energy (see `add_inelastic`).
     first_internal : where the internal variables of these laws begin in `State.internal`; the model sets it.
     """
 
@@ -99,17 +103,17 @@ class ElasticTerm(nn.Module):
         return all(part.closed_form for part in parts if part is not None)
 
     def add_inelastic(self, name: str, law: Inelastic) -> None:
-        """Add a law of a material that remembers; refuse one that is not for strains and stiffnesses of this term."""
+        """Add a material law with memory; refuse one that does not fit the strains and stiffnesses of this term."""
         self.refuse_unlike(law)
         self.inelastic[name] = law
 
     def refuse_unlike(self, law: Energy | Inelastic) -> None:
-        """Refuse an energy, a dissipation or a law that is not for strains and stiffnesses of this term."""
+        """Refuse an energy, a dissipation or a law that does not fit the strains and stiffnesses of this term."""
         law.refuse_unlike(self.stencil.strains, self.stiffnesses)
 
     @property
     def laws(self) -> list[Inelastic]:
-        """The laws of materials that remember."""
+        """The inelastic laws, in their order."""
         return cast(list[Inelastic], list(self.inelastic.values()))
 
     # ---- evaluation --------------------------------------------------------------------------------------------
@@ -123,14 +127,15 @@ class ElasticTerm(nn.Module):
         strains: Strains | None = None,
         rate: StrainRate | PresentRate | None = None,
     ) -> TermConstants:
-        """Return what stays fixed in a step that starts at `state`.
+        """Return the constants of the term for a step that starts at `state`.
 
         Parameters
         ----------
-        elapsed : time [s] to where forces are evaluated; without it nothing dissipates but at a `PresentRate`.
-        equilibrium : whether an equilibrium is looked for: what relaxes has done so.
-        strains : what evaluates the term's `elastic_strains`, as compiled code may; by default these.
-        rate : by which strains dissipate; None: by their difference from those at `state`, over `elapsed`.
+        elapsed : time [s] from the start of the step to where forces are evaluated; None: nothing dissipates, unless
+            `rate` is a `PresentRate`.
+        equilibrium : whether an equilibrium is sought, for which laws with relaxation have relaxed entirely.
+        strains : function that evaluates `elastic_strains`, e.g. by compiled code; by default the method itself.
+        rate : how strain rates are measured; None: as the difference from the strains at `state`, over `elapsed`.
         """
         natural: Natural = [getattr(self, f"natural_{s}") for s in self.stencil.strains]
         if self.controlled is not None:
@@ -160,7 +165,7 @@ class ElasticTerm(nn.Module):
         return constants
 
     def _strains_before(self, state: State, constants: TermConstants, time: float) -> tuple[Tensor, ...]:
-        """Return the elastic strains, each (S, B), a time [s] before a state, had they changed as they do there."""
+        """Return the elastic strains, each (S, B), extrapolated to `time` [s] before a state by their rates there."""
         strains, first, _ = self._derivatives(state.q.t().contiguous(), constants)
         moving, found = self.stencil.local(state.velocity.t().contiguous()), []
         for strain, slopes in zip(self.scaled(strains, constants), first, strict=True):
@@ -185,7 +190,7 @@ class ElasticTerm(nn.Module):
 
         Parameters
         ----------
-        elapsed : () the time [s] that the whole step takes.
+        elapsed : () duration of the whole step [s], while that in `constants` may end where forces are evaluated.
         """
         found: list[Tensor] = []
         seen = self._seen(strain)
@@ -194,7 +199,7 @@ class ElasticTerm(nn.Module):
         return found
 
     def _pasts(self, constants: TermConstants) -> list[Past]:
-        """Return what each inelastic law knows of the time before."""
+        """Return for each inelastic law its `Past`: strains, internal variables and elapsed time of the step."""
         if not constants.internal:
             return []
         assert constants.before is not None and constants.elapsed is not None
@@ -202,7 +207,7 @@ class ElasticTerm(nn.Module):
         return [Past(before, internal, constants.elapsed) for internal in constants.internal]
 
     def parts(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
-        """Return the energy of each stencil by part, (S, B) [J]."""
+        """Return the energy of each spring, split into parts by name, each (S, B) [J]."""
         seen = self._seen(self.elastic_strains(q, constants))
         parts = self.energy.parts(seen) or {OWN: self.energy.density(seen)}
         parts = {self._reported(name): density for name, density in parts.items()}
@@ -212,21 +217,21 @@ class ElasticTerm(nn.Module):
 
     @torch.no_grad()
     def part_names(self, like: Tensor) -> list[str]:
-        """Return what `parts` calls the parts, from the energy of unstrained stencils; `like` has dtype and device."""
+        """Return the names of `parts`, found by evaluating unstrained springs; `like` gives dtype and device."""
         unstrained = (like.new_zeros(self.stencil.count, 1),) * len(self.stencil.strains)
         names = map(self._reported, self.energy.parts(unstrained) or [OWN])
         return [*names, *(f"{self.name}.{name}" for name in self.inelastic)]
 
     def _reported(self, part: str) -> str:
-        """Return what reports call a part of the energy: the term's own energy has the term's name."""
+        """Return the name in reports of a part of the energy; the term's own energy has the name of the term."""
         return self.name if part == OWN else part
 
     def potential(self, q: Tensor, constants: TermConstants) -> Tensor:
-        """Return the potential (B,) of the term's force: the elastic energy, and what the step dissipates [J]."""
+        """Return the potential (B,) of the term's force [J]: elastic energy plus the potential of dissipation."""
         return (constants.measure * self.densities(q, constants)).sum(0)
 
     def densities(self, q: Tensor, constants: TermConstants) -> Tensor:
-        """Return the energy of each stencil per unit of measure, and what the step dissipates, (S, B)."""
+        """Return the potential of each spring per unit of measure, with dissipation and inelastic laws, (S, B)."""
         strain = self.elastic_strains(q, constants)
         seen = self._seen(strain)
         density = self.energy.density(seen)
@@ -238,18 +243,18 @@ class ElasticTerm(nn.Module):
         return density
 
     def strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return the stencil's strains, each (S, B)."""
+        """Return the stencil's strains, each (S, B), neither scaled nor less the natural strains."""
         return self.stencil.strain(self.stencil.local(q), *constants.stencil)
 
     def _derivatives(self, q: Tensor, constants: TermConstants) -> Derivatives:
-        """Return the stencil's strains, each (S, B), and their derivatives, see `Stencil.derivatives`."""
+        """Return the stencil's strains and their derivatives, in the plane if the robots lie in one."""
         local = self.stencil.local(q)
         if constants.plane is None:
             return self.stencil.derivatives(local, *constants.stencil)
         return self.stencil.derivatives_in_plane(constants.plane, local, *constants.stencil)
 
     def scaled(self, strains: Sequence[Tensor], constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return the elastic strains, each (S, B), of strains of the stencil: less the natural ones, scaled."""
+        """Return the elastic strains (strain - natural) / scale, each (S, B), from strains of the stencil."""
         elastic = []
         for strain, natural in zip(strains, constants.natural, strict=True):
             value = strain if natural is None else strain - natural
@@ -257,7 +262,7 @@ class ElasticTerm(nn.Module):
         return tuple(elastic)
 
     def _seen(self, strain: Strain) -> Strain:
-        """Return what energies and laws see of elastic strains or their rates, each (S, B)."""
+        """Return elastic strains, or rates, as energies and laws are given them: times P if there are corners."""
         return strain if self.corners is None else self.corners.strains(strain)
 
     def _stresses(self, strain: Strain, constants: TermConstants) -> list[Tensor]:
@@ -287,21 +292,21 @@ class ElasticTerm(nn.Module):
         return stresses, stiffness
 
     def _slopes(self, slopes: list[Tensor]) -> list[Tensor]:
-        """Return the slopes by the elastic strains, each (S, B), for those by what laws see of them."""
+        """Return derivatives by the elastic strains, each (S, B), from those by P strain."""
         return slopes if self.corners is None else self.corners.slopes(slopes)
 
     def _by_strains(self, slopes: list[Tensor], curvatures: Entries) -> tuple[list[Tensor], Entries]:
-        """Return first and second derivatives by the elastic strains, for those by what laws see of them."""
+        """Return first and second derivatives by the elastic strains, from those by P strain."""
         if self.corners is None:
             return slopes, curvatures
         return self.corners.slopes(slopes), self.corners.stiffness(curvatures)
 
     def elastic_strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
-        """Return the strains less the natural ones, scaled, each (S, B): what energies see where there is no corner."""
+        """Return the elastic strains (strain - natural) / scale at q (n, B), each (S, B), without corner matrices."""
         return self.scaled(self.strains(q, constants), constants)
 
     def gradient(self, q: Tensor, constants: TermConstants) -> list[Tensor]:
-        """Return the gradient by the local variables at q (n, B): k tensors (S, B)."""
+        """Return the gradient of `potential` by the k local variables at q (n, B), each (S, B)."""
         strains, first, _ = self._derivatives(q, constants)
         stresses = self._stresses(self.scaled(strains, constants), constants)
         factor = constants.measure if constants.scale is None else constants.measure / constants.scale
@@ -310,13 +315,14 @@ class ElasticTerm(nn.Module):
     def gradient_and_hessian(
         self, q: Tensor, constants: TermConstants, wanted: Sequence[int] | None = None
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the gradient, and the Hessian in the order of the stencil's pairs, each of tensors (S, B).
+        """Return gradient and Hessian of `potential` by local variables at q (n, B), lists of tensors (S, B).
 
-        Where autograd records, the gradient can be differentiated further; the Hessian cannot.
+        The Hessian is in the order of `stencil.pairs`. Where autograd is enabled, the gradient can be differentiated
+        further; the Hessian cannot.
 
         Parameters
         ----------
-        wanted : which of the pairs; None for all.
+        wanted : indices of the pairs to compute; None for all.
         """
         strains, first, second = self._derivatives(q, constants)
         stresses, stiffness = self._stresses_and_stiffness(self.scaled(strains, constants), constants)
@@ -325,7 +331,8 @@ class ElasticTerm(nn.Module):
         gradient = _combined(first, slopes)
         with torch.no_grad():
             factor = factor if constants.scale is None else factor / constants.scale
-            # rows[i][a] = sum_j psi_ij d strain_j / d variable_a, for the strains that psi is not linear in
+            # For each strain i with any second derivative of psi: d strain_i / d variable_a, and
+            # row[a] = sum_j psi_ij d strain_j / d variable_a.
             rows = [
                 (f, _combined(first, [None if c is None else factor * c for c in row]))
                 for f, row in zip(first, stiffness, strict=True)
@@ -339,7 +346,7 @@ class ElasticTerm(nn.Module):
 
 
 def number_equal(terms: Iterable[Any]) -> None:
-    """Put numbers behind the names of terms that come after others of the same name: "magnetic", "magnetic2"."""
+    """Number the names of terms that repeat the name of an earlier one: "magnetic", "magnetic2"."""
     counts: dict[str, int] = {}
     for term in terms:
         counts[term.name] = counts.get(term.name, 0) + 1
@@ -348,13 +355,13 @@ def number_equal(terms: Iterable[Any]) -> None:
 
 
 def _rate(strain: tuple[Tensor, ...], constants: TermConstants) -> tuple[Tensor, ...]:
-    """Return the rates of the strains where forces are evaluated."""
+    """Return the rates of elastic strains, each (S, B), as the difference quotient that the constants define."""
     assert constants.rate_from is not None and constants.rate_time is not None
     return tuple((now - then) / constants.rate_time for now, then in zip(strain, constants.rate_from, strict=True))
 
 
 def _weighted(weights: Sequence[float], strains: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """Return the weighted sums of strains at some q."""
+    """Return the weighted sum of strains over several q, for each strain."""
     if len(strains) == 1:
         return strains[0]
     return tuple(sum(w * s for w, s in zip(weights, of_one, strict=True)) for of_one in zip(*strains, strict=True))
@@ -370,7 +377,7 @@ def _sums(one: Entries, other: Entries) -> Entries:
 
 
 def _combined(first: list[list[Tensor]], weights) -> list[Tensor]:
-    """Return sum_i weights_i first_i for each variable."""
+    """Return sum_i weights_i d strain_i / d variable_a for each variable a; a weight None stands for zero."""
     combined = []
     for a in range(len(first[0])):
         parts = [w * f[a] for w, f in zip(weights, first, strict=True) if w is not None]

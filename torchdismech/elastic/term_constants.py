@@ -1,4 +1,4 @@
-"""What of an elastic term stays fixed in a step, and how fast its strains change."""
+"""TermConstants: tensors that an elastic term needs beside q; StrainRate, PresentRate: how it measures strain rates."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ __all__ = ["PresentRate", "StrainRate", "TermConstants"]
 
 @dataclass(frozen=True)
 class StrainRate:
-    """How fast a strain changes where forces are evaluated: what it is there less what it was, over a time.
+    """The strain rate of a step as a difference quotient: (strain - reference strain) / time.
 
-    What it was is a sum of strains at some q, the same in all of a step, with weights that add up to 1. So the viscous
-    stress has a potential in a step, and its matrix is symmetric.
+    The reference strain is a weighted sum of the strains at some earlier q, with weights that add up to 1. It is fixed
+    during a step, so the viscous stress has a potential in the step, and its matrix is symmetric.
 
     Attributes
     ----------
     time : a number or () [s].
-    weights, points : of the sum; each q is (B, n).
+    weights : one for each point.
+    points : the earlier q, each (B, n).
     """
 
     time: float | Tensor
@@ -31,12 +32,13 @@ class StrainRate:
 
 @dataclass(frozen=True)
 class PresentRate:
-    """How fast a strain changes at a state itself: strain' velocity.
+    """The strain rate at a state itself: the derivative of the strain by q times the velocity.
+
+    It is written as a difference quotient over `time`, from the strain that there would have been so long before.
 
     Attributes
     ----------
-    time : for how long [s] it counts as having changed so. Forces are the same for any; their derivatives by position
-        have the damping over this time in them.
+    time : [s]. Forces are the same for any; their derivatives by position contain the damping divided by it.
     """
 
     time: float = 1.0
@@ -44,19 +46,19 @@ class PresentRate:
 
 @dataclass
 class TermConstants:
-    """What stays fixed in a step, batch last.
+    """Tensors of an elastic term that stay fixed while a step is solved, batch last.
 
     Attributes
     ----------
-    natural, measure, scale : as those of `ElasticTerm`, each broadcasting against (S, B); the natural strains may be
-        those that a control sets.
-    stencil : what `Stencil.constants` gives.
-    before : the elastic strains at the start of the step, each (S, B); None where nothing remembers.
-    rate_from, rate_time : the rates of the elastic strains are these less `rate_from`, each (S, B), over `rate_time`
-        [s], a number or (); None where nothing dissipates.
+    natural, measure, scale : as those of `ElasticTerm`, each broadcasting against (S, B); natural strains are the
+        control's where it sets them.
+    stencil : the result of `Stencil.constants`.
+    before : the elastic strains at the start of the step, each (S, B); None without inelastic laws.
+    rate_from, rate_time : reference strains, each (S, B), and time [s], a number or (): the rates of the elastic
+        strains are (strain - rate_from) / rate_time. None without dissipation.
     internal : the internal variables of each inelastic law at the start of the step, each (S, B).
-    elapsed : () the time since the start of the step as these laws see it [s], see `Past`; None without such laws.
-    plane : how the robots lie in their plane; None where that is not known, or they lie in none.
+    elapsed : () the time since the start of the step for these laws [s], see `Past`; None without such laws.
+    plane : how planar robots lie in their plane, so that zeros can be left out; None if they do not, or it is unknown.
     """
 
     natural: tuple[Tensor | None, ...]

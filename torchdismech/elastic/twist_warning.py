@@ -1,4 +1,4 @@
-"""A warning where springs are twisted so far that they do not bend as their rods would."""
+"""A warning where springs are twisted so far that their bending stiffness is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ MOST_TWIST = 1.0  # rad per spring
 
 
 def warn_of_twist(terms: Sequence[ElasticTerm], state: State) -> None:
-    """Say once for each term that its springs are twisted too far; in round rods twist does no harm."""
+    """Warn, once for each term, of springs that are twisted too far for an accurate bending stiffness.
+
+    Terms with equal EI1 and EI2 are accurate at any twist (unless curvature is `averaged`) and are not checked.
+    """
     for term in terms:
         stencil = term.stencil
         if not isinstance(stencil, BendTwistStencil) or stencil.warned or not stencil.count:
@@ -36,6 +39,6 @@ def warn_of_twist(terms: Sequence[ElasticTerm], state: State) -> None:
 
 
 def _bends_unlike(energy: Energy) -> bool:
-    """Return whether some rod bends more easily about one axis than about the other, as far as its energy says."""
+    """Return whether an energy has constants EI1 and EI2 that differ; False for an energy without these."""
     first, second = (getattr(energy, name, None) for name in ("EI1", "EI2"))
     return first is not None and second is not None and not torch.equal(first.detach(), second.detach())
