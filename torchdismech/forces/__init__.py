@@ -1,4 +1,4 @@
-"""External forces: each an `nn.Module` with its derivatives by position and velocity."""
+"""External forces: each is an `nn.Module` that also gives its derivatives by position and velocity."""
 
 from torchdismech.forces.base import Force
 from torchdismech.forces.damping import MassDamping, Viscous

@@ -1,4 +1,4 @@
-"""The hook for external forces."""
+"""Force: the base class of external forces; checks of their parameters, and when timed loads act."""
 
 from __future__ import annotations
 
@@ -26,47 +26,50 @@ __all__ = [
     "vector_on_each",
 ]
 
-# Of a time: by how much it may be off what it is meant to be, as it is a sum of steps. In double precision N steps
-# amount to less than N 1e-16, so these are enough for 10 million steps, and less than one of a thousand million.
+# Relative tolerance on times, which are sums of time steps and so have rounding errors. In double precision N steps add
+# up to a relative error below N 1e-16: 1e-9 covers 10 million steps, and is less than one step of a thousand million.
 ROUNDING = {torch.float64: 1e-9, torch.float32: 3e-5}
-# Of what is between two moments, a step at least: no more than this, as a run may begin late and have tiny steps
+# Upper bound on that tolerance as a fraction of the time between two moments (a step or more), since late in a run with
+# tiny steps the relative one may exceed a step.
 PART = {torch.float64: 1e-3, torch.float32: 0.1}
 
 
 class Force(nn.Module):
     """An external force F(state, control).
 
-    A subclass writes `forward`. What the force depends on is then found when the model is built, at trial states: what
-    is up to 2 edges away if that is all, else every dof. Its derivatives come from autograd, and the force is implicit
-    in every integrator. They take three backward passes for each of some groups of nodes in every Newton iteration, see
-    `Dependence`; `LocalForce` says how far a force on nodes reaches, and `blocks` and `derivatives` in closed form are
-    several times as fast.
+    A subclass has to define `forward` only. Its derivatives then come from autograd, and the force is implicit in every
+    integrator. On which dofs it depends is found by trials when the model is built: nodes up to 2 edges away if that is
+    all, else every dof. The derivatives take three backward passes for each of some groups of nodes in every Newton
+    iteration, see `Dependence`. A `LocalForce` states how far a force on nodes reaches; `blocks` and `derivatives`
+    written in closed form are several times as fast.
 
     Parameters
     ----------
-    explicit : evaluate the force once at the start of the step and hold it. Then it needs no derivatives; large time
-        steps may become unstable.
+    explicit : evaluate the force once at the start of the step and hold it. Then it needs no derivatives, but large
+        time steps may become unstable.
 
     Attributes
     ----------
-    constant : whether the force does not change within a step: it may with time and control, not with position and
-        velocity. It then needs no derivatives.
+    constant : whether the force does not change within a step: it may depend on time and control, but not on position
+        and velocity. It then needs no derivatives.
     symmetric : whether the derivatives by position and by velocity are symmetric matrices, as those of conservative
         forces are. If those of all forces are, the matrix of a step takes half the memory and time.
-    conservative : whether the force changes with position alone and has a `potential`, which robust solvers descend.
-    drag : whether the force is a function of velocity alone, none where nothing moves: equilibria do not feel it.
+    conservative : whether the force depends on position alone and has a `potential`, which robust solvers descend.
+    drag : whether the force is a function of velocity alone that is zero at rest, so that it does not act in
+        equilibria.
     compiles : whether `forward` and `derivatives`, which have to be in closed form, may be part of a compiled step:
-        they are nothing but operations on tensors of the state and of the force, and look at no number.
-    records : whether a recording of steps (a tape on a CPU, a CUDA graph on a GPU) may hold a force of one's own; one
-        robot then takes a fifth of the time, and less in runs, as nothing is asked of it between two steps. On a GPU
-        that is for forces that change within a step. Its Python runs in the first steps of a run
-        and is replayed from then on, until something changes that a look at the force shows: numbers, strings, tuples
-        and functions in its attributes, `training`, hooks, modules, buffers that are others. Numbers of parameters may
-        change at any time. `forward` and `derivatives` then read nothing else that changes (lists, globals, files),
-        and wait for no number of a tensor. A subclass says so itself, as it may read more. Without, steps go call
-        by call. See `integrate.recorded.declared`.
-    by_stencils : whether a conservative force is a sum over stencils, as elastic terms are. Steps then evaluate its
-        `term` (an `ElasticTerm`) with `term_constants` along with these, not `forward`: see `magnetics.Magnetic`.
+        they consist of operations on tensors of the state and of the force only, and read no number out of a tensor.
+    records : whether a user's force may be part of recorded steps (a tape on a CPU; a CUDA graph on a GPU, for forces
+        that change within a step). One robot then takes a fifth of the time, and less in runs, as no Python runs
+        between two steps. The force's Python runs in the first steps of a run; after that its operations are replayed,
+        until a check notices a change: of numbers, strings, tuples and functions in its attributes, of `training`,
+        hooks or modules, or another buffer in place of one. Values of parameters may change at any time. `forward` and
+        `derivatives` must not read anything else that changes (lists, globals, files), nor read a number out of a
+        tensor. Each subclass has to set this for itself, as it may read more than its base class. Without it, steps are
+        not recorded. See `integrate.recorded.declared`.
+    by_stencils : whether a conservative force is a sum over stencils, like an elastic term. Steps then evaluate its
+        `term` (an `ElasticTerm`) and `term_constants` along with the elastic terms, instead of `forward`; see
+        `magnetics.Magnetic`.
     """
 
     constant = False
@@ -78,7 +81,7 @@ class Force(nn.Module):
     per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of those that a step refuses below zero
     body: Body
-    dependence: DerivativesByAutograd | None  # of forces whose derivatives come from autograd
+    dependence: DerivativesByAutograd | None  # for forces whose derivatives come from autograd, else None
 
     def __init__(self, explicit: bool = False):
         super().__init__()
@@ -86,15 +89,15 @@ class Force(nn.Module):
         self.dependence = None
 
     def bind(self, body: Body) -> None:
-        """Learn the robot that the force acts on; called once, when the model is made."""
+        """Store the robot that the force acts on; called once, when the model is made."""
         if hasattr(self, "body"):
             raise InputError(f"{type(self).__name__}: belongs to another model already; make a new one for each model")
         self.body = body
 
     def learn_free(self, free: np.ndarray) -> None:
-        """Learn which dofs (n,) of the robot are free, after `bind`: a force may have a potential in some robots alone.
+        """Take note of which dofs (n,) are free; called after `bind`.
 
-        Nothing is to be done for those that have one in all robots, or in none.
+        For forces that are conservative in some robots only, depending on what is clamped; others ignore it.
         """
 
     @property
@@ -109,7 +112,7 @@ class Force(nn.Module):
 
     @property
     def closed_form(self) -> bool:
-        """Whether the derivatives are written, and do not come from autograd."""
+        """Whether the class defines `blocks` and `derivatives`, so that derivatives do not come from autograd."""
         written = [getattr(type(self), name) is not getattr(Force, name) for name in ("blocks", "derivatives")]
         if any(written) and not all(written):
             missing = "derivatives" if written[0] else "blocks"
@@ -119,17 +122,17 @@ class Force(nn.Module):
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n) [N; N m on twist angles].
 
-        `state.director` and `state.tangent` are anchors: transport them to the current tangents before use; they,
-        `state.reference_twist` and `state.acceleration` are those of the start of the step.
+        `state.director` and `state.tangent` are anchors: transport them to the current tangents before use. They,
+        `state.reference_twist` and `state.acceleration` belong to the start of the step, q and velocity do not.
         """
         raise TypeError(f"{type(self).__name__} has to define forward(state, control)")
 
     def blocks(self) -> list[Block]:
-        """Return where the derivatives stand."""
+        """Return the dof indices of the blocks in which the derivatives are given."""
         return [] if self.dependence is None else self.dependence.blocks()
 
     def derivative_count(self) -> int:
-        """Return how many numbers its derivatives by position are while they are made."""
+        """Return the number of entries per robot of the derivatives by position, for estimates of memory."""
         return sum(block.rows.size * block.cols.shape[1] for block in self.blocks())
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
@@ -137,9 +140,9 @@ class Force(nn.Module):
         return [] if self.dependence is None else self.dependence.derivatives(self, state, control)
 
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
-        """Return the force and its derivatives, which autograd does not follow.
+        """Return the force, and its derivatives without gradients.
 
-        For a force that finds both at once this is the place to say so.
+        Forces that can compute both together faster override it.
         """
         with torch.no_grad():
             derivatives = self.derivatives(state, control)
@@ -153,7 +156,7 @@ class Force(nn.Module):
 def number(value, what: str) -> Tensor:
     """Return a parameter as a tensor in float64 (tensors of floats keep their dtype).
 
-    Refused is what is trained, not finite, or no numbers.
+    A tensor that requires gradients, numbers that are not finite, and what is no number are refused.
     """
     refuse_trained(value, what)
     tensor = numbers(value, what)
@@ -182,7 +185,7 @@ def refuse_below_zero(tensor: Tensor, what: str) -> None:
 
 
 def vector(value, what: str, hint: str = "") -> Tensor:
-    """Return a parameter that is one vector, (3,) or (B, 3); `hint` ends what is said of other shapes."""
+    """Return a parameter that is one vector, (3,) or (B, 3); `hint` is appended to the message about other shapes."""
     tensor = number(value, what)
     if tensor.shape[-1:] != (3,) or tensor.dim() > 2:
         raise InputError(f"{what}: expected shape (3,) or (B, 3), got {tuple(tensor.shape)}{hint}")
@@ -190,19 +193,21 @@ def vector(value, what: str, hint: str = "") -> Tensor:
 
 
 def vector_on_each(value, what: str, hint: str = "") -> tuple[Tensor, bool]:
-    """Return a vector that acts on each of some places alike, (3,) or (B, 3), and whether it came as (B, 1, 3)."""
+    """Return a vector for all places of a load as (3,) or (B, 3), and whether it was given as (B, 1, 3)."""
     tensor = number(value, what)
     of_robots = tensor.dim() == 3 and tensor.shape[1] == 1
     return vector(tensor[:, 0] if of_robots else tensor, what, hint), of_robots
 
 
 def refuse_unclear(load: Tensor, count: int, place: str, what: str, one_of_each: str) -> None:
-    """Refuse a load (k, 3) on k places of a kind, which may be meant as one of each place or as one of each robot.
+    """Refuse a load (k, 3) on k places: it could mean a vector for each place, or one for each of k robots.
 
     Parameters
     ----------
-    place : what it acts on, a word such as "node".
-    one_of_each : how a load of each place is written.
+    count : k.
+    place : word for a place, such as "node".
+    what : name of the parameter, for the message.
+    one_of_each : how to give a vector for each place, for the message.
     """
     if count > 1 and load.shape == (count, 3):
         raise InputError(
@@ -213,13 +218,13 @@ def refuse_unclear(load: Tensor, count: int, place: str, what: str, one_of_each:
 
 
 def refuse_no_rods(body: Body, what: str, instead: str = "add a rod to it") -> None:
-    """Refuse a robot without rods for a force that acts on these."""
+    """Refuse a robot without rods for a force that acts on rods."""
     if not body.n_edges:
         raise InputError(f"{what}: acts on the edges of rods, and the robot has none; {instead}")
 
 
 class Timed:
-    """What forces have in common that act from a start to a stop [s] alone.
+    """Mixin for forces that act between the times `start` and `stop` [s] only.
 
     Raises
     ------
@@ -231,27 +236,27 @@ class Timed:
     stop: float
 
     def act_between(self, start: float, stop: float) -> None:
-        """Learn when the force acts."""
+        """Set the times [s] between which the force acts."""
         if not start < stop:
             raise InputError(f"{type(self).__name__}: start has to be before stop, got start={start}, stop={stop}")
         self.start, self.stop = float(start), float(stop)
 
     def on(self, time: Tensor) -> Tensor:
-        """Return where (B,) the force acts at the times (B,) [s], see `acting`."""
+        """Return a mask (B,) of the robots on which the force acts at their times (B,) [s], see `acting`."""
         return acting(time, self.start, self.stop)
 
 
 def acting(time: Tensor, start: float | Tensor, stop: float | Tensor) -> Tensor:
-    """Return where (B,) the times are in start < t <= stop, or start <= t <= stop where start is 0.
+    """Return a mask (B,) of the times with start < t <= stop, or start <= t <= stop where start is 0.
 
-    Open at the start, so that an implicit Euler step, which sees a force at its end, feels it for exactly
-    (stop - start) / dt steps. In double precision that is so for 10 million steps from 0 on, be they of seconds or of
-    nanoseconds, and for those that a run takes around a load of up to 1,000 steps at any time that tells them apart. In
-    single precision time, which is a sum of steps, drifts: by a tenth of a step of 1 ms after some 4,000 of them,
-    10,000 take half a step. So there the interval begins and ends 3e-5 t later, more than what the drift is up to then,
-    and the count may be off by one beyond it.
+    The interval is open at its start, so that implicit Euler steps, which evaluate a force at their end, apply it in
+    exactly (stop - start) / dt steps. In double precision this holds for 10 million steps from 0 on, of whatever
+    length, and later in a run for loads of up to 1,000 steps, as long as times can be told apart. In single precision
+    time, a sum of steps, drifts: after some 4,000 steps of 1 ms by a tenth of a step, after 10,000 by half a step. So
+    there the interval begins and ends later by 3e-5 t, which exceeds the drift up to then; beyond, the number of steps
+    may be off by one.
 
-    States begin at the time 0. What starts there acts there, too: on equilibria, and on accelerations to begin with.
+    States begin at time 0. A force that starts at 0 acts at 0, too: in equilibria and in initial accelerations.
     """
     span = stop - start
     past = time - time_rounding(time, span)
@@ -263,16 +268,16 @@ def acting(time: Tensor, start: float | Tensor, stop: float | Tensor) -> Tensor:
 
 
 def _from_zero_on(time: Tensor, span: float | Tensor) -> Tensor:
-    """Return which times (B,) are 0 or later; runs may come from times before, whose sums end beside 0."""
+    """Return a mask of the times (B,) that are 0 or later, with a tolerance for runs that began at negative times."""
     unit = span.clamp_max(1.0) if isinstance(span, Tensor) else min(span, 1.0)
     return time >= -ROUNDING[time.dtype] * unit
 
 
 def time_rounding(time: Tensor, between: float | Tensor) -> Tensor:
-    """Return by how much (B,) [s] the times (B,), which are sums of steps, may be past a moment that they meet.
+    """Return the tolerance (B,) [s] on times (B,) compared with a given moment, as times are sums of rounded steps.
 
     Parameters
     ----------
-    between : time [s] between this moment and the next one, of one step or more.
+    between : time [s] from this moment to the next one, a step or more; bounds the tolerance.
     """
     return (ROUNDING[time.dtype] * time.abs()).clamp_max(PART[time.dtype] * between)

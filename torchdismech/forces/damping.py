@@ -1,4 +1,4 @@
-"""Forces against the velocity: viscous and mass-proportional."""
+"""Damping forces proportional to the velocity of each dof: viscous, and proportional to mass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MassDamping", "Viscous"]
 
 
 class _Diagonal(Force):
-    """F = -coefficient * velocity of each of the first dofs: of all components of nodes, and what follows them."""
+    """F = -coefficient * velocity on each of the first k dofs, as many as `_coefficient` has."""
 
     symmetric = True
     drag = True
@@ -32,7 +32,7 @@ class _Diagonal(Force):
         return torch.nn.functional.pad(-coefficient * state.velocity[:, :count], (0, self.body.n_dofs - count))
 
     def blocks(self) -> list[Block]:
-        """Return the diagonal of the first dofs."""
+        """Return k blocks of one entry, the diagonal of the first k dofs."""
         dofs = np.arange(self._coefficient().shape[-1])[:, None]
         return [Block(dofs, dofs)]
 
@@ -43,7 +43,7 @@ class _Diagonal(Force):
 
 
 class Viscous(_Diagonal):
-    """F = -viscosity * length * velocity, by each node's share of the length of rods; of shells see `Body.node_length`.
+    """F = -viscosity * length * velocity on each node, with the length that belongs to it (see `Body.node_length`).
 
     Parameters
     ----------
@@ -68,10 +68,11 @@ class Viscous(_Diagonal):
 
 
 class MassDamping(_Diagonal):
-    """F = -rate * mass * velocity, of the lumped masses of nodes and the inertia of edges about their axes.
+    """F = -rate * mass * velocity, with the lumped masses of nodes and the inertia of edges about their axes.
 
-    With lumped masses all modes decay alike, spin as well. With consistent ones those with short waves decay faster,
-    as what couples nodes is left out: by 12 % at the fourth bending mode of a free rod of 20 edges.
+    With lumped masses all modes decay at the same rate, twisting ones, too. With consistent masses, whose coupling
+    between nodes is left out here, modes of short waves decay faster: by 12 % at the fourth bending mode of a free rod
+    of 20 edges.
 
     Parameters
     ----------

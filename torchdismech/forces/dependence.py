@@ -1,4 +1,4 @@
-"""What a force depends on, and its derivatives by autograd there."""
+"""Derivatives of forces by autograd: which dofs a force depends on, and the backward passes that this takes."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ __all__ = [
 Derivatives = list[tuple[Tensor | None, Tensor | None]]
 Evaluation = Callable[[State, Control], Tensor]  # the force (B, n)
 
-SEEDS_AT_A_TIME = 2**24  # numbers in the seeds of backward passes that are taken at once: 128 MiB
+SEEDS_AT_A_TIME = 2**24  # most numbers in the seeds of backward passes that are batched into one: 128 MiB
 
 
 @dataclass(frozen=True)
 class Block:
-    """Where a force's derivatives stand: S small blocks, rows (S, r) and columns (S, c) of dof indices."""
+    """The dof indices of S small dense blocks of a force's derivatives: rows (S, r) and columns (S, c)."""
 
     rows: np.ndarray
     cols: np.ndarray
 
 
 class DerivativesByAutograd(Protocol):
-    """What finds a force's derivatives by backward passes, and says where they stand.
+    """Computes the derivatives of a force by backward passes, in blocks.
 
     Attributes
     ----------
-    reach : edges from a node to what the force there depends on; None: everything.
+    reach : how many edges away from a node the force on it may depend on others; None: it depends on every dof.
     """
 
     reach: int | None
 
     def blocks(self) -> list[Block]:
-        """Return where the derivatives stand."""
+        """Return the dof indices of the blocks."""
         ...
 
     def derivatives(self, force: Any, state: State, control: Control) -> Derivatives:
@@ -60,18 +60,19 @@ class DerivativesByAutograd(Protocol):
 
 
 class Dependence(nn.Module):
-    """Which dofs the force on each dof depends on, and the backward passes that give its derivatives.
+    """The sparsity of a force's derivatives, and the backward passes that compute them.
 
-    Rows whose columns do not meet share a backward pass: for nodes along a rod three for each of 2 reach + 1 groups,
-    more where rods branch and on shells. Without a `reach` every dof may depend on every other: that takes n passes
-    and n x n numbers a robot, and a matrix without zeros. Held tangents are left out of what a `reach` covers: clamps
-    hold them all, so no step asks for derivatives there.
+    Rows of the derivative that have no column in common share a backward pass (graph colouring). For nodes along a rod
+    these are three passes for each of 2 reach + 1 groups, more where rods branch and on shells. Without a `reach` every
+    dof may depend on every other: that takes n passes, n x n numbers per robot, and a dense matrix. With a `reach`,
+    columns of held tangents are left out: these are all clamped, so no step needs derivatives by them.
 
     Parameters
     ----------
     body : of the robot.
-    reach : edges from a node, or from the ends of an edge, to what the force there depends on; None: everything.
-    torques : whether there is a torque on the angles of framed edges that depends on something.
+    reach : how many edges away from a node, or from the ends of an edge, its force may depend on others; None: it
+        depends on every dof.
+    torques : whether torques on the angles of framed edges have derivatives, too.
     """
 
     def __init__(self, body: Body, reach: int | None, torques: bool = False):
@@ -91,7 +92,7 @@ class Dependence(nn.Module):
         self._blocks = nn.ModuleList(_Rows(rows, columns) for rows, columns in parts)
 
     def blocks(self) -> list[Block]:
-        """Return where the derivatives stand."""
+        """Return the dof indices of the blocks: those of nodes, then, with torques, those of angles."""
         return [Block(rows.rows.cpu().numpy(), rows.columns.cpu().numpy()) for rows in self._parts()]
 
     def derivatives(self, force: Evaluation, state: State, control: Control) -> Derivatives:
@@ -99,12 +100,12 @@ class Dependence(nn.Module):
         with AutogradOn():
             variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
-            if not value.requires_grad:  # it depends on neither
+            if not value.requires_grad:  # the force depends on neither q nor velocity
                 return [(None, None)] * len(self._blocks)
             return [rows.derivatives(value, variables) for rows in self._parts()]
 
     def rows_times(self, weights: Tensor, derivatives: Derivatives) -> tuple[Tensor, Tensor]:
-        """Return sum_i weights_i dF_i by q and by velocity (B, n), for weights (B, n)."""
+        """Return sum_i weights_i dF_i / dq and the same by velocity, each (B, n), for weights (B, n)."""
         return products(self.blocks(), derivatives, weights)
 
     def _parts(self) -> list[_Rows]:
@@ -112,15 +113,16 @@ class Dependence(nn.Module):
 
 
 class _Rows(nn.Module):
-    """Blocks of rows (S, r) whose columns (S, c) are padded to one number, and groups whose columns do not meet.
+    """Blocks with rows (S, r) and columns (S, c), in groups of blocks that have no column in common.
 
-    Tables are on the device of the forces: a list of the host's as an index would be copied there in each evaluation.
+    Blocks with fewer columns are padded by repeating the last one. The tables are buffers on the device of the force,
+    as index lists in the host's memory would be copied there in each evaluation.
     """
 
     rows: Tensor
     columns: Tensor
-    valid: Tensor
-    members: Tensor  # (S,) the numbers of the blocks, group by group
+    valid: Tensor  # (S, c) False for padding
+    members: Tensor  # (S,) indices of the blocks, group by group
 
     def __init__(self, rows: np.ndarray, columns: scipy.sparse.csr_matrix):
         super().__init__()
@@ -143,7 +145,7 @@ class _Rows(nn.Module):
             some = passes[first : first + at_once]
             seeds = value.new_zeros(len(some), *value.shape)
             for seed, (group, k) in zip(seeds, some, strict=True):
-                seed.index_fill_(1, self.rows[group, k], 1.0)  # an assignment would copy the number to the device
+                seed.index_fill_(1, self.rows[group, k], 1.0)  # indexed assignment would copy 1.0 from host to device
             gradients = gradients_by_seeds(value, variables, seeds, retain_graph=True)
             for kind, gradient in enumerate(gradients):
                 if gradient is not None:
@@ -151,7 +153,7 @@ class _Rows(nn.Module):
         return tuple(found)  # type: ignore[return-value]
 
     def _gathered(self, blocks: Tensor | None, gradient: Tensor, passes: list[tuple[Tensor, int]]) -> Tensor:
-        """Return the blocks (B, S, r, c) with the rows that some backward passes (passes, B, n) gave."""
+        """Return the blocks (B, S, r, c) with those rows filled in that some passes' gradients (passes, B, n) hold."""
         if blocks is None:
             blocks = gradient.new_zeros(gradient.shape[1], *self.rows.shape, self.columns.shape[1])
         for row, (group, k) in zip(gradient, passes, strict=True):
@@ -162,9 +164,10 @@ class _Rows(nn.Module):
 def gradients_by_seeds(
     value: Tensor, variables: list[Tensor], seeds: Tensor, retain_graph: bool = False
 ) -> tuple[Tensor | None, ...]:
-    """Return for each variable the gradients (seeds, *its shape), of all seeds (seeds, *value's shape) in one pass.
+    """Return for each variable the gradients (seeds, *its shape) for all seeds (seeds, *value's shape), in one pass.
 
-    Anomaly mode of torch keeps its traces, but does not look for NaN here: its look is not for several passes at once.
+    In torch's anomaly mode traces are kept, but the check for NaN is switched off, as it does not support batched
+    gradients.
     """
     anomalies = torch.is_anomaly_enabled()
     with torch.autograd.set_detect_anomaly(True, check_nan=False) if anomalies else nullcontext():
@@ -174,7 +177,7 @@ def gradients_by_seeds(
 
 
 def products(blocks: list[Block], derivatives: Derivatives, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return sum_i weights_i dF_i (B, n) by q and by velocity of derivatives that stand in blocks, weights (B, n)."""
+    """Return sum_i weights_i dF_i / dq and the same by velocity, each (B, n), of derivatives in blocks."""
     sums = []
     for kind in range(2):
         total = torch.zeros_like(weights)
@@ -188,7 +191,7 @@ def products(blocks: list[Block], derivatives: Derivatives, weights: Tensor) -> 
 
 
 def _within(body: Body, reach: int) -> scipy.sparse.csr_matrix:
-    """Return (N, N): which nodes are at most `reach` edges apart."""
+    """Return a sparse matrix (N, N) with a 1 for each pair of nodes that are at most `reach` edges apart."""
     n, edges = body.n_nodes, body.links
     ones = np.ones(len(edges), dtype=np.int64)
     step = scipy.sparse.coo_matrix((ones, (edges[:, 0], edges[:, 1])), shape=(n, n)).tocsr()
@@ -200,7 +203,7 @@ def _within(body: Body, reach: int) -> scipy.sparse.csr_matrix:
 
 
 def _columns(body: Body, near: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Return (S, 3 N + A): the dofs of the nodes `near` (S, N), and the angles of edges with both nodes among them."""
+    """Return a sparse (S, 3 N + A) that marks dofs: of the nodes `near` (S, N), and of edges with both nodes near."""
     start, end = (near[:, nodes] for nodes in _edges_of_angles(body).T)
     axes = np.ones((1, 3), dtype=np.int64)
     columns = scipy.sparse.hstack([scipy.sparse.kron(near, axes), start.multiply(end)]).tocsr()
@@ -210,17 +213,17 @@ def _columns(body: Body, near: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matr
 
 
 def _edges_of_angles(body: Body) -> np.ndarray:
-    """Return (A, 2): the ends of the edge that each angle turns about; a held tangent's is the edge that it holds."""
+    """Return the end nodes (A, 2) of the edge that each angle belongs to; for a held tangent, of the edge it holds."""
     return np.concatenate([body.framed_edges, body.rod_edges[body.held.edges]])
 
 
 def _members(relation: scipy.sparse.csr_matrix) -> list[np.ndarray]:
-    """Return the columns of each row."""
+    """Return for each row of a sparse matrix the indices of its entries."""
     return np.split(relation.indices.astype(np.int64), relation.indptr[1:-1])
 
 
 def _groups(conflict: scipy.sparse.csr_matrix) -> list[list[int]]:
-    """Return groups of rows of which no two are in conflict, by greedy colouring."""
+    """Return groups of rows such that no two rows of a group are in conflict, by greedy colouring."""
     groups: list[list[int]] = []
     group_of = np.full(conflict.shape[0], -1)
     for row, others in enumerate(_members(conflict)):

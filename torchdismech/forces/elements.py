@@ -1,4 +1,4 @@
-"""Forces that are sums over nodes, edges or triangles, each of which one loop evaluates (`torchdismech.fused`)."""
+"""ElementForce: forces that are sums over nodes, edges or triangles, evaluated by one compiled loop over these."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = [
     "vectors_at",
 ]
 
-Values = Sequence[Tensor]  # (S, B) each, of S elements and B robots
+Values = Sequence[Tensor]  # each (S, B), for S elements and B robots
 
 
 class Loops:
-    """The loops that find a force, its derivatives, or both at once.
+    """The compiled loops (`torchdismech.fused`) that compute a force, its derivatives, or both at once.
 
     Parameters
     ----------
-    name : what warnings call them.
-    force, derivatives : functions of the same tensors, which return so many values of each element: the force by
-        components, and the entries of blocks.
-    components : number of values of the force.
+    name : for warnings.
+    force, derivatives : functions of the same tensors, which return a list of values (S, B): the components of the
+        force, and the entries of the blocks of derivatives.
+    components : number of values that `force` returns.
     """
 
     def __init__(self, name: str, force: Callable[..., Values], derivatives: Callable[..., Values], components: int):
@@ -54,7 +54,8 @@ def _both(force: Callable[..., Values], derivatives: Callable[..., Values], *giv
 class ElementForce(Force):
     """A force that is a sum over elements.
 
-    Loops are given q and velocity (n, B), the dofs (k, 3, S) of the k nodes of each element, and what `_given` adds.
+    A subclass defines `_loops`, whose functions get q and velocity (n, B), the dofs (k, 3, S) of the k nodes of each
+    element, and the tensors of `_given`.
     """
 
     compiles = True
@@ -65,11 +66,11 @@ class ElementForce(Force):
         raise TypeError(f"{type(self).__name__} has to define _loops")
 
     def _given(self, state: State) -> tuple[Tensor, ...]:
-        """Return what else loops are given: tensors that broadcast to (S, B), or that they pick rows of."""
+        """Return the further arguments of the loops: tensors that broadcast to (S, B), or that loops index by rows."""
         raise TypeError(f"{type(self).__name__} has to define _given(state)")
 
     def _placed(self, found: Tensor) -> Derivatives:
-        """Return the derivatives as the force's blocks, of the entries (k, S, B) that the loop found."""
+        """Return the derivatives for each of `blocks`, from the entries (k, S, B) that the loop computed."""
         raise TypeError(f"{type(self).__name__} has to define _placed(found)")
 
     def _acted_on(self) -> Tensor:
@@ -93,35 +94,35 @@ class ElementForce(Force):
         return self._summed(found[:first]), self._placed(found[first:])
 
     def _found(self, loop: Fused, state: State) -> Tensor:
-        """Return what a loop finds (k, S, B)."""
-        moving = (x.t().contiguous() for x in (state.q, state.velocity))  # robots side by side, as vectors read them
+        """Return the k values of a loop for all elements, (k, S, B)."""
+        moving = (x.t().contiguous() for x in (state.q, state.velocity))  # robots contiguous, for vector instructions
         return loop(self._dofs.shape[-1], *moving, self._dofs, *self._given(state))
 
     def _summed(self, found: Tensor) -> Tensor:
-        """Return the force (B, n) of its components (k, S, B)."""
+        """Return the force (B, n), summed from the components (k, S, B) of all elements."""
         total = found.new_zeros(self.body.n_dofs, found.shape[-1])
         return total.index_add(0, self._acted_on().flatten(), found.flatten(0, 1)).t()
 
 
 def dofs_of_nodes(*nodes: np.ndarray) -> Tensor:
-    """Return the dofs (k, 3, S) of the k nodes (S,) that each element has."""
+    """Return the position dofs (k, 3, S) of the k nodes of S elements, given as k arrays (S,)."""
     return torch.as_tensor(3 * np.stack(nodes)[:, None] + np.arange(3)[:, None], device="cpu")
 
 
 def vectors_at(values: Tensor, dofs: Tensor) -> Vec3:
-    """Return positions or velocities at dofs (3, S), of the q or velocity (n, B) of all dofs."""
+    """Return the vectors, components (S, B), at dofs (3, S) of q or velocity (n, B)."""
     return Vec3(*(values[dof] for dof in dofs.unbind(0)))
 
 
 def sizes_of(sizes: Tensor) -> Tensor:
-    """Return sizes or coefficients (S,) or (B, S) with elements first, (S, 1) or (S, B); a single number as it is."""
+    """Return sizes or coefficients (S,) or (B, S) transposed to (S, 1) or (S, B); a single number as it is."""
     return sizes.unsqueeze(1) if sizes.dim() == 1 else sizes.t()
 
 
 def coefficient(value, what: str) -> Tensor:
-    """Return a coefficient as a tensor: one number, of each element (S,), of each robot (B, 1) or of both (B, S).
+    """Return a coefficient as a tensor: one number (), one per element (S,), per robot (B, 1) or for both (B, S).
 
-    One dimension is always that of elements, whatever the number of robots. `refuse_other_count` says whether S fits.
+    A single dimension is always that of elements, whatever the number of robots. `refuse_other_count` checks S later.
     """
     tensor = number(value, what)
     if tensor.dim() > 2:
@@ -134,7 +135,7 @@ def coefficient(value, what: str) -> Tensor:
 
 
 def refuse_other_count(tensor: Tensor, what: str, count: int, elements: str) -> None:
-    """Refuse a `coefficient` that is of another number of elements than `count`; `elements` is what they are called."""
+    """Refuse a `coefficient` for another number of elements than `count`; `elements` is their name in the message."""
     if tensor.dim() and tensor.shape[-1] not in (1, count):
         raise InputError(
             f"{what}: expected one number, ({count},) with one of each of the {count} {elements}, or "
@@ -143,5 +144,5 @@ def refuse_other_count(tensor: Tensor, what: str, count: int, elements: str) -> 
 
 
 def blocks_of(found: Tensor, rows: int) -> Tensor:
-    """Return blocks (B, S, r, c) of so many rows, of their entries (r c, S, B) row by row."""
+    """Return blocks (B, S, r, c) with `rows` rows r, from their entries (r c, S, B) in row order."""
     return found.unflatten(0, (rows, -1)).permute(3, 2, 0, 1)

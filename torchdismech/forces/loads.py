@@ -1,4 +1,4 @@
-"""Loads that a step does not change: gravity, buoyancy, forces at points and along lines."""
+"""Loads that are constant within a step: gravity, buoyancy, forces at points and along lines."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ class PointForce(Timed, Force):
     Parameters
     ----------
     nodes : node indices, or a bool mask (N,).
-    force : (3,), (B, 3) or (B, 1, 3) [N], on each of the nodes; or (1, k, 3) or (B, k, 3), for each of the k nodes its
-        own.
-    start, stop : [s]. States begin at the time 0: a load that starts there acts from the beginning on.
+    force : (3,), (B, 3) or (B, 1, 3) [N], the same on each of the nodes; or (1, k, 3) or (B, k, 3), one for each of the
+        k nodes.
+    start, stop : [s]. States begin at time 0: a load with start 0 acts from the beginning on.
 
     Raises
     ------
     InputError
-        (k, 3) for k nodes, more than one: it may be meant as (k, 1, 3), for k robots, or as (1, k, 3).
+        The shape is (k, 3) for k > 1 nodes, which may mean (k, 1, 3), for k robots, or (1, k, 3), for k nodes.
     """
 
     constant = True
@@ -106,7 +106,7 @@ class PointForce(Timed, Force):
         self.act_between(start, stop)
 
     def bind(self, body: Body) -> None:
-        """Find the nodes; refuse forces of another number of nodes."""
+        """Store the nodes; refuse forces for another number of nodes."""
         super().bind(body)
         index = checked_indices(self.nodes, body.n_nodes, "PointForce.nodes")
         count = len(index)
@@ -118,7 +118,7 @@ class PointForce(Timed, Force):
         self.register_buffer("_index", torch.as_tensor(index, device="cpu"), persistent=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
-        """Return the force on its nodes while it is on."""
+        """Return the force (B, n): on the given nodes, and zero for robots at times when it does not act."""
         on = self.on(state.time)
         load = state.q.new_zeros(state.batch, self.body.n_nodes, 3)
         force = self.force if self.force.dim() == 3 else self.force.expand(state.batch, 3).unsqueeze(1)
@@ -134,12 +134,13 @@ class LineLoad(Timed, Force):
     load : (3,), (B, 3) or (B, 1, 3) [N/m], the same on all lines.
     edges : indices of rod edges, or a bool mask (E,).
     sides : (k, 2) pairs of nodes, such as sides of triangles along a shell's border.
-    start, stop : [s], as of `PointForce`.
+    start, stop : [s], as for `PointForce`.
 
     Raises
     ------
     InputError
-        (k, 3) for k lines, more than one: loads of k robots are (k, 1, 3), one of each line takes a force each.
+        The shape is (k, 3) for k > 1 lines. Give loads of k robots as (k, 1, 3), and different loads on different lines
+        by a `LineLoad` each.
     """
 
     constant = True
@@ -164,7 +165,7 @@ class LineLoad(Timed, Force):
         self.act_between(start, stop)
 
     def bind(self, body: Body) -> None:
-        """Find the nodes at both ends of each line."""
+        """Store the nodes at both ends of each line."""
         super().bind(body)
         if self.edges is not None:
             refuse_no_rods(body, "LineLoad.edges", "along triangles take sides")
@@ -183,7 +184,7 @@ class LineLoad(Timed, Force):
         self.register_buffer("_ends", torch.as_tensor(ends, device="cpu"), persistent=False)
 
     def forward(self, state: State, control: Control) -> Tensor:
-        """Return half of each line's force on either of its ends."""
+        """Return the force (B, n): half of each line's at either of its ends."""
         on = self.on(state.time)
         load = self.load.expand(state.batch, 3) * on[:, None]
         half = 0.5 * self._length().unsqueeze(-1) * load.unsqueeze(1)  # (B, k, 3)
@@ -193,7 +194,7 @@ class LineLoad(Timed, Force):
         return self.body.on_nodes(nodes)
 
     def _length(self) -> Tensor:
-        """Return the rest lengths (.., k) [m]."""
+        """Return the rest lengths of the lines, (1, k) or (B, k) [m]."""
         if self.sides is None:
             return self.body.edge_length[..., self._edges].reshape(-1, len(self._edges))
         x = self.body.nodes[self._ends]

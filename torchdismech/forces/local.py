@@ -1,4 +1,4 @@
-"""Forces on nodes that say how far they reach: the hook for learned forces."""
+"""LocalForce: a base class for users' forces, e.g. learned ones, on nodes from what is near these."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["LocalForce"]
 
 
 class LocalForce(Force):
-    """A force on nodes that depends on what is at most `reach` edges away; a subclass writes `nodal_force`.
+    """A force on nodes that depends on nodes and edges at most `reach` edges away; a subclass defines `nodal_force`.
 
-    The derivatives that Newton's method needs are those of `nodal_force` by positions, twist angles and velocities
-    within reach, see `Dependence`. A force that reaches farther is refused when the model is built, as far as trial
-    states show it; `torchdismech.testing.check_force` looks at a state of your choice.
+    Newton's method takes into account its derivatives by positions, twist angles and velocities within reach, see
+    `Dependence`. A force that depends on more is refused when the model is built, if trial states show it;
+    `torchdismech.testing.check_force` checks it at a given state.
 
     Parameters
     ----------
-    reach : edges from a node to what its force depends on: 0 for the node alone, 1 for neighbours and adjacent edges.
+    reach : 0 for a force that depends on its own node only, 1 for neighbours and adjacent edges, and so on.
     explicit : evaluate the force once at the start of a step and hold it; then there are no derivatives.
     """
 
@@ -63,7 +63,7 @@ class LocalForce(Force):
         return tangent, m1, torch.linalg.cross(tangent, m1)
 
     def bind(self, body: Body) -> None:
-        """Find what is within reach of each node."""
+        """Store the body and find the dofs within reach of each node."""
         super().bind(body)
         self.register_buffer("_edges", torch.as_tensor(body.rod_edges, device="cpu"), persistent=False)
         self.dependence = Dependence(body, self.reach)

@@ -1,4 +1,4 @@
-"""Moments on rods: on edges, at nodes and ends, fixed in space or turning with the section."""
+"""PointMoment: moments on rod edges and nodes, fixed in space or turning with the section."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ FRAMES = ("world", "material")
 class PointMoment(Timed, Force):
     """A moment on rods, at the times start < t <= stop.
 
-    An edge takes it as a pair of forces at its nodes, which turn the edge, and a torque on its angle, which turns it
-    about itself. At a node the edges there share it evenly; at the end of a rod the last edge takes all, so that the
-    rod bends up to the middle of that edge. A moment that is fixed in space has no potential in three dimensions, one
-    that follows the section neither: the matrix of a step is not symmetric.
+    On an edge it is a pair of opposite forces at the nodes, which turn the edge, and a torque on its angle, which turns
+    it about itself. At a node the edges there share it evenly; at the end of a rod the last edge takes all of it, so
+    that the rod bends up to the middle of that edge. Neither a moment that is fixed in space nor one that turns with
+    the section has a potential in three dimensions, so the matrix of a step is not symmetric.
 
     Parameters
     ----------
-    moment : (3,), (B, 3) or (B, 1, 3) [N m]: in "world" axes x, y, z, or in "material" ones: about the directors m1 and
-        m2 of the section and the tangent of the edge. EI2 resists the first, EI1 the second, GJ the third.
-    nodes, edges : indices of nodes, or of rod edges, or a bool mask of all; on each of them the whole moment.
+    moment : (3,), (B, 3) or (B, 1, 3) [N m]: about the axes x, y, z ("world"), or about the directors m1, m2 of the
+        section and the tangent of the edge ("material"). EI2 resists the first of these, EI1 the second, GJ the third.
+    nodes, edges : indices of nodes, or of rod edges, or a bool mask of all; the whole moment acts on each of them.
     frame : "world" or "material".
-    start, stop : [s], as of `PointForce`.
+    start, stop : [s], as for `PointForce`.
 
     Raises
     ------
     InputError
-        (k, 3) for k nodes or edges, more than one: moments of k robots are (k, 1, 3), one of each place takes a force
-        each.
+        The shape is (k, 3) for k > 1 nodes or edges. Give moments of k robots as (k, 1, 3), and different moments at
+        different places by a `PointMoment` each.
     """
 
     per_robot = ("moment",)
@@ -76,7 +76,7 @@ class PointMoment(Timed, Force):
         self.act_between(start, stop)
 
     def bind(self, body: Body) -> None:
-        """Find the edges that take the moment."""
+        """Store the dofs of the edges that take the moment, and their shares of it."""
         super().bind(body)
         index, share = self.edges_and_shares(body)
         ends = body.rod_edges[index]
@@ -88,7 +88,7 @@ class PointMoment(Timed, Force):
         self.register_buffer("_share", torch.as_tensor(share, device="cpu").to(body.nodes), persistent=False)
 
     def edges_and_shares(self, body: Body) -> tuple[np.ndarray, np.ndarray]:
-        """Return the edges (K,) and which part of the moment each takes (K,)."""
+        """Return the edges (K,) on which the moment acts, and the fraction (K,) of it that each takes."""
         refuse_no_rods(body, "PointMoment")
         if self.edges is not None:
             index = checked_indices(self.edges, body.n_edges, "PointMoment.edges")
@@ -117,7 +117,7 @@ class PointMoment(Timed, Force):
         return torch.zeros_like(state.q).index_add(1, self._dofs.flatten(), local.flatten(1))
 
     def blocks(self) -> list[Block]:
-        """Return the nodes and the angle of each edge against themselves."""
+        """Return for each edge the block of both nodes and the angle against themselves."""
         dofs = self._dofs.cpu().numpy()
         return [Block(dofs, dofs)]
 
@@ -135,7 +135,7 @@ class PointMoment(Timed, Force):
         return [(torch.cat([-by_dofs[0], by_dofs[0], by_dofs[1]], dim=-2), None)]
 
     def _evaluated(self, state: State) -> _OnEdges:
-        """Return the edges (B, K) at a state and the moment on each."""
+        """Return the frames of the edges (B, K) at a state, with the moment on each."""
         x, index = state.positions, self._index
         e = x[:, self._ends[:, 1]] - x[:, self._ends[:, 0]]
         on = self.on(state.time).to(state.q.dtype)
@@ -146,11 +146,12 @@ class PointMoment(Timed, Force):
 
 @dataclass(frozen=True)
 class _OnEdges:
-    """Moments W (B, K, 3) on sections, whose frames are given.
+    """Moments W (B, K, 3) on edges, and the forces that are equivalent to them.
 
-    They do the work W . (t x dt) + (W . t) (d angle + turn . de): the forces are `pair` at the edge's end, minus that
-    at its start, and `torque` on the angle. `by_e` (.., 3, 3) and `by_angle` are the derivatives of W, which is
-    constant in space or has constant components in the material frame.
+    When an edge e with tangent t turns, W does the work W . (t x dt) + (W . t) (d angle + turn . de), where `turn` is
+    the rotation of the transported frame. So the forces are `pair` at the edge's end, minus `pair` at its start, and
+    `torque` on the angle. `by_e` (.., 3, 3) and `by_angle` (.., 3) are the derivatives of W in space: zero for a moment
+    in world axes, those of the material frame for a moment that turns with the section.
     """
 
     moment: Tensor
@@ -160,7 +161,7 @@ class _OnEdges:
 
     @classmethod
     def of(cls, frames: MaterialFrames, given: Tensor, frame: str) -> _OnEdges:
-        """Return them for moments as given in a frame."""
+        """Return the moments `given` by components (B, K, 3) in the "world" or "material" frame."""
         if frame == "world":
             return cls(given, frames, torch.zeros_like(outer(given, given)), torch.zeros_like(given))
         first, second, along = given.split(1, dim=-1)
@@ -172,12 +173,12 @@ class _OnEdges:
         return (self.moment * self.frames.t).sum(-1)
 
     def pair(self) -> Tensor:
-        """Return the force at the edge's end."""
+        """Return the force (B, K, 3) at the edge's end; at its start it is the opposite."""
         at = self.frames
         return torch.linalg.cross(self.moment, at.t) / at.length + self.torque().unsqueeze(-1) * at.turn
 
     def derivatives(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return those of `pair` by e (.., 3, 3) and by the angle (.., 3), of `torque` by e (.., 3) and the angle."""
+        """Return the derivatives of `pair` by e (.., 3, 3) and angle (.., 3), of `torque` by e (.., 3) and angle."""
         at, moment = self.frames, self.moment
         t, length, tangent_by_e = at.t, at.length.unsqueeze(-1), at.tangent_by_edge()
         torque_by_e = (self.by_e.mT @ t.unsqueeze(-1) + tangent_by_e.mT @ moment.unsqueeze(-1)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""Forces on nodes from each of their neighbours: hooks whose derivatives are those of pairs."""
+"""PairForce: a base class for users' forces that act between nodes which a rod edge joins."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["PairForce"]
 
 
 class PairForce(LocalForce):
-    """A force on each node from each node that a rod edge joins it with; a subclass writes `pair_force`.
+    """A force on each node from each node that a rod edge joins it with; a subclass defines `pair_force`.
 
-    What acts between two nodes depends on these two alone, so its derivatives are blocks of 3 x 6 for each pair and
+    The force between two nodes depends on these two only, so its derivatives are a block of 3 x 6 for each pair and
     take three backward passes over the pairs: a third of what a `LocalForce` with the same reach takes along a rod, and
     less where rods branch.
 
@@ -29,8 +29,8 @@ class PairForce(LocalForce):
 
     Attributes
     ----------
-    pairs : (P, 2) nodes: the neighbour, and the node that is pushed; each edge of a rod is two pairs.
-    edges_of_pairs : (P,) the edge of each, as in `body.edge_length`.
+    pairs : (P, 2) node indices: the neighbour, and the node on which the force acts; each rod edge is two pairs.
+    edges_of_pairs : (P,) the rod edge of each pair, as an index into `body.edge_length`.
     """
 
     pairs: Tensor
@@ -53,16 +53,16 @@ class PairForce(LocalForce):
         return self.summed(self._checked(self.of_pairs(state.positions), self.of_pairs(state.node_velocities)))
 
     def of_pairs(self, of_nodes: Tensor) -> Tensor:
-        """Return what both nodes of each pair have (B, P, 2, ...), of what nodes have (B, N, ...)."""
+        """Return values of nodes (B, N, ...) for both nodes of each pair, (B, P, 2, ...)."""
         return of_nodes.index_select(1, self.pairs.flatten()).unflatten(1, self.pairs.shape)
 
     def summed(self, of_pairs: Tensor) -> Tensor:
-        """Return the sum (B, N, 3) of forces on the second nodes of pairs (B, P, 3)."""
+        """Return for each node the sum (B, N, 3) of the forces (B, P, 3) of pairs that act on it."""
         still = of_pairs.new_zeros(len(of_pairs), self.body.n_nodes, 3)
         return still.index_add(1, self.pairs[:, 1], of_pairs)
 
     def bind(self, body: Body) -> None:
-        """Find the pairs."""
+        """Store the body and build the pairs."""
         super().bind(body)
         edges = np.asarray(body.rod_edges)
         pairs = np.concatenate([edges, edges[:, ::-1]])
@@ -71,7 +71,7 @@ class PairForce(LocalForce):
         self.dependence = _PairDependence(pairs)
 
     def _checked(self, x: Tensor, u: Tensor) -> Tensor:
-        """Return the force of each pair; refuse another shape."""
+        """Return `pair_force` (B, P, 3); refuse a result of another shape."""
         force, expected = self.pair_force(x, u), (len(x), len(self.pairs), 3)
         if not isinstance(force, Tensor) or tuple(force.shape) != expected:
             got = tuple(force.shape) if isinstance(force, Tensor) else type(force).__name__
@@ -83,7 +83,7 @@ class PairForce(LocalForce):
 
 
 class _PairDependence(nn.Module):
-    """Blocks of the derivatives of a `PairForce`: of each pair (P, 2) that of the force on its second node by both."""
+    """Derivatives of a `PairForce`: a block for each pair (P, 2), of the force on its second node by both nodes."""
 
     def __init__(self, pairs: np.ndarray):
         super().__init__()
@@ -92,7 +92,7 @@ class _PairDependence(nn.Module):
         self._blocks = [Block(dofs[:, 1], dofs.reshape(len(pairs), 6))]
 
     def blocks(self) -> list[Block]:
-        """Return where the derivatives stand."""
+        """Return the dof indices of the blocks."""
         return self._blocks
 
     def derivatives(self, force: PairForce, state: State, control: Control) -> Derivatives:

@@ -1,4 +1,4 @@
-"""Resistive force theory: slender rods feel more drag across than along their axis."""
+"""Drag of slender rods with different coefficients along and across their axis (resistive force theory)."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from torchdismech.values import Given
 
 __all__ = ["QuadraticResistive", "Resistive"]
 
-LENGTHS = ("rest", "current")  # of edges that drag goes by
+LENGTHS = ("rest", "current")  # which length of an edge drag is proportional to
 ON_SHELLS = "of shells take Drag"
 
 
 class Resistive(ElementForce):
     """F_i = -L_i [c_t t t^T + c_n (I - t t^T)] u_i, for small Reynolds numbers.
 
-    t = unit(x_{i+1} - x_{i-1}) along the node's rod (one-sided at its ends), L_i the node's share of that rod. At a
-    branching node each rod contributes with its own tangent. The derivative includes that of t.
+    t = unit(x_{i+1} - x_{i-1}) along the node's rod (one-sided at its ends), L_i the node's share of that rod's length.
+    At a branching node each rod contributes with its own tangent. Derivatives are exact, with that of t.
 
     Parameters
     ----------
-    tangential, normal : c_t, c_n, 0 or more [Pa s]: () or (B, 1); or of each node of each rod, rod by rod, (S,) or
-        (B, S). The nodes of a closed rod are each once, those where rods meet once for each rod.
+    tangential, normal : c_t, c_n, 0 or more [Pa s]: () or (B, 1); or one for each node of each rod, rod by rod, (S,) or
+        (B, S). There a closed rod lists each of its nodes once; a node where rods meet is listed once for each rod.
     explicit : see `Force`.
 
     Raises
@@ -64,7 +64,7 @@ class Resistive(ElementForce):
             setattr(self, name, nn.Parameter(given, requires_grad=False))
 
     def bind(self, body: Body) -> None:
-        """Find for each node of each rod the nodes before and after it; refuse coefficients of other nodes."""
+        """Store for each node of each rod the nodes before and after it; refuse coefficients for another number."""
         super().bind(body)
         refuse_no_rods(body, "Resistive", ON_SHELLS)
         before, node, after, edge_in, edge_out = [], [], [], [], []
@@ -98,7 +98,7 @@ class Resistive(ElementForce):
         return self._dofs[1]
 
     def blocks(self) -> list[Block]:
-        """Return rows of a node against columns of the nodes before, at and after it."""
+        """Return rows of each node against columns of the nodes before and after it, then of the node itself."""
         before, node, after = self._dofs.transpose(1, 2).cpu().numpy()
         return [Block(node, np.concatenate([before, after], axis=1)), Block(node, node)]
 
@@ -108,7 +108,7 @@ class Resistive(ElementForce):
 
 
 def _resistive(q: Tensor, velocity: Tensor, dofs: Tensor, *sizes: Tensor) -> tuple[Tensor, ...]:
-    """Return the force on a node by components; arguments as loops are given them."""
+    """Return the components of the force on a node; arguments as `ElementForce` passes them to loops."""
     t, _, u, length, normal, excess = _along_rods(q, velocity, dofs, *sizes)
     return (u.times(normal) + t.times(excess * t.dot(u))).times(-length).components()
 
@@ -136,7 +136,7 @@ def _along_rods(
     tangential: Tensor,
     normal: Tensor,
 ) -> tuple[Vec3, Tensor, Vec3, Tensor, Tensor, Tensor]:
-    """Return tangents, distances after - before, velocities, lengths, c_n and c_t - c_n."""
+    """Return tangents, distances from node before to node after, velocities, lengths L, c_n and c_t - c_n."""
     before, node, after = dofs.unbind(0)
     way = vectors_at(q, after) - vectors_at(q, before)
     span = torch.sqrt(way.dot(way))
@@ -150,18 +150,18 @@ _RESISTIVE = Loops("resistive forces", _resistive, _resistive_derivatives, 3)
 class QuadraticResistive(ElementForce):
     """F = -1/2 rho l b [C_t |u_par| u_par + C_n |u_perp| u_perp] per edge, for Reynolds numbers of about 1 to 1000.
 
-    u is the mean velocity of the edge's nodes, split along and across the edge; l its length, b its width: the diameter
-    of round sections. Half of the force acts on each node. The width of a rectangle depends on the direction of motion
-    in space, so its sides count in planar robots only, which move in x and z: there b is the side along y.
+    u is the mean velocity of the edge's nodes, split into components along and across the edge; l is its length, b its
+    width: the diameter of round sections. Half of the force acts on each node. The width of a rectangle depends on the
+    direction of motion, so rectangles are accepted in planar robots only, which move in x and z: b is the side along y.
 
     Parameters
     ----------
-    tangential, normal : drag coefficients C_t, C_n, 0 or more: () or (B, 1); or of each edge, (E,) or (B, E).
+    tangential, normal : drag coefficients C_t, C_n, 0 or more: () or (B, 1); or one for each edge, (E,) or (B, E).
     density : of the fluid [kg/m^3], likewise.
     explicit : see `Force`.
-    length : "rest": l is the edge's length at rest; "current": its present length. The width b is that at rest
-        either way, while a rod that keeps its volume gets thinner as it gets longer: its area grows as sqrt(l), halfway
-        between the two. So they are equally far from it, and the simpler one is the default.
+    length : "rest": l is the edge's length at rest; "current": its present length. The width b is that at rest in both
+        cases, while a rod of constant volume gets thinner as it gets longer: its frontal area l b grows as sqrt(l),
+        half-way between the two. So both are equally far off, and the simpler one is the default.
 
     Raises
     ------
@@ -186,7 +186,7 @@ class QuadraticResistive(ElementForce):
             setattr(self, name, nn.Parameter(given, requires_grad=False))
 
     def bind(self, body: Body) -> None:
-        """Keep the edges' nodes; refuse coefficients of other edges."""
+        """Store the dofs of the edges' nodes; refuse rectangles of unknown width, and coefficients that do not fit."""
         super().bind(body)
         refuse_no_rods(body, "QuadraticResistive", ON_SHELLS)
         unknown = np.flatnonzero(~body.radius_known)
@@ -209,7 +209,7 @@ class QuadraticResistive(ElementForce):
         return tuple(map(sizes_of, (*sizes, self.tangential, self.normal, self.density)))
 
     def blocks(self) -> list[Block]:
-        """Return the edges' two nodes against themselves."""
+        """Return for each edge the block of its two nodes against themselves."""
         dofs = self._dofs.flatten(0, 1).t().cpu().numpy()
         return [Block(dofs, dofs)]
 
@@ -229,7 +229,7 @@ def _quadratic(
     normal: Tensor,
     density: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Return the forces on both nodes of an edge by components; arguments as loops are given them."""
+    """Return the components of the forces on both nodes of an edge; arguments as `ElementForce` passes them."""
     t, length, u = _along_edges(q, velocity, dofs)
     half = -0.5 * density * radius * (edge_length if lengths == "rest" else length)
     return 2 * _resistance(t, u, tangential, normal).times(half).components()
@@ -248,8 +248,8 @@ def _quadratic_derivatives(
 ) -> list[Tensor]:
     """Return the derivatives of both forces by the positions of both nodes, then by their velocities.
 
-    With w = u - (t . u) t and P = I - t t^T, which leaves w as it is: d(|w| w)/dw = |w| I + w w^T / |w|,
-    dw/du = P and dw/dt P = -t w^T - (t . u) P.
+    With w = u - (t . u) t and P = I - t t^T, so that P w = w: d(|w| w)/dw = |w| I + w w^T / |w|, dw/du = P and
+    dw/dt P = -t w^T - (t . u) P.
     """
     t, length, u = _along_edges(q, velocity, dofs)
     along = t.dot(u)
@@ -279,7 +279,7 @@ def _resistance(t: Vec3, u: Vec3, tangential: Tensor, normal: Tensor) -> Vec3:
 
 
 def _along_edges(q: Tensor, velocity: Tensor, dofs: Tensor) -> tuple[Vec3, Tensor, Vec3]:
-    """Return tangents, lengths and mean velocities."""
+    """Return tangents, present lengths and mean velocities of edges."""
     start, end = dofs.unbind(0)
     edge = vectors_at(q, end) - vectors_at(q, start)
     length = torch.sqrt(edge.dot(edge))

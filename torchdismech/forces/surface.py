@@ -24,7 +24,7 @@ NEXT, AFTER = (1, 2, 0), (2, 0, 1)  # the corners that follow corners 0, 1, 2 co
 
 
 class SurfaceForce(Force):
-    """What forces on triangles share: which triangles they act on. A robot may have rods too; they feel nothing.
+    """Base class of forces on triangles, which holds the choice of triangles; rods of the robot are not affected.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class SurfaceForce(Force):
         self.triangles = triangles
 
     def bind(self, body: Body) -> None:
-        """Find the triangles; refuse a robot without any, and a choice that does not fit."""
+        """Store the chosen triangles; refuse a robot without any, and a choice that does not fit."""
         super().bind(body)
         chosen = _chosen(self.triangles, len(body.triangles), type(self).__name__)
         self.register_buffer("_chosen", torch.as_tensor(chosen, device="cpu"), persistent=False)
@@ -49,15 +49,15 @@ class SurfaceForce(Force):
 
 
 class _OnTriangles(ElementForce, SurfaceForce):
-    """A force on the corners of triangles, by one loop."""
+    """A force on the corners of triangles, evaluated by one compiled loop."""
 
     def bind(self, body: Body) -> None:
-        """Find the triangles and their dofs."""
+        """Store the chosen triangles and the dofs of their corners."""
         super().bind(body)
         self.register_buffer("_dofs", dofs_of_nodes(*self._triangles.cpu().numpy().T), persistent=False)
 
     def _rows(self) -> list[np.ndarray]:
-        """Return the dofs (F, 3) of each corner."""
+        """Return for each of the three corners its dofs (F, 3)."""
         return list(self._dofs.transpose(1, 2).cpu().numpy())
 
 
@@ -91,7 +91,7 @@ class Drag(_OnTriangles):
             setattr(self, name, nn.Parameter(given, requires_grad=False))
 
     def blocks(self) -> list[Block]:
-        """Return the triangles' nine dofs against themselves, and each corner against itself."""
+        """Return the blocks of each triangle's nine dofs, by position, then of each corner's three, by velocity."""
         corners = self._rows()
         dofs = np.concatenate(corners, axis=1)
         return [Block(dofs, dofs), *(Block(corner, corner) for corner in corners)]
@@ -111,7 +111,7 @@ class Drag(_OnTriangles):
 def _drag(
     q: Tensor, velocity: Tensor, dofs: Tensor, area: Tensor, density: Tensor, coefficient: Tensor
 ) -> list[Tensor]:
-    """Return the forces on the corners by components; arguments as loops are given them."""
+    """Return the components of the forces on the corners; arguments as `ElementForce` passes them to loops."""
     n = area_vector(*_corners(q, dofs)).unit()
     speeds = [u.dot(n) for u in _corners(velocity, dofs)]
     scale = -density * coefficient * area / 6
@@ -123,7 +123,7 @@ def _drag_derivatives(
 ) -> list[Tensor]:
     """Return the derivatives by positions, through n, and those by each corner's own velocity.
 
-    A corner that moves within the plane does not turn it: dn/dx_k = (s_k x n) n^T / |2 A|, s_k the side opposite.
+    n turns only when a corner moves out of the plane: dn/dx_k = (s_k x n) n^T / |2 A|, with s_k the side opposite.
     """
     corners = _corners(q, dofs)
     twice_area = area_vector(*corners).times(2.0)
@@ -146,16 +146,16 @@ class Pressure(Timed, _OnTriangles):
 
     Positive pressure pushes along the outside-pointing normals: it is the pressure inside minus that outside. On a
     closed surface (a balloon, wound counter-clockwise seen from the outside) the force is the gradient of p V, V the
-    enclosed volume: no total force, no total torque. On an open surface it is that of a jump of pressure across the
-    shell. Where clamps hold all nodes of its rim it is the gradient of p V, too, V the volume above the rim; else its
-    derivative is not symmetric, as work done at the rim depends on the path. `conservative` says which, once a model
-    is built. The pressure is given; it does not fall when the volume grows.
+    enclosed volume: no total force, no total torque. On an open surface it is a jump of pressure across the shell. If
+    clamps hold all nodes of its rim, it is also the gradient of p V, V the volume above the rim. Otherwise the
+    derivative is not symmetric, as work done at the rim depends on the path. Once a model is built, `conservative` says
+    whether there is a potential. The pressure is prescribed; it does not fall when the volume grows.
 
     Parameters
     ----------
     pressure : p, () or (B, 1) [Pa].
-    triangles : indices or a bool mask (F,) of the triangles that feel it; None: all.
-    start, stop : [s], as of `PointForce`.
+    triangles : indices or a bool mask (F,) of the triangles on which it acts; None: all.
+    start, stop : [s], as for `PointForce`.
     """
 
     per_robot = ("pressure",)
@@ -172,7 +172,7 @@ class Pressure(Timed, _OnTriangles):
         self.pressure = nn.Parameter(scalar(pressure, "Pressure.pressure"), requires_grad=False)
 
     def bind(self, body: Body) -> None:
-        """Find the triangles and their dofs; warn of closed surfaces that are wound inside out."""
+        """Store the triangles and their dofs; warn of closed surfaces that are wound inside out."""
         super().bind(body)
         turned = body.surface.inside_out(body.nodes.detach().cpu().numpy())
         turned = turned[np.isin(turned, self._chosen.cpu().numpy())]
@@ -183,20 +183,20 @@ class Pressure(Timed, _OnTriangles):
             )
 
     def learn_free(self, free: np.ndarray) -> None:
-        """Find out whether the force has a potential: where the surface is closed, or its rim is held."""
+        """Set `conservative`: there is a potential if the surface is closed or its rim is clamped."""
         rim = self.body.surface.rim(self._chosen.cpu().numpy())
         self.conservative = not free[3 * rim[:, None] + np.arange(3)].any()
         self._apex = int(rim[0] if len(rim) else self._triangles[0, 0])
 
     def potential(self, state: State, control: Control) -> Tensor:
-        """Return -p V (B,) [J], V the volume between the surface and a node of its rim, or of a closed surface."""
+        """Return -p V (B,) [J], with V the volume of a closed surface, or between an open one and a node of its rim."""
         x = state.positions - state.positions[:, self._apex, None]
         first, second, third = x[:, self._triangles].unbind(2)
         volume = (first * torch.linalg.cross(second, third)).sum((1, 2)) / 6
         return -self._present(state).squeeze(1) * volume
 
     def blocks(self) -> list[Block]:
-        """Return the triangles' nine dofs against themselves."""
+        """Return for each triangle the block of its nine dofs against themselves."""
         dofs = np.concatenate(self._rows(), axis=1)
         return [Block(dofs, dofs)]
 
@@ -216,7 +216,7 @@ class Pressure(Timed, _OnTriangles):
 
 
 def _pressure(q: Tensor, velocity: Tensor, dofs: Tensor, pressure: Tensor) -> tuple[Tensor, ...]:
-    """Return the forces on the corners by components, which are all the same; arguments as loops are given them."""
+    """Return the components of the forces on the corners, equal at all three; arguments as for other loops."""
     return 3 * area_vector(*_corners(q, dofs)).times(pressure / 3).components()
 
 
@@ -226,12 +226,12 @@ def _pressure_derivatives(q: Tensor, velocity: Tensor, dofs: Tensor, pressure: T
 
 
 def _corners(values: Tensor, dofs: Tensor) -> list[Vec3]:
-    """Return positions or velocities of the corners, of those of all dofs."""
+    """Return the positions or velocities of the three corners, from q or velocity (n, B)."""
     return [vectors_at(values, corner) for corner in dofs.unbind(0)]
 
 
 def area_vector(first: Vec3, second: Vec3, third: Vec3) -> Vec3:
-    """Return the area vectors [m^2], pointing outside."""
+    """Return the area vectors [m^2] of triangles with these corners, along the normals that point outside."""
     return (second - first).cross(third - first).times(0.5)
 
 

@@ -1,4 +1,4 @@
-"""The thrust of a bell that expels fluid."""
+"""Thrust: the force on a bell, such as a jellyfish's, that expels fluid."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ class Thrust(SurfaceForce):
     along the axis, spread over the bell's nodes in proportion to the rest area of their triangles. A jet of density rho
     that leaves at the speed c gives coefficient = rho c.
 
-    It couples all nodes of the bell. So by default it is explicit, held over a step at its value at the start: no
-    entries in the matrix, but steps have to be short against the stroke. With explicit=False the derivatives are exact
-    and the matrix is dense over the bell's nodes.
+    It couples all nodes of the bell. So by default it is explicit, held over a step at its value at the start: it adds
+    no entries to the matrix, but steps have to be short compared with a stroke. With explicit=False the derivatives are
+    exact and the matrix is dense over the bell's nodes.
 
     Parameters
     ----------
     coefficient : thrust per flow, () or (B, 1) [N s/m^3].
-    smoothing : flow [m^3/s] below which the thrust fades, quadratically at last: smooth at rest. Take some percent of
-        the largest flow.
-    axis : "body": the direction of the bell's total area vector (away from the opening), which turns with it; or a
-        fixed direction, (3,) or (B, 3), of any length.
-    refill : share of the thrust that acts backwards while the bell refills, () or (B, 1), from 0 to 1.
+    smoothing : flow [m^3/s] below which the thrust fades out, quadratically near zero, so that it is smooth at rest.
+        Take some percent of the largest flow.
+    axis : "body": the direction of the bell's total area vector (away from the opening), which turns with the bell; or
+        a fixed direction, (3,) or (B, 3), of any length.
+    refill : fraction of the thrust that acts backwards while the bell refills, () or (B, 1), from 0 to 1.
     triangles : indices or a bool mask (F,) of the bell's triangles, which need exactly one rim; None: all.
+    explicit : see `Force`.
     """
 
     per_robot = ("coefficient", "refill", "axis")
@@ -86,12 +87,12 @@ class Thrust(SurfaceForce):
         self.register_buffer("_rim", torch.as_tensor(rim, device="cpu"), persistent=False)
 
     def volume(self, state: State) -> Tensor:
-        """Return the volume (B,) between the bell and its rim [m^3]."""
+        """Return the volume (B,) [m^3] between the bell and the cone over its rim."""
         y = self._about_rim(state.positions)[:, self._corners]
         return (y * _volume_gradient(y)).sum((1, 2, 3)) / 3
 
     def expelled(self, state: State) -> Tensor:
-        """Return the flow (B,) that the bell expels, minus the rate of its volume [m^3/s]."""
+        """Return the flow (B,) [m^3/s] that the bell expels: minus the rate of change of its volume."""
         y, v = (self._about_rim(z)[:, self._corners] for z in (state.positions, state.node_velocities))
         return -(v * _volume_gradient(y)).sum((1, 2, 3))
 
@@ -167,14 +168,14 @@ class Thrust(SurfaceForce):
         return own - own[:, self._rim].mean(1, keepdim=True)
 
     def _at_nodes(self, gradient: Tensor) -> Tensor:
-        """Return the gradient (B, nb, 3) by nodes of one by `_about_rim` at the corners (B, F, 3, 3)."""
+        """Return the gradient (B, nb, 3) by the bell's nodes, from that by `_about_rim` at corners (B, F, 3, 3)."""
         by_node = gradient.new_zeros(gradient.shape[0], len(self._nodes), 3)
         by_node = by_node.index_add(1, self._corners.flatten(), gradient.flatten(1, 2))
         by_mean = -by_node.sum(1, keepdim=True) / len(self._rim)
         return by_node.index_add(1, self._rim, by_mean.expand(-1, len(self._rim), -1))
 
 
-# ---- triangles: corners are (B, F, 3, 3), the corner before the component ------------------------------------------
+# ---- triangles: corners are (B, F, 3, 3), in the order triangle, corner, component ---------------------------------
 
 
 def _area_vectors(x: Tensor) -> Tensor:
@@ -188,12 +189,12 @@ def _sides(x: Tensor) -> Tensor:
 
 
 def _volume_gradient(y: Tensor) -> Tensor:
-    """Return the derivative by each corner of the volume between a triangle and the origin."""
+    """Return the derivatives (B, F, 3, 3) by each corner of the volume between a triangle and the origin."""
     return torch.linalg.cross(y[:, :, NEXT], y[:, :, AFTER]) / 6
 
 
 def _skew(vector: Tensor) -> Tensor:
-    """Return the matrices (..., 3, 3) that multiply by `vector` (..., 3) from the left, as a vector product."""
+    """Return the cross-product matrices (..., 3, 3) of `vector` (..., 3): matrix @ x = vector x x."""
     eye = torch.eye(3, dtype=vector.dtype, device=vector.device)
     return torch.linalg.cross(vector.unsqueeze(-1), eye.expand(*vector.shape, 3), dim=-2)
 
@@ -215,7 +216,7 @@ def _direction(axis) -> Tensor:
 
 
 def _one_rim(triangles: np.ndarray) -> np.ndarray:
-    """Return the nodes of the only rim of a bell, walking along it; refuse a bell with none or several."""
+    """Return the nodes (k,) of a bell's rim in their order along it; refuse a bell without a rim or with several."""
     surface = find_surface(triangles)
     border = np.delete(surface.edges, surface.hinge_edges, axis=0).tolist()
     if not border:
