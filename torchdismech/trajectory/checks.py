@@ -1,4 +1,4 @@
-"""What the numbers of a trajectory file have to be, whoever wrote them."""
+"""Consistency checks of the numbers in a trajectory file, for `reading`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ __all__ = ["Damaged", "check_rows", "check_sense", "check_state", "check_topolog
 
 
 class Damaged(Exception):
-    """A file is not what a writer of trajectories leaves; the message says where."""
+    """A file is not as a writer of trajectories leaves it; the message names the place."""
 
 
 def check_rows(time: np.ndarray, step: np.ndarray) -> int:
-    """Return the number of rows written: those with a time. Both are (T,)."""
+    """Return the number of rows that were written, i.e. have a time; refuse gaps, and times or steps that do not grow.
+
+    Both arrays are (T,). Times of consecutive rows may be equal.
+    """
     written = np.isfinite(time)
     count = int(written.sum())
     if count == 0:
@@ -31,14 +34,14 @@ def check_rows(time: np.ndarray, step: np.ndarray) -> int:
 
 
 def check_topology(rod_edges: np.ndarray, triangles: np.ndarray, nodes: int) -> None:
-    """Refuse indices of nodes that do not exist."""
+    """Refuse rod edges or triangles with indices of nodes that do not exist."""
     for name, indices in (("rod_edges", rod_edges), ("triangles", triangles)):
         if indices.size and not (indices.min() >= 0 and indices.max() < nodes):
             raise Damaged(f"topology/{name}: expected indices of {nodes} nodes, 0 to {nodes - 1}")
 
 
 def check_sense(name: str, values: np.ndarray) -> None:
-    """Refuse numbers that a run hardly leaves, in a file without checksums: nothing says that they were written so."""
+    """Refuse implausible numbers (not finite, or no known status) in a file without checksums."""
     if name in ("positions", "velocities", "twist") and not np.isfinite(values).all():
         raise Damaged(f"{name}: has entries that are not finite")
     if name == "newton/status" and not np.isin(values, [int(code) for code in Status]).all():
@@ -48,13 +51,13 @@ def check_sense(name: str, values: np.ndarray) -> None:
 def check_state(
     state: Mapping[str, np.ndarray], state_step: int, datasets: Mapping[str, np.ndarray], complete: bool
 ) -> None:
-    """Refuse a state that is not that of its row.
+    """Refuse a state that differs from the row of its step.
 
     Parameters
     ----------
-    state : what the state says of the datasets of these names.
-    datasets : those that have one entry a row (T, ...).
-    complete : whether the state has a row for sure. A trajectory that was saved without some of its rows may lack it.
+    state : positions, velocities and twist of the state, by dataset name.
+    datasets : those that have one entry for each row, (T, ...).
+    complete : whether there must be a row for the state's step; a trajectory saved without some rows may lack it.
     """
     step = datasets["step"]
     rows = np.flatnonzero(step == state_step)

@@ -1,4 +1,4 @@
-"""CRC-32 of what a trajectory file holds: of values and names, not of where they stand in it."""
+"""CRC-32 checksums of the contents of a trajectory file; they cover values and names, not offsets in the file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["fixed_checksum", "row_checksums", "state_checksum"]
 
 
 def row_checksums(datasets: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the checksum of each row (T) of each dataset, in the order of their names, (T, datasets) uint32."""
+    """Return the checksums (T, datasets) uint32 of each row of each dataset; columns are sorted by dataset name."""
     columns = [[_of(row) for row in datasets[name]] for name in sorted(datasets)]
     return np.array(columns, dtype=np.uint32).T.copy()
 
 
 def state_checksum(fields: Mapping[str, np.ndarray], step: int) -> int:
-    """Return the checksum of a copy of the state and of the number of its step."""
+    """Return the checksum of a copy of the state and its step number."""
     checksum = _of(np.array(step, dtype=np.int64))
     for name in sorted(fields):
         checksum = _of(fields[name], checksum)
@@ -26,12 +26,12 @@ def state_checksum(fields: Mapping[str, np.ndarray], step: int) -> int:
 
 
 def fixed_checksum(kinds: Mapping[str, tuple[np.dtype, tuple[int, ...]]], given: Mapping[str, np.ndarray]) -> int:
-    """Return the checksum of what a run does not change.
+    """Return the checksum of all that does not change in a run: names, dtypes and shapes, and the fixed arrays.
 
     Parameters
     ----------
     kinds : dtype and shape of the datasets that a run fills, by name.
-    given : the arrays of the others.
+    given : the arrays of all other datasets.
     """
     arrays = {name: (values.dtype, values.shape) for name, values in given.items()} | dict(kinds)
     described = {name: [dtype.str, [int(size) for size in shape]] for name, (dtype, shape) in arrays.items()}

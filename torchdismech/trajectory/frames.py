@@ -1,4 +1,4 @@
-"""Frames of a run: one, many in memory, and those of a file."""
+"""Frame: one row of a trajectory; Recorder: collects frames in memory; Trajectory: the stored frames of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchdismech.trajectory.writing import write_whole
 
 __all__ = ["Frame", "Recorder", "Trajectory"]
 
-NAMED = ("energies", "contact", "strains", "reactions")  # what frames keep by names, but for a controller's memory
+NAMED = ("energies", "contact", "strains", "reactions")  # fields of frames that are mappings, except for `memory`
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,17 @@ class Frame:
     Attributes
     ----------
     step : number of steps from the start of the run.
-    time : () [s] when they end, also where robots failed: `state.time` is when each robot's own last good step ended.
-    state : the state after them; of chains of rigid elements a `ChainState`, of pneumatic arms an `ArmState`, which
-        have positions, too.
-    iterations, iterations_max : (B,) long, Newton iterations of these steps: the sum, and the most of one step.
-    residual : (B,) the largest residual at which one of these steps ended [N]; of chains an angle [rad].
+    time : () [s] after these steps; it goes on where robots failed, while `state.time` is the time at which each
+        robot's last good step ended.
+    state : the state after these steps; of chains of rigid elements a `ChainState`, of pneumatic arms an `ArmState`,
+        which have positions, too.
+    iterations, iterations_max : (B,) long, Newton iterations since the row before: the sum, and the most of one step.
+    residual : (B,) the largest final residual of a step since the row before [N]; of chains an angle [rad].
     status : (B,) long, value of `Status`: CONVERGED, or the first failure.
     energies : (B,) [J] by name.
-    contact : what contact did in the last of these steps, by name (see `contact.report`); "penetration" in all of them.
-    memory : (B, ...) by name, what a controller remembers at the state.
+    contact : report of contact in the last step, by name (see `contact.report`); "penetration" is the largest since the
+        row before.
+    memory : (B, ...) by name, the controller's memory after these steps.
     strains : (B, ...) by name, where the run was asked for them (see `Model.strains`).
     reactions : (B, 6) by clamp, where the run was asked for them (see `rollout`).
     """
@@ -60,7 +62,7 @@ class Frame:
 
     @classmethod
     def initial(cls, state: State, energies: Mapping[str, Tensor]) -> Frame:
-        """Return row 0: no step done yet."""
+        """Return the frame of row 0, before any step."""
         zero = torch.zeros(state.batch, dtype=torch.long, device=state.q.device)
         return cls(0, state.time.max(), state, zero, zero, zero.to(state.q.dtype), zero, energies)
 
@@ -74,7 +76,7 @@ class Frame:
 
     @classmethod
     def joined(cls, frames: Sequence[Frame]) -> Frame:
-        """Return the frames of parts of a batch, at the same step, as one of the whole batch."""
+        """Return one frame of a whole batch from the frames of its parts at the same step."""
         state = type(frames[0].state).joined([f.state for f in frames])
         names = ("iterations", "iterations_max", "residual", "status")
         tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
@@ -86,7 +88,7 @@ class Frame:
         return cls(frames[0].step, time, state, **tensors, **named)  # type: ignore[arg-type]
 
     def row(self) -> dict[str, Tensor]:
-        """Return what goes into one row of a trajectory, by the names of its fields."""
+        """Return the fields of a trajectory's row that are single tensors, by their names in `Trajectory`."""
         return {
             "step": torch.tensor(self.step, device="cpu"),
             "time": self.time,
@@ -100,7 +102,7 @@ class Frame:
         }
 
     def datasets(self) -> dict[str, Tensor]:
-        """Return the same and energies and contact, by the names of the file's datasets."""
+        """Return all tensors of a row, with energies, contact, strains and reactions, by the file's dataset names."""
         row = self.row()
         return {dataset: row[name] for name, dataset in DATASETS.items()} | _named(self)
 
@@ -122,11 +124,11 @@ class Trajectory:
     contact : (T, B), (T, B, 3) or, of nodes, (T, B, N, 3) by name, as in `Frame`.
     rod_edges, triangles : (E, 2), (F, 3) node indices.
     state : the last full state, after `state_step` steps.
-    memory : (B, ...) by name, what the run's controller remembers at that state; nothing without one that does.
+    memory : (B, ...) by name, the controller's memory at that state; empty for a run without a controller with memory.
     strains : (T, B, ...) by name, as in `Frame`.
     reactions : (T, B, 6) by clamp, as in `Frame`: force [N] and torque about the mean of its nodes [N m].
-    randomized : (B,) by dotted name, what was drawn for each robot.
-    attributes : texts: the scene, what can be seen of the robots (see `appearance`), the package's version, dtype.
+    randomized : (B,) by dotted name, the random values that were drawn for each robot.
+    attributes : texts: the scene, the robots' appearance (see `appearance`), the package's version, dtype.
     """
 
     step: Tensor
@@ -164,27 +166,27 @@ class Trajectory:
 
     @property
     def failed(self) -> Tensor:
-        """Whether a step of each robot failed, (B,) bool."""
+        """Which robots have a frame with a status other than CONVERGED, (B,) bool, also those that were not stepped."""
         return (self.status != 0).any(0)
 
     def appearance(self) -> Appearance:
-        """Return what the run keeps of sections and obstacles; nothing where it does not say what they are.
+        """Return the sections and obstacles that are stored with the run; empty if none are.
 
         Raises
         ------
         InputError
-            What it keeps is damaged.
+            The stored text is damaged.
         """
         return Appearance.read(self.attributes[KEY]) if KEY in self.attributes else Appearance(None, [])
 
     def save(self, path: str | Path) -> None:
-        """Write the file, replacing a trajectory of that name when all is written.
+        """Write the trajectory to a file; an existing trajectory there is replaced once all is written.
 
         Raises
         ------
         InputError
-            It cannot be written there, what is there is no trajectory, somebody else writes it just now, or the name
-            ends as those of files of another format do, such as .csv or .png: trajectories are HDF5.
+            The file cannot be written, an existing file is no trajectory, another writer holds it, or the name has the
+            ending of another format, such as .csv or .png: trajectories are HDF5.
         """
         path = Path(path)
         if path.is_file() and not is_trajectory(path):
@@ -196,7 +198,7 @@ class Trajectory:
                 raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     def datasets(self) -> dict[str, Tensor]:
-        """Return all that has one entry a row, by the names of the file's datasets."""
+        """Return all tensors that have one entry for each row, by the file's dataset names."""
         fields = {dataset: getattr(self, name) for name, dataset in DATASETS.items()}
         return fields | _named(self)
 
@@ -204,8 +206,8 @@ class Trajectory:
     def load(cls, path: str | Path) -> Trajectory:
         """Read a file, also one that is being written or whose run was killed.
 
-        All of it is read once and held against its checksums; after that, rows are read from the disk when they are
-        used: a file may be larger than the memory.
+        The whole file is read once to compare its checksums. After that, rows are read from the disk when they are
+        used, so a file may be larger than memory.
 
         Raises
         ------
@@ -215,18 +217,18 @@ class Trajectory:
         return cls(**read(Path(path)))
 
     def resumable(self) -> Trajectory:
-        """Return the trajectory up to its last full state: a killed run may have stored a row more."""
+        """Return the trajectory up to its last full state, as a killed run may have stored one row more."""
         return self.frames(slice(int((self.step <= self.state_step).sum())))
 
     def frames(self, index: slice) -> Trajectory:
-        """Return the trajectory with some of its frames only; the last state stays."""
+        """Return the trajectory with the frames that `index` selects; `state` and `memory` remain those of the end."""
         kept: dict[str, Any] = {name: getattr(self, name)[index] for name in DATASETS}
         kept |= {kind: {name: values[index] for name, values in getattr(self, kind).items()} for kind in NAMED}
         return dataclasses.replace(self, **kept)
 
 
 class Recorder:
-    """Collects frames in memory: of their states what a trajectory keeps alone, of the last one all."""
+    """Collects frames in memory: of each frame the row of a trajectory, of the last one the full state."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Tensor]] = []
@@ -236,12 +238,12 @@ class Recorder:
     def start(
         self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance | None = None
     ) -> None:
-        """Learn the topology, and what else can be seen of the robots."""
+        """Set the topology and the appearance of the robots."""
         self._rod_edges, self._triangles = rod_edges, triangles
         self._attributes = {} if appearance is None else {KEY: appearance.text()}
 
     def append(self, frame: Frame) -> None:
-        """Keep a frame."""
+        """Store a frame."""
         self._rows.append(frame.row())
         self._named.append({kind: getattr(frame, kind) for kind in NAMED})
         self._last = frame
@@ -250,7 +252,7 @@ class Recorder:
         """Do nothing: memory needs no closing."""
 
     def trajectory(self) -> Trajectory:
-        """Return what was collected."""
+        """Return the stored frames as a trajectory."""
         last = self._last
         if last is None:
             raise ValueError("no frame was recorded")

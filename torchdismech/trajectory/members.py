@@ -1,4 +1,4 @@
-"""Names of an HDF5 file looked up without trust: what is found is of the kind and shape asked for, and in the file."""
+"""Members: access to an untrusted HDF5 file that checks kind, dtype, shape and storage of each dataset."""
 
 from __future__ import annotations
 
@@ -21,17 +21,23 @@ INTEGERS = (np.dtype(np.int64),)
 NUMBERS = (*FLOATS, *INTEGERS)
 UNSIGNED = (np.dtype(np.uint32),)
 BYTES = (np.dtype(np.uint8),)
-# Names of axes, or their sizes; an ellipsis at the end for any more.
+# An expected shape: for each axis its letter or its size; an ellipsis at the end stands for any further axes.
 Shape = Sequence["str | int | EllipsisType"]
-DENSEST = 1100  # bytes that a stored byte may stand for: a little more than deflate, which other programs use, can do
+# Largest credible compression ratio: a little more than deflate, which other programs may have used, can reach.
+DENSEST = 1100
 
 
 class Members:
-    """The members of an open file of so many bytes.
+    """The members of an open HDF5 file, looked up with checks; a mismatch raises `Damaged`.
+
+    Parameters
+    ----------
+    file : the open file.
+    size : of the file [bytes].
 
     Attributes
     ----------
-    sizes : of the axes that were met so far, by letter: each has one size in the whole file.
+    sizes : of the axes seen so far, by letter; an axis has the same size in the whole file.
     """
 
     def __init__(self, file: h5py.File, size: int):
@@ -39,7 +45,7 @@ class Members:
         self.sizes: dict[str, int] = {}
 
     def attributes(self) -> dict[str, str]:
-        """Return the texts that are attributes of the file."""
+        """Return the attributes of the file, all of which have to be texts."""
         texts = dict(self._file.attrs.items())
         for name, text in texts.items():
             if not isinstance(text, str):
@@ -47,11 +53,11 @@ class Members:
         return texts
 
     def has(self, name: str) -> bool:
-        """Return whether the file itself has something of that name."""
+        """Return whether the file has a member of this name."""
         return self._file.get(name, getlink=True) is not None
 
     def names(self, group: str) -> list[str]:
-        """Return the names of what is in a group."""
+        """Return the names of a group's members."""
         import h5py
 
         found = self._found(group)
@@ -60,7 +66,7 @@ class Members:
         return list(found)
 
     def dataset(self, name: str, shape: Shape, kinds: Sequence[np.dtype]) -> h5py.Dataset:
-        """Return a dataset of one of the kinds and of the shape."""
+        """Return a dataset, after checking that it has one of the dtypes `kinds` and the shape."""
         import h5py
 
         found = self._found(name)
@@ -77,7 +83,7 @@ class Members:
         return found
 
     def _found(self, name: str):
-        """Return what stands under a name; no link is followed, neither on the way nor at its end."""
+        """Return the object of this name; soft and external links, also on the way to it, are refused."""
         import h5py
 
         at = self._file
@@ -91,7 +97,7 @@ class Members:
         return at
 
     def _fits(self, found: Sequence[int], expected: Shape) -> bool:
-        """Return whether sizes are those expected; an axis that was not met before may have any."""
+        """Return whether a shape is as expected, and store the sizes of axes seen for the first time."""
         named = [axis for axis in expected if not isinstance(axis, EllipsisType)]
         if len(found) < len(named) or (len(found) > len(named) and len(named) == len(expected)):
             return False
@@ -103,7 +109,7 @@ class Members:
         return True
 
     def _check_storage(self, name: str, dataset: h5py.Dataset) -> None:
-        """Refuse numbers that are not in the file, as of a size that nothing stands behind."""
+        """Refuse a dataset whose declared size is larger than what the file stores for it."""
         size, offset = math.prod(dataset.shape) * dataset.dtype.itemsize, dataset.id.get_offset()
         if offset is None:
             stored = size <= DENSEST * dataset.id.get_storage_size()

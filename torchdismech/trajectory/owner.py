@@ -1,4 +1,4 @@
-"""One writer a file: a mark beside it says who writes it, also where the file system knows no locks."""
+"""OwnerMark: ensures one writer per file by a mark file beside it, which also works without file locks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torchdismech.trajectory.partial import remove_partial_files
 
 __all__ = ["OwnerMark", "writable"]
 
-MAX_BYTES = 4096  # bytes of a mark
+MAX_BYTES = 4096  # how much of a mark is read
 
-# endings that no trajectory has, and what makes such a file of one
+# file name endings that are refused for a trajectory, and what makes such a file from one
 MAKERS = {
     (".mp4", ".gif", ".avi", ".mov", ".mkv", ".webm"): "torchdismech movie makes the movie",
     (".png", ".jpg", ".jpeg", ".pdf", ".svg"): "torchdismech plot makes the picture",
@@ -31,15 +31,15 @@ MAKERS = {
 
 
 class OwnerMark:
-    """The right to write a file, from here to `release`; at the latest the end of the process gives it back.
+    """The exclusive right to write a file, held until `release`, or until the process ends.
 
-    The mark is a file beside it, `.NAME.owner`, which only one process can make. It names host and process, so that the
-    mark of a process of this host that has died is taken over.
+    It is a file `.NAME.owner` beside the file, which only one process can create. It names host and process, so that
+    the mark of a dead process of this host can be taken over.
 
     Raises
     ------
     InputError
-        Another process, or another writer of this one, has the mark, or none can be made there.
+        Another process, or another writer of this process, holds the mark, or it cannot be created.
     """
 
     def __init__(self, path: Path):
@@ -62,7 +62,7 @@ class OwnerMark:
 
 
 def writable(path: Path) -> Path:
-    """Return the path; refuse one of another format, one that is a folder or in a folder that is not there."""
+    """Return the path; refuse the ending of another format, a folder, and a folder that does not exist."""
     for endings, maker in MAKERS.items():
         if path.suffix.lower() in endings:
             raise InputError(
@@ -77,7 +77,7 @@ def writable(path: Path) -> Path:
 
 
 def _this_process() -> dict[str, str | int | None]:
-    """Return what tells this process from all others, and when it began to write."""
+    """Return the content of this process's marks: what identifies it among all processes, and the time."""
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
@@ -91,7 +91,7 @@ def _this_process() -> dict[str, str | int | None]:
 
 
 def _made(mark: Path, owner: dict) -> bool:
-    """Make the mark; return whether there was none."""
+    """Create the mark file; return False if there is one already."""
     try:
         number = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
@@ -107,13 +107,14 @@ def _made(mark: Path, owner: dict) -> bool:
 
 
 def _take_from_dead(mark: Path, path: Path) -> None:
-    """Remove the mark of a process that has died; refuse to where it lives, or may live."""
+    """Remove the mark of a dead process; raise an error if the process lives or may live."""
     found = _read(mark)
-    if found is None:  # removed in between
+    if found is None:  # its owner removed it in the meantime
         return
     if not _has_died(found):
         raise InputError(f"{path}: {_who(found)} or choose another file{_remedy(found, mark)}")
-    # One process at a time: else one could remove the mark that another has just made in place of the dead one's.
+    # Only one process at a time may do this; otherwise one could remove the mark that another has just created in place
+    # of the dead process's.
     turn = mark.with_name(f"{mark.name}.turn")
     if not _made(turn, _this_process()):
         raise InputError(f"{path}: another process is about to write it; if there is none, delete {turn}")
@@ -125,13 +126,13 @@ def _take_from_dead(mark: Path, path: Path) -> None:
 
 
 def _remove(mark: Path, owner: dict) -> None:
-    """Remove the mark if it is that of this process still; a forked child leaves its parent's alone."""
+    """Remove the mark if it still is that of this process; a forked child does not remove its parent's."""
     if os.getpid() == owner["process"] and _read(mark) == owner:
         mark.unlink(missing_ok=True)
 
 
 def _read(mark: Path) -> dict | None:
-    """Return what a mark says: nothing where it cannot be understood, None where there is no mark."""
+    """Return the content of a mark: {} if it cannot be read or parsed, None if there is no mark."""
     try:
         number = os.open(mark, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
@@ -148,25 +149,26 @@ def _read(mark: Path) -> dict | None:
 
 
 def _has_died(owner: dict) -> bool:
-    """Return whether the process was one of this machine and is none any more; False where this cannot be seen."""
+    """Return whether the owner is known to be dead: a process of this machine that no longer runs."""
     here, pid = _this_process(), owner.get("process")
     if not isinstance(pid, int) or pid < 1 or any(owner.get(k) != here[k] for k in ("host", "machine")):
         return False
     if owner.get("boot") != here["boot"]:
-        return here["machine"] is not None  # the machine was started anew since; without a name it may be another
+        # the machine was rebooted since; without a machine id it may be another machine of the same host name
+        return here["machine"] is not None
     if owner.get("processes") != here["processes"]:
-        return False  # a container: its processes have other numbers
+        return False  # another container: its process numbers mean nothing here
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
-        pass  # it lives and is another user's
+        pass  # a process of this number exists and belongs to another user
     return owner.get("process_started") != _started(pid)
 
 
 def _who(owner: dict) -> str:
-    """Return who writes a file, for a person to read."""
+    """Return the part of an error message that tells who writes the file and what to do."""
     if not owner:
         return "another process writes it, or the mark that says so is damaged: wait for it"
     if owner.get("process") == os.getpid() and not _has_died(owner) and owner.get("host") == socket.gethostname():
@@ -179,12 +181,12 @@ def _remedy(owner: dict, mark: Path) -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process started, as Linux counts; None elsewhere, and of a process that has ended."""
+    """Return the start time of a process in Linux's clock ticks; None on other systems or if it has ended."""
     stat = _content(f"/proc/{pid}/stat")
     if stat is None:
         return None
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]  # what has ended and waits for its parent to notice writes no more
+    return None if fields[0] in "ZX" else fields[19]  # Z, X: a zombie or dead process, which does not write any more
 
 
 def _process_space() -> str | None:

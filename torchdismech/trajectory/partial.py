@@ -1,4 +1,4 @@
-"""Files that appear whole under their name or not at all."""
+"""Files that replace others only once they are complete, and writes that are never partial."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["remove_partial_files", "replacing", "write_all"]
 
 @contextmanager
 def replacing(path: Path) -> Iterator[FileIO]:
-    """Yield a new file, to read and write, that takes the place of `path` when the block ends; it stays open.
+    """Yield a new file, open to read and write, that is renamed to `path` when the block ends; it stays open.
 
-    Until then it stands beside `path` under a name that nobody can foresee, and is never opened through a link. If the
-    block fails it is closed and removed, and `path` is what it was.
+    Until then it has a random name beside `path`, so that nobody can put a link there beforehand. If the block fails,
+    it is closed and removed, and `path` is unchanged.
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
-    # the rights that any new file gets
+    # 0o666 with the umask: the permissions of any new file
     number = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     stream = FileIO(number, "r+")
     try:
         yield stream
-        os.close(os.dup(number))  # file systems of other machines may say only now that they are full
+        os.close(os.dup(number))  # network file systems may report only at a close that they are full
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -35,13 +35,13 @@ def replacing(path: Path) -> Iterator[FileIO]:
 
 
 def remove_partial_files(path: Path) -> None:
-    """Remove what killed writers of `path` left beside it; only for whoever has its owner mark."""
+    """Remove the partial files of killed writers of `path`; only the holder of its owner mark may do this."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}.partial"):
         left.unlink(missing_ok=True)
 
 
 def write_all(stream: FileIO, offset: int, data) -> None:
-    """Write all of a buffer at a place of a file; a single write may take a part."""
+    """Write a whole buffer at an offset of a file, in several writes if one accepts only a part."""
     rest = memoryview(data)
     if rest.nbytes == 0:
         return

@@ -1,4 +1,4 @@
-"""A trajectory file read and checked: names, kinds and shapes, then what stands there.
+"""Reads a trajectory file, and checks it: names, dtypes and shapes first, then the numbers.
 
 Nothing in a file is trusted: it may come from anywhere, and may have been damaged or changed.
 """
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 __all__ = ["is_trajectory", "read"]
 
-BLOCK = 1 << 22  # bytes that are read at a time
-# h5py names no exceptions of its own: these are what damaged files make it raise
+BLOCK = 1 << 22  # most bytes that are read at a time for checksums
+# h5py has no exceptions of its own; damaged files make it raise these
 UNREADABLE = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, MemoryError)
-OTHERWISE_OPEN = "flag values don't match"  # HDF5 says so of a file that is open with a lock and shall be without
+OTHERWISE_OPEN = "flag values don't match"  # in HDF5's message if this process has the file open with a lock
 WHOLE_NUMBERS = ("step", "newton/iterations", "newton/iterations_max", "newton/status")
-PAUSE = 0.005  # s, before a state is read again that was written meanwhile
+PAUSE = 0.005  # s to wait before reading again a state that was being written
 
 
 def is_trajectory(path: Path) -> bool:
-    """Return whether the file has the parts of a trajectory; what is in them may be damaged.
+    """Return whether the file has the parts of a trajectory; their contents are not checked.
 
     Raises
     ------
     InputError
-        This process has the file open already, so that there is no telling.
+        This process has the file open with a lock already, so that it cannot be opened here.
     """
     try:
         with _opened(path) as file:
@@ -54,12 +54,12 @@ def is_trajectory(path: Path) -> bool:
 
 
 def _opened(path: Path) -> h5py.File:
-    """Return the file, open without a lock, so that a run can be looked at while it goes on.
+    """Return the file, opened without a lock, so that the file of a running simulation can be read.
 
     Raises
     ------
     InputError
-        This process has the file open with a lock: HDF5 opens a file in one process in one way only.
+        This process has the file open with a lock: HDF5 does not open a file both ways in one process.
     """
     import h5py
 
@@ -75,7 +75,10 @@ def _opened(path: Path) -> h5py.File:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the fields of the `Trajectory` in a file, mapped into memory where they have an entry a row."""
+    """Return the fields of the `Trajectory` in a file; those with one entry for each row are memory-mapped.
+
+    A state that is being written at the moment is read again until one of its copies is complete.
+    """
     if not path.is_file():
         raise InputError(f"{path}: {'a folder; expected a file' if path.is_dir() else 'no such file'}")
     try:
@@ -91,7 +94,7 @@ def read(path: Path) -> dict[str, Any]:
     except Damaged as problem:
         raise InputError(f"{path}: is damaged, or no trajectory file: {problem}") from problem
     except InputError:
-        raise  # it says already what is the matter
+        raise  # its message is complete
     except UNREADABLE as error:
         raise InputError(
             f"{path}: not a trajectory file, or cut off; expected one that `torchdismech simulate` or "
@@ -100,11 +103,13 @@ def read(path: Path) -> dict[str, Any]:
 
 
 class _Torn(Exception):
-    """No copy of the state is whole: it is written just now and next time there is another one, or it is damaged.
+    """No copy of the state is complete: either it is being written just now, or it is damaged.
+
+    If a second look finds the same, it is damaged.
 
     Attributes
     ----------
-    found : step and checksum of what stands in each copy.
+    found : step and checksum of the contents of each copy.
     """
 
     def __init__(self, found: list[tuple[int, int]]):
@@ -125,7 +130,7 @@ def _fields(path: Path) -> dict[str, Any]:
         if sums is not None:
             filled = rows | {f"{copy}/{name}": d for copy in COPIES for name, d in copies[copy].items()}
             _check_fixed(members, filled | {"checksums/rows": sums}, given)
-        # the state before the rows: a run that still goes on writes a state after its row
+        # The state is read before the rows: a run that goes on writes each state after its row, so that row is there.
         state, memory, state_step = _state(copies, kind, fixed, checked)
         count = check_rows(rows["time"][()], rows["step"][()])
         complete = not checked or count < members.sizes["T"]
@@ -154,7 +159,7 @@ def _fields(path: Path) -> dict[str, Any]:
 
 
 def _rows(members: Members) -> dict[str, h5py.Dataset]:
-    """Return the datasets that have one entry a row."""
+    """Return the datasets that have one entry for each row, by name."""
     names = [*DATASETS.values(), *(f"energy/{name}" for name in members.names("energy"))]
     shapes: dict[str, Shape] = {name: SHAPES.get(name, ("T", "B")) for name in names}
     if members.has("strain"):
@@ -167,7 +172,7 @@ def _rows(members: Members) -> dict[str, h5py.Dataset]:
 
 
 def _contact_shapes(members: Members) -> dict[str, Shape]:
-    """Return the shapes of what contact did, by dataset."""
+    """Return the expected shapes of the datasets of contact, by name."""
     names = members.names("contact")
     shapes: dict[str, Shape] = {f"contact/{name}": ("T", "B") for name in names if name not in ("force", "load")}
     for group, axes in (("force", ("T", "B", 3)), ("load", ("T", "B"))):
@@ -185,7 +190,7 @@ def _kinds(name: str) -> tuple[np.dtype, ...]:
 
 
 def _given(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
-    """Return the datasets that were known before the run."""
+    """Return the datasets that were known before the run: topology, randomized values and texts."""
     given = {
         name: members.dataset(name, SHAPES[name], INTEGERS) for name in ("topology/rod_edges", "topology/triangles")
     }
@@ -196,7 +201,7 @@ def _given(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
 
 
 def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) -> dict[str, h5py.Dataset]:
-    """Return the datasets of a copy of the state."""
+    """Return the datasets of one copy of the state, by field, with memory, step and checksum."""
     kinds = (members.dataset("positions", SHAPES["positions"], FLOATS).dtype,)
     remembers = issubclass(kind, State) and members.has(f"{copy}/internal")
     names = [*tensor_fields(kind), *(["internal"] if remembers else [])]
@@ -219,10 +224,10 @@ def _kind_of_state(members: Members) -> type[State] | type[ChainState] | type[Ar
 
 
 def _fixed_fields(sizes: Mapping[str, int], kind: type[BatchState]) -> dict[str, int]:
-    """Return the fields of a state that are no tensors.
+    """Return the fields of a state that are no tensors: the number of held tangents, for rods and shells.
 
-    A batch of nothing is refused, and dofs that are not those of nodes, framed edges and held tangents, of a chain's
-    joints, or of an arm's chambers.
+    Files without robots or nodes are refused, and a number of dofs that does not fit nodes, framed edges and held
+    tangents, a chain's joints, or an arm's chambers.
     """
     if 0 in (sizes["B"], sizes["N"]):
         raise Damaged(f"positions: expected robots and nodes, got {sizes['B']} robots of {sizes['N']} nodes")
@@ -241,7 +246,7 @@ def _check_fixed(members: Members, filled: Mapping[str, h5py.Dataset], given: Ma
 
 
 def _check_numbers(name: str, dataset: h5py.Dataset, count: int, sums: np.ndarray | None) -> None:
-    """Hold the first `count` rows against their checksums; where there are none, refuse nonsense."""
+    """Compare the first `count` rows with their checksums; in files without these, refuse implausible numbers."""
     size = max(1, BLOCK // max(1, math.prod(dataset.shape[1:]) * dataset.dtype.itemsize))
     for first in range(0, count, size):
         block = dataset[first : min(first + size, count)]
@@ -259,7 +264,7 @@ def _state(
     fixed: Mapping[str, int],
     checked: bool,
 ) -> tuple[State | ChainState | ArmState, dict[str, Tensor], int]:
-    """Return the last state, of the first copy that is whole, what a controller remembers there, and its step."""
+    """Return the last state, the controller's memory and the step, from the first copy that is complete."""
     found = []
     for copy in copies.values():
         step = int(copy["step"][()])
@@ -276,7 +281,7 @@ def _state(
 
 
 def _mapped(dataset: h5py.Dataset, count: int) -> Tensor:
-    """Return the first `count` rows, mapped into memory; changes to them stay in memory."""
+    """Return the first `count` rows as a memory-mapped tensor; changes to it are not written to the file."""
     offset = dataset.id.get_offset()
     if offset is None or 0 in dataset.shape:  # stored in chunks by another program, or empty
         return torch.from_numpy(dataset[:count])
@@ -289,5 +294,5 @@ def _texts(given: Mapping[str, np.ndarray]) -> dict[str, str]:
 
 
 def _within(named: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """Return what is in a group, by the names that it has there."""
+    """Return the values whose names begin with `group`, by their names without it."""
     return {name.removeprefix(group): value for name, value in named.items() if name.startswith(group)}

@@ -1,4 +1,4 @@
-"""The datasets of a trajectory file: names, shapes, units; an HDF5 file with room for them; where they stand in it."""
+"""The structure of a trajectory file: names, shapes and units of datasets, and an HDF5 file with room for them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["COPIES", "DATASETS", "MEMORY", "SHAPES", "Contents", "Place", "lay_out", "unit_of_strain"]
 
 COPIES = ("state", "state/backup")
-MEMORY = "memory"  # group in a copy of the state: what a controller remembers there
-# where the fields of a `Trajectory` that have one entry a row stand in the file
+MEMORY = "memory"  # the group in each copy of the state that holds the controller's memory
+# dataset names of those fields of a `Trajectory` that have one entry for each row
 DATASETS = {
     "step": "step",
     "time": "time",
@@ -95,13 +95,13 @@ UNITS = {
     "state/step_length": "s",
     "state/reached_velocity": "m/s, rad/s",
 }
-STRAIN_UNITS = {"tau": "rad", "hinge_angle": "rad", "curvature": "1/m"}  # of those that are no pure numbers
-ALIGNMENT = 8  # bytes: where numbers of that size may stand in memory, into which they are mapped
+STRAIN_UNITS = {"tau": "rad", "hinge_angle": "rad", "curvature": "1/m"}  # all other strains are dimensionless
+ALIGNMENT = 8  # bytes: offsets of datasets, so that mapped into memory their numbers are aligned
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the numbers of a dataset stand in the file, in C order."""
+    """The contiguous numbers of a dataset in the file, in C order: byte offset, shape and dtype."""
 
     offset: int
     shape: tuple[int, ...]
@@ -109,24 +109,24 @@ class Place:
 
     @property
     def row_bytes(self) -> int:
-        """Size of one entry of the first axis; of the whole where there is no axis."""
+        """Bytes of one entry along the first axis; of the single number if there is no axis."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
     def fill(self) -> np.ndarray:
-        """What stands where nothing was written: NaN, of whole numbers -1, of checksums 0."""
+        """The value that means "not written": NaN for reals, -1 for integers, 0 for checksums."""
         value = {"f": np.nan, "i": -1, "u": 0}[self.dtype.kind]
         return np.array(value, dtype=self.dtype)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What the structure of a file follows from.
+    """The arrays and texts that determine the structure of a file.
 
     Attributes
     ----------
-    rows : arrays (rows, ...) by dataset.
-    state : arrays by field, and what a controller remembers by "memory/" and its name.
+    rows : arrays (rows, ...) by dataset name.
+    state : arrays of the state by field name, and of the controller's memory by "memory/" and its name.
     topology : "rod_edges" and "triangles".
     randomized : (B, ...) by name.
     texts : attributes of the file.
@@ -139,7 +139,7 @@ class Contents:
     texts: Mapping[str, str]
 
     def room(self, capacity: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-        """Return shape and dtype of the datasets that a run writes, with room for so many rows."""
+        """Return shape and dtype of each dataset that a run writes, with room for `capacity` rows."""
         state = {f"{copy}/{name}": values for copy in COPIES for name, values in self.state.items()}
         counted = np.dtype(np.int64)
         return (
@@ -151,10 +151,10 @@ class Contents:
         )
 
     def given(self) -> dict[str, np.ndarray]:
-        """Return the arrays that are known before a run, by dataset.
+        """Return the arrays that are known before a run, by dataset name.
 
-        Texts are among them, as bytes: attributes are for people and other programs, as HDF5 does not check what is in
-        them, and may read on for ever where they are damaged.
+        Texts are among them, as bytes. They are attributes, too, but only for people and other programs: HDF5 does not
+        check the contents of attributes, and may never finish reading damaged ones.
         """
         topology = {f"topology/{name}": values for name, values in self.topology.items()}
         randomized = {f"randomized/{name}": values for name, values in self.randomized.items()}
@@ -162,23 +162,24 @@ class Contents:
         return topology | randomized | texts
 
     def all_texts(self) -> dict[str, str]:
-        """Return the attributes of the file with those that the format adds."""
+        """Return all attributes of the file: the given texts, and those that the format adds."""
         dtype = str(self.rows["positions"].dtype)
         return dict(self.texts) | {"version": __version__, "dtype": dtype, "units": "SI"}
 
 
 def lay_out(stream: io.FileIO, capacity: int, contents: Contents) -> dict[str, Place]:
-    """Write the structure of a file with room for `capacity` rows; return where the datasets stand that a run fills."""
+    """Write the structure of a file with room for `capacity` rows; return the places of datasets that a run fills."""
     import h5py
 
     given, room = contents.given(), contents.room(capacity)
     kinds = {name: (dtype, shape) for name, (shape, dtype) in room.items()}
     with _in_hands_of_hdf5(stream) as steady:
-        # the format of HDF5 1.8: its structure has checksums, and it has no mark that outlives a killed writer
+        # The format of HDF5 1.8 has checksums of its structure, but no "open for writing" flag, which a killed writer
+        # would leave behind.
         options = {"libver": ("v108", "v108"), "alignment_threshold": ALIGNMENT, "alignment_interval": ALIGNMENT}
         with h5py.File(steady, "w", **options) as file:
             places = {name: _allocated(file, name, shape, dtype) for name, (shape, dtype) in room.items()}
-            for group in ("energy", "randomized"):  # which may be empty
+            for group in ("energy", "randomized"):  # they exist even if nothing is in them
                 file.require_group(group)
             for name, values in given.items():
                 file[name] = values
@@ -189,7 +190,7 @@ def lay_out(stream: io.FileIO, capacity: int, contents: Contents) -> dict[str, P
 
 
 def _allocated(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Place:
-    """Make a dataset of one piece and return where it stands; nothing is written to it."""
+    """Create a contiguous dataset and return its place; nothing is written to it yet."""
     import h5py
 
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -207,11 +208,11 @@ def _allocated(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dty
     unit = unit_of_strain(name.removeprefix("strain/")) if name.startswith("strain/") else unit
     if unit is not None:
         file[name].attrs["units"] = unit
-    return Place(dataset.get_offset() or 0, shape, dtype)  # no offset: there are no numbers
+    return Place(dataset.get_offset() or 0, shape, dtype)  # an empty dataset has no offset
 
 
 class _Steady(io.RawIOBase):
-    """A stream as HDF5 sees it: it takes everything, keeps the first failure, and drops what comes after that.
+    """A stream for HDF5 whose writes never fail: it stores the first exception and discards all writes after it.
 
     HDF5 cannot close a file that it cannot write to, and crashes at the end of the process when it tries again.
     """
@@ -245,7 +246,7 @@ class _Steady(io.RawIOBase):
 
 @contextmanager
 def _in_hands_of_hdf5(stream: io.FileIO) -> Iterator[_Steady]:
-    """Yield what HDF5 may write to; raise what failed in it once HDF5 has let go of it."""
+    """Yield a stream for HDF5 to write to; raise the first exception of its writes once HDF5 has closed the file."""
     steady = _Steady(stream)
     try:
         yield steady
@@ -255,5 +256,5 @@ def _in_hands_of_hdf5(stream: io.FileIO) -> Iterator[_Steady]:
 
 
 def unit_of_strain(name: str) -> str:
-    """Return the unit of a strain by the name that runs keep it by; "1" of pure numbers."""
+    """Return the unit of a strain by its dataset name; "1" if it is dimensionless."""
     return STRAIN_UNITS.get(name.rstrip("12"), "1")

@@ -1,4 +1,4 @@
-"""Frames written to a file as they come."""
+"""TrajectoryWriter: writes the frames of a run to a file while it runs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["TrajectoryWriter"]
 
 
 class TrajectoryWriter:
-    """Writes frames to an HDF5 file as they come; see the package for what a killed run leaves.
+    """Writes frames to an HDF5 file as they come; the package's docstring tells what a killed run leaves.
 
-    A file that cannot be written any further raises an `InputError` that says how many frames are in it.
+    If the file cannot be written any further, an `InputError` is raised that tells how many frames are in it.
 
     Parameters
     ----------
-    path : the file; one that is there already is replaced when the first frame comes.
-    randomized : (B,) by dotted name, kept in the file.
-    attributes : texts kept in the file, such as the scene.
-    resume : what was done before; the file starts with it, and frames count on from its last step.
-    mark : the right to write the file; by default the writer takes it in `start` and gives it back in `close`.
+    path : the file; an existing one is replaced when the first frame comes.
+    randomized : (B,) by dotted name, stored in the file.
+    attributes : texts stored in the file, such as the scene.
+    resume : trajectory of an earlier part of the run; the file starts with it, and steps are counted on from its last.
+    mark : the right to write the file; by default the writer takes it in `start` and releases it in `close`.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class TrajectoryWriter:
     def start(
         self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance | None = None
     ) -> None:
-        """Learn how many frames will come, the initial one included, and what all have in common.
+        """Set the number of frames to come, the initial one included, and the data that all have in common.
 
-        From now on nobody else writes.
+        From now on no other writer can take the file.
 
         Raises
         ------
@@ -64,23 +64,23 @@ class TrajectoryWriter:
         """
         if self._given_mark is None:
             self._own_mark = OwnerMark(self.path)
-        # the initial frame of a resumed run is the last one of what was done before
+        # the initial frame of a resumed run is the last one of the earlier part, which is counted once
         self._capacity = rows if self.resume is None else len(self.resume.time) - 1 + rows
         self.rod_edges, self.triangles = rod_edges, triangles
         if appearance is not None:
             self.attributes[KEY] = appearance.text()
 
     def append(self, frame: Frame) -> None:
-        """Write a frame and then its state."""
+        """Write a frame's row and then its state; the first frame creates the file."""
         if self._capacity == 0:
             raise ValueError(f"{self.path}: the writer is closed, or was never started")
         if self._file is None:
             self._create(frame)
             return
         if self.resume is not None:
-            # robots that failed before are not stepped again: their failure stands
+            # robots that failed in the earlier part are not stepped again: they keep the status of their failure
             status = frame.status.where(frame.status != Status.STOPPED, self.resume.status[-1].to(frame.status))
-            # so does the time of the last frame where all had failed: that of their states is earlier
+            # where all had failed, the last frame's time is later than that of the states; times go on from it
             ahead = (self.resume.time[-1] - self.resume.state.time.max()).to(frame.time)
             step, time = frame.step + self.resume.state_step, frame.time + ahead
             frame = dataclasses.replace(frame, step=step, time=time, status=status)
@@ -89,11 +89,11 @@ class TrajectoryWriter:
             self._row += 1
             self._file.write_state(frame.state, frame.memory, frame.step)
         except OSError as error:
-            self._capacity = self._row  # nothing is cut off: that, too, would take room
+            self._capacity = self._row  # `close` then does not cut the file, as writing a shorter copy needs space, too
             raise InputError(self._stopped(error)) from error
 
     def _create(self, first: Frame) -> None:
-        """Make the file with the first frame in it; resumed, this is the last frame of what was done before."""
+        """Create the file with the first frame, or with all of the earlier part, of which that is the last frame."""
         recorder = Recorder()
         recorder.start(1, self.rod_edges, self.triangles)
         recorder.append(first)
@@ -109,7 +109,7 @@ class TrajectoryWriter:
         self._file, self._row = file, len(before.time)
 
     def close(self) -> None:
-        """Close the file, and give it back; rows that were not reached are cut off."""
+        """Close the file, without the rows that were not reached, and release the writer's own mark."""
         file, self._file = self._file, None
         capacity, self._capacity = self._capacity, 0
         try:
@@ -131,7 +131,7 @@ class TrajectoryWriter:
             raise InputError(self._stopped(error)) from error
 
     def _stopped(self, error: OSError) -> str:
-        """Return why the file ends here and what is in it."""
+        """Return the message that tells why the file ends here and what is in it."""
         try:
             kept = (
                 f"the {len(Trajectory.load(self.path).time)} frames in it can be read, "
@@ -142,7 +142,7 @@ class TrajectoryWriter:
         return f"{self.path}: cannot be written any further: {error.strerror or error}; {kept}"
 
     def trajectory(self) -> Trajectory:
-        """Return what the file holds."""
+        """Return the trajectory that is in the file."""
         return Trajectory.load(self.path)
 
     def __enter__(self) -> TrajectoryWriter:

@@ -1,4 +1,4 @@
-"""Numbers written to where they stand in a trajectory file."""
+"""NumbersFile: writes rows and states into a trajectory file at known offsets; creates files and checks disk space."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["NumbersFile", "array_of", "check_space", "created", "write_whole"]
 
-BLOCK = 1 << 22  # bytes that are filled at a time
+BLOCK = 1 << 22  # most bytes per write when datasets are filled or rows copied
 
 
 class NumbersFile:
-    """A trajectory file whose structure stands: numbers are written over numbers, nothing moves or grows.
+    """A trajectory file with its structure complete: numbers are overwritten in place, nothing moves or grows.
 
     Parameters
     ----------
-    stream : of the file; unbuffered.
-    places : where its datasets stand.
+    stream : the open file; unbuffered.
+    places : offsets, shapes and dtypes of the datasets that a run fills, by name.
     """
 
     def __init__(self, stream: io.FileIO, places: Mapping[str, Place]):
@@ -41,7 +41,7 @@ class NumbersFile:
         self._columns = sorted(name for name in places if _is_row(name))
 
     def fill(self, first: int) -> None:
-        """Make rows from `first` on, and the state, say that nothing is there yet; this takes the room on the disk."""
+        """Fill rows from `first` on, and the states, with values for "not written"; this allocates the disk space."""
         for name, place in self._places.items():
             before = first * place.row_bytes if _is_row(name) or name == "checksums/rows" else 0
             size = int(np.prod(place.shape, dtype=np.int64)) * place.dtype.itemsize - before
@@ -51,7 +51,7 @@ class NumbersFile:
                 write_all(self._stream, place.offset + before + start, block[: size - start])
 
     def write_rows(self, first: int, datasets: Mapping[str, np.ndarray]) -> None:
-        """Write rows from `first` on; their times come last and make them count."""
+        """Write rows from `first` on; their times are written last, as only rows with a time count as written."""
         if sorted(datasets) != self._columns:
             raise ValueError(f"expected the datasets {self._columns}, got {sorted(datasets)}")
         rows = {name: self._fitted(name, values, first) for name, values in datasets.items()}
@@ -61,7 +61,7 @@ class NumbersFile:
         self._write("time", rows["time"], first)
 
     def write_state(self, state: BatchState, memory: Mapping[str, Tensor], step: int) -> None:
-        """Write the state, with what a controller remembers there, to both copies, one after the other."""
+        """Write the state and the controller's memory to both copies, one after the other."""
         fields = _fields(state, memory)
         checksum = np.array(state_checksum(fields, step), dtype=np.uint32)
         for copy in reversed(COPIES):
@@ -74,15 +74,15 @@ class NumbersFile:
             self._write(f"{copy}/step", np.array(step))
 
     def stands_at(self, path: Path) -> bool:
-        """Return whether `path` names this file."""
+        """Return whether `path` still names this file, which may have been replaced or deleted."""
         return path.exists() and os.path.samestat(os.fstat(self._stream.fileno()), path.stat())
 
     def close(self) -> None:
-        """Close the file; some file systems say only then that they are full."""
+        """Close the file; some file systems report only then that they are full."""
         self._stream.close()
 
     def _fitted(self, name: str, values: np.ndarray, first: int) -> np.ndarray:
-        """Return rows as the file holds them; refuse those of another shape, and those that it has no place for."""
+        """Return rows in the dtype of the dataset; refuse another shape, and rows beyond the file's capacity."""
         place = self._places[name]
         if first + len(values) > place.shape[0]:
             raise ValueError(f"the file has room for {place.shape[0]} rows, got row {first + len(values) - 1}")
@@ -97,7 +97,7 @@ class NumbersFile:
 
 
 def created(stream: io.FileIO, capacity: int, trajectory: Trajectory) -> NumbersFile:
-    """Make a file of a trajectory with room for `capacity` rows in a new, empty one."""
+    """Write a trajectory into a new, empty file, with room for `capacity` rows; return it for further writing."""
     rows = {name: array_of(values) for name, values in trajectory.datasets().items()}
     places = lay_out(stream, capacity, _contents(trajectory, rows))
     file = NumbersFile(stream, places)
@@ -110,7 +110,7 @@ def created(stream: io.FileIO, capacity: int, trajectory: Trajectory) -> Numbers
 
 
 def write_whole(path: Path, trajectory: Trajectory) -> None:
-    """Write a file of exactly the rows there are, in place of one of that name."""
+    """Write a trajectory to a file with exactly as many rows, replacing an existing file."""
     check_space(path, len(trajectory.time), trajectory)
     with replacing(path) as stream:
         file = created(stream, len(trajectory.time), trajectory)
@@ -118,7 +118,7 @@ def write_whole(path: Path, trajectory: Trajectory) -> None:
 
 
 def check_space(path: Path, capacity: int, first: Trajectory) -> None:
-    """Refuse a file that the disk has no room for."""
+    """Refuse a file with `capacity` rows like those of `first` if the disk has not enough free space."""
     rows = {name: array_of(values[:1]) for name, values in first.datasets().items()}
     contents = _contents(first, rows)
     row = sum(values.nbytes for values in rows.values())
@@ -133,17 +133,17 @@ def check_space(path: Path, capacity: int, first: Trajectory) -> None:
 
 
 def array_of(values: Tensor) -> np.ndarray:
-    """Return the numbers of a tensor."""
+    """Return a tensor as a numpy array on the CPU."""
     return values.detach().cpu().numpy()
 
 
 def _is_row(name: str) -> bool:
-    """Return whether a dataset that a run fills has one entry a row."""
+    """Return whether a dataset that a run fills has one entry for each row."""
     return not name.startswith(("state/", "checksums/"))
 
 
 def _fields(state: BatchState, memory: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Return what a copy of the state consists of, by the names of its datasets."""
+    """Return the arrays of a copy of the state and of the memory, by the names of their datasets."""
     fields = {name: array_of(getattr(state, name)) for name in tensor_fields(state)}
     return fields | {f"{MEMORY}/{name}": array_of(value) for name, value in memory.items()}
 
