@@ -1,4 +1,4 @@
-"""Checks of forces."""
+"""check_force: checks a force's shape, derivatives, symmetry, potential and independence of robots."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ __all__ = ["check_force"]
 def check_force(force: Force, model: Model, state: State, control: Control | None = None) -> Report:
     """Check a force at a state (B, n) that moves and is deformed.
 
-    A force that is part of no model yet is bound to this one's robot: so one that `finalize` refuses can be looked at.
+    A force that does not belong to a model yet is bound to this model's robot, so a force that `finalize` refuses can
+    be checked, too.
 
-    Checks: shape; finite; derivatives by position and velocity against differences over ALL dofs, so that a dependence
-    outside the declared blocks shows; symmetry as claimed; each robot as if it were alone, beside robots that are not
-    like it: those that are alike, as at the start of a run, are moved apart a little for that. Derivatives that come
-    from autograd are not looked at where clamps hold a tangent: no step asks for them there. Symmetry and potentials
-    are claims about what is free to move.
+    Checks: shape; finite; the same result twice; derivatives by position and velocity against differences over ALL
+    dofs, which reveals a dependence outside the declared blocks; symmetry of the derivatives, and the force as minus
+    the gradient of its potential, if claimed (for free dofs only); each robot gives the same result alone as in a batch
+    with different robots (identical robots, as at the start of a run, are made slightly different for that).
+    Derivatives by autograd are not checked at held tangents, for which no step needs them.
     """
     for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
         refuse_other_kind(f"check_force(force, model, state): {name}", given, kind, f"a {kind.__name__}")
@@ -65,7 +66,7 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
 
 
 def _dense_derivatives(force: Force, state: State, control: Control) -> Iterator[Tensor]:
-    """Yield the (B, n, n) derivatives by position and by velocity that the blocks add up to."""
+    """Yield the dense derivatives (B, n, n) by position, then by velocity, summed from the blocks."""
     derivatives = force.derivatives(state, control)
     for kind in range(2):
         dense = state.q.new_zeros(*state.q.shape, state.q.shape[1])
@@ -82,17 +83,17 @@ def _dense_derivatives(force: Force, state: State, control: Control) -> Iterator
 
 
 def _potential_slopes(force: Force, state: State, control: Control) -> Slope:
-    """Return the (B, n) derivatives of a force's potential by q."""
+    """Return the derivatives (B, n) of a force's potential by q, from differences."""
     return _slopes(lambda q: force.potential(state.replace(q=q), control), state.q)
 
 
 def _force_differences(force: Force, state: State, control: Control, variable: str) -> Slope:
-    """Return the (B, n, n) derivatives of the force by `variable`, over all dofs."""
+    """Return the derivatives (B, n, n) of the force by `variable` ("q" or "velocity"), from differences."""
     return _slopes(lambda at: force(state.replace(**{variable: at}), control), getattr(state, variable))
 
 
 def _slopes(function: Callable[[Tensor], Tensor], at: Tensor) -> Slope:
-    """Return the (B, .., n) derivatives of a function by each of its variables (B, n)."""
+    """Return the derivatives (B, .., n) of a function by each of its variables (B, n), from differences."""
 
     def along(k: int, by: float) -> Tensor:
         moved = at.clone()

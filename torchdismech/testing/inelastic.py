@@ -1,4 +1,4 @@
-"""Checks of laws of materials that remember."""
+"""check_inelastic: checks a material law with memory."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ STENCILS, ROBOTS = 6, 3
 def check_inelastic(
     law: Inelastic, strains: int, size: float = 1.0, elapsed: float = 0.1, robots: int = ROBOTS
 ) -> Report:
-    """Check a law of a material that remembers in its second step, at random strains of about the given size.
+    """Check a material law with memory in the second of two steps, at random strains of about the given size.
 
-    Checks: what `check_energy` does, of `density` in that step; as many internal variables as `variables` has names,
-    with a number each for every stencil and robot, and `stored` likewise; the same twice; no stencil changes another's
-    variables, and no robot another's; at rest nothing changes and nothing is stored; between two steps the stress does
-    not jump.
+    Checks: all that `check_energy` checks, of `density` in that step; `updated` returns as many tensors (S, B) as
+    `variables` has names, and `stored` one; the same result twice; the internal variables of a spring or robot do not
+    depend on other springs or robots; at rest nothing changes and no energy is stored; the stress is continuous from
+    one step to the next.
 
     Parameters
     ----------
     strains : how many strains the law takes.
     size : their typical size in the law's units (curvatures in 1/m).
     elapsed : length of the steps [s].
-    robots : how many are tried; as many as tensors named in `per_robot` are given for.
+    robots : number of robots to check with; if tensors named in `per_robot` are given for several, their number.
     """
     refuse_other_kind("check_inelastic(law, strains): law", law, Inelastic, "an Inelastic")
     strains = whole_number(strains, "check_inelastic: strains")
@@ -71,7 +71,7 @@ def check_inelastic(
 
 
 class _InStep(Energy):
-    """A law in a step of a known past, as an energy of the strains."""
+    """A law in a step with a fixed past, as an energy density of the strains."""
 
     def __init__(self, law: Inelastic, past: Past):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a check found, and the comparisons that checks are made of."""
+"""Check and Report, the results of checks, and the comparisons and finite differences that checks consist of."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = [
     "stacked",
 ]
 
-DERIVATIVE = 1e-6  # relative to the largest derivative; see the package
-SAME = 1e-12  # relative; two ways to compute the same, in float64
-ROUNDINGS = 10.0  # of a function: its last digit is the sum of some roundings
-SYMMETRY = 1e-9  # relative; positions are rounded anew when a robot is moved, and differences of them lose digits
+DERIVATIVE = 1e-6  # tolerance on derivatives, relative to the largest one; the package's docstring gives the reason
+SAME = 1e-12  # relative tolerance on two ways to compute the same number in float64
+ROUNDINGS = 10.0  # factor on an estimate of one rounding error, as a function accumulates several
+SYMMETRY = 1e-9  # relative tolerance on symmetries: moved positions are rounded anew, and their differences lose digits
 
 
 @dataclass(frozen=True)
 class Check:
-    """One property, how far it is from holding, and how far it may be."""
+    """The result of checking one property: its error, and the tolerance on that."""
 
     name: str
     error: float
@@ -47,20 +47,20 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether it holds; NaN never does."""
+        """Whether the error is within the tolerance; NaN never is."""
         return self.error <= self.tolerance
 
 
 @dataclass
 class Report:
-    """What was checked of one term."""
+    """The results of all checks of one object; printed, it is a table."""
 
     title: str
     checks: list[Check] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether all checks hold."""
+        """Whether all checks are ok."""
         return all(check.ok for check in self.checks)
 
     def raise_if_failed(self) -> None:
@@ -82,10 +82,12 @@ class Report:
 def comparison(
     name: str, found: Tensor, expected: Tensor, tolerance: float = DERIVATIVE, doubt: Tensor | float = 0.0
 ) -> Check:
-    """Return the largest difference, in parts of the largest expected number.
+    """Compare two tensors: the error is the largest difference relative to the largest expected number.
 
-    Differences of no more than `doubt`, one for all numbers or of each, are within the tolerance: by so much rounding,
-    or how it was found, may put off what is expected.
+    Parameters
+    ----------
+    doubt : uncertainty of the expected numbers, one for all or one for each; differences up to this are always within
+        the tolerance.
     """
     if not expected.numel():
         return Check(name, 0.0, tolerance)
@@ -97,7 +99,10 @@ def comparison(
 
 
 def shape_check(name: str, rows, counts: tuple[int, int], shape: tuple[int, ...]) -> Check:
-    """Return how many of a matrix of tensors, `counts` rows and columns, are missing, too many or of another shape."""
+    """Check a nested list of tensors for its counts of rows and columns and the shape of each tensor.
+
+    The error is the number of tensors that are missing, superfluous or of another shape.
+    """
     rows = [list(row) if isinstance(row, tuple | list) else [] for row in rows]
     wrong = abs(len(rows) - counts[0]) + sum(abs(len(row) - counts[1]) for row in rows)
     wrong += sum(tuple(value.shape) != shape for row in rows for value in row)
@@ -106,47 +111,47 @@ def shape_check(name: str, rows, counts: tuple[int, int], shape: tuple[int, ...]
 
 
 def finite_check(value: Tensor) -> Check:
-    """Return how many numbers are not finite."""
+    """Check that all numbers are finite; the error is the number of those that are not."""
     return Check("finite", float((~torch.isfinite(value)).sum()), 0.0)
 
 
 def separation_check(function: Callable[[Tensor], Tensor], point: Tensor) -> Check:
-    """Check that moving the first stencil leaves the outputs (.., S, B) of the others as they are."""
+    """Check that changing the variables of the first spring does not change the outputs (.., S, B) of the others."""
     moved = point.clone()
     moved[:, 0] *= 1.1
     return comparison("no stencil changes another", function(moved)[..., 1:, :], function(point)[..., 1:, :], SAME)
 
 
 def robots_check(function: Callable[[Tensor], Tensor], point: Tensor) -> Check:
-    """Check that moving the first robot leaves the outputs (.., S, B) of the others as they are."""
+    """Check that changing the variables of the first robot does not change the outputs (.., S, B) of the others."""
     moved = point.clone()
     moved[..., 0] *= 1.1
     return comparison("no robot changes another", function(moved)[..., 1:], function(point)[..., 1:], SAME)
 
 
 def fixed_generator() -> torch.Generator:
-    """Return random numbers that are the same each time."""
+    """Return a random generator with a fixed seed."""
     return torch.Generator().manual_seed(0)
 
 
 def difference_step(size: Tensor, least: float = 0.0) -> float:
-    """Return the step of a central difference by variables of some size."""
+    """Return the step for central differences: eps^(1/3) times the largest of `size` (at least `least`, or 1 if 0)."""
     return torch.finfo(size.dtype).eps ** (1 / 3) * (max(size.abs().max().item(), least) or 1.0)
 
 
 class Slope(NamedTuple):
-    """A derivative by differences, and by how much each of its numbers may be off, of the same shape."""
+    """A derivative by finite differences, and the uncertainty of each of its numbers, of the same shape."""
 
     value: Tensor
     doubt: Tensor
 
 
 def slope(along: Callable[[float], Tensor], step: float) -> Slope:
-    """Return the central difference of a function of one number at 0.
+    """Return the central difference at 0 of a function of one number, with its uncertainty.
 
-    It may be off by what rounding of the function makes of it, which is about eps^(2/3) of the function over the size
-    of the variable for a `difference_step`, and by what is left out: a third of the change to twice the step. Both
-    count where the derivative is zero, as that of a cosine or a cubic force is in a straight rod.
+    The uncertainty is the sum of the rounding error (with a `difference_step`, about eps^(2/3) of the function over the
+    size of the variable) and of the change when the step is doubled, three times the truncation error. It matters where
+    the derivative is zero, as that of a cosine or a cubic force is in a straight rod.
     """
     ahead, behind = along(step).detach(), along(-step).detach()
     value = (ahead - behind) / (2 * step)
@@ -156,14 +161,14 @@ def slope(along: Callable[[float], Tensor], step: float) -> Slope:
 
 
 def stacked(slopes: Sequence[Slope], dim: int = 0) -> Slope:
-    """Return derivatives in several directions as one tensor, along a new dimension."""
+    """Return derivatives in several directions stacked along a new dimension."""
     value, doubt = (torch.stack(tensors, dim=dim) for tensors in zip(*slopes, strict=True))
     return Slope(value, doubt)
 
 
 def differences(function: Callable[[Tensor], Tensor], point: Tensor) -> Slope:
-    """Return (k, outputs, S, B): the outputs' derivatives by each of the k variables, stencil by stencil."""
-    least = 1e-3 * point.abs().max().item()  # what is zero up to rounding has no size of its own
+    """Return the derivatives (k, outputs, S, B) of a function by each of the k variables of each spring."""
+    least = 1e-3 * point.abs().max().item()  # a variable that is zero up to rounding gives no useful step size
 
     def along(k: int, by: float) -> Tensor:
         moved = point.clone()
@@ -174,7 +179,7 @@ def differences(function: Callable[[Tensor], Tensor], point: Tensor) -> Slope:
 
 
 def rounding(function: Callable[[Tensor], Tensor], point: Tensor, size: Tensor | float) -> float:
-    """Return by how much rounding of variables of some size may change a function: some times more than it does."""
+    """Return an upper estimate of the change of a function when its variables, of this size, are rounded."""
     noise = torch.randn(point.shape, dtype=torch.float64, generator=fixed_generator(), device="cpu").to(point)
     moved = point + torch.finfo(point.dtype).eps * size * noise
     return ROUNDINGS * (function(moved) - function(point)).detach().abs().max().item()

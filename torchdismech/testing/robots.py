@@ -1,4 +1,4 @@
-"""Robots that checks tell apart, and how many of them there have to be."""
+"""Checks that robots of a batch do not influence each other, and that their number fits a module's tensors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from torchdismech.values import places_by_batch_size, with_rows
 
 __all__ = ["alone_check", "refuse_other_robots"]
 
-APART = 1e-4  # of a robot's extent, or of 1 in SI units: by how much robots are told apart that are alike
+APART = 1e-4  # size of the changes that make identical robots different, times their extent, or 1 in SI units
 
 
 def alone_check(
     module: nn.Module, value: Callable[[State, Control], Tensor], state: State, control: Control, dim: int = 0
 ) -> Check:
-    """Compare each robot alone with the same robot among others that are not like it; `dim` is that of the robots.
+    """Check that each robot alone has the same value as in the batch; `dim` is the robots' dimension in the value.
 
-    Robots that are alike are told apart first: a mean over them would be each one's own. One robot is taken twice.
+    Identical robots are made different first, as e.g. a mean over them would equal the value of each. A single robot is
+    repeated to make a batch of two.
     """
     if state.batch == 1:
         state, control = state.rows([0, 0]), control.rows([0, 0])
@@ -37,7 +38,7 @@ def alone_check(
 
 
 def _told_apart(state: State) -> State:
-    """Return robots of which no two have the same positions, velocities or accelerations: moved a little if need be."""
+    """Return a state in which no two robots have the same q, velocity or acceleration, slightly changed if need be."""
     x, generator = state.positions, fixed_generator()
     extent = float((x.amax(1) - x.amin(1)).max())
     moved = {}
@@ -50,7 +51,7 @@ def _told_apart(state: State) -> State:
 
 
 def refuse_other_robots(where: str, module: nn.Module, robots: int, cure: str) -> None:
-    """Refuse a module with tensors of another number of robots than it is tried for; `cure` is what to do for COUNT."""
+    """Refuse a module with tensors for another number of robots; `cure` says what to do, with COUNT for that number."""
     for count, (part, name) in places_by_batch_size(module).items():
         if count != robots:
             raise InputError(

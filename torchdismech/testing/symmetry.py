@@ -1,4 +1,4 @@
-"""Checks of what a change of place, direction or numbering has to leave alone."""
+"""Checks of invariance: forces and energies under rotation, translation, renumbering and reversal of edges."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ def check_symmetry(
     reversal: bool = True,
     gravity: tuple[float, float, float] = (0.0, 0.0, -1.0),
 ) -> Report:
-    """Check the symmetries that a force of a model claims, at a state (B, n) that moves and is deformed.
+    """Check symmetries that a force is supposed to have, at a state (B, n) that moves and is deformed.
 
     Parameters
     ----------
-    rotation : "gravity": turning the robot about the axis of gravity turns the force; "any": about every axis; None: no
-        claim.
-    translation : moving the robot leaves the force as it is.
-    relabelling : other numbers for nodes and edges give the same force under other numbers.
-    reversal : so does storing edges in the opposite direction (their second material director turns round).
+    rotation : "gravity": rotating the robot about the axis of gravity rotates the force with it; "any": the same about
+        an arbitrary axis; None: not checked.
+    translation : check that moving the robot does not change the force.
+    relabelling : check that renumbering nodes and edges only renumbers the force.
+    reversal : the same with random edges stored in the opposite direction, which reverses their second material
+        director.
     gravity : direction of the axis.
     """
     for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
@@ -93,7 +94,7 @@ def check_rigid_motion(model: Model, state: State) -> Report:
     before, after = model.energies(state), model.energies(moved)
     for name in before:
         if name != "kinetic":
-            # rounding of positions times the stiffness of stretching: far above 1e-12 of a small energy
+            # rounded positions times the stretching stiffness change a small energy by far more than 1e-12 of it
             doubt = _rounding(partial(_energy, model, name), state)
             report.checks.append(comparison(name, after[name], before[name], 1e-8, doubt))
     return report
@@ -104,12 +105,15 @@ def _energy(model: Model, name: str, state: State) -> Tensor:
 
 
 def _rounding(function: Callable[[State], Tensor], state: State) -> float:
-    """Return by how much rounding of what is about 1 m away may change a function: all there is of a force of none."""
+    """Return an upper estimate of the change of a function by rounding of positions about 1 m from the origin.
+
+    A force that is zero in exact arithmetic is of this size.
+    """
     return rounding(lambda q: function(state.replace(q=q)), state.q, 1.0 + state.q.abs().max())
 
 
 def _turn(axis: tuple[float, float, float]) -> Tensor:
-    """Return the rotation (3, 3) by an odd angle about an axis."""
+    """Return the rotation matrix (3, 3) about an axis by 1.234 rad."""
     a = torch.tensor(axis, dtype=torch.float64, device="cpu")
     a = a / torch.linalg.vector_norm(a)
     cross = torch.linalg.cross(a.expand(3, 3), torch.eye(3, dtype=torch.float64, device="cpu")).mT
@@ -117,7 +121,7 @@ def _turn(axis: tuple[float, float, float]) -> Tensor:
 
 
 def _turned(state: State, turn: Tensor) -> State:
-    """Return the state with everything turned."""
+    """Return the state with all its vectors rotated."""
     return state.replace(
         q=_on_nodes(state.q, turn, state),
         velocity=_on_nodes(state.velocity, turn, state),
@@ -128,7 +132,7 @@ def _turned(state: State, turn: Tensor) -> State:
 
 
 def _on_nodes(value: Tensor, turn: Tensor, state: State) -> Tensor:
-    """Return (B, n) with the vectors of the nodes turned, and those of held tangents."""
+    """Return a vector of dofs (B, n) with the vectors of nodes and of held tangents rotated."""
     sizes = (3 * state.n_nodes, state.twist.shape[1], 3 * state.n_held)
     nodes, angles, held = value.split(sizes, dim=1)
     nodes, held = (vectors.unflatten(1, (-1, 3)) @ turn.mT for vectors in (nodes, held))
@@ -136,14 +140,15 @@ def _on_nodes(value: Tensor, turn: Tensor, state: State) -> Tensor:
 
 
 def _with_positions(state: State, positions: Tensor) -> Tensor:
-    """Return the q (B, n) of a state with its nodes elsewhere."""
+    """Return the q (B, n) of a state with other positions (B, N, 3) of its nodes."""
     return torch.cat([positions.flatten(1), state.q[:, 3 * state.n_nodes :]], dim=1)
 
 
 def _relabelled(force: Force, body: Body, state: State, control: Control, flips: bool) -> Tensor:
-    """Return the force of a copy that is bound to the same robot under other numbers, back under the old ones.
+    """Return the force (B, n) computed on the same robot with other numbers for nodes and edges, in the old numbering.
 
-    Controls that are set per dof, edge or spring do not follow: check with those a force does not read.
+    With `flips` about half of the rod edges are reversed, too. Control fields per dof, edge or spring are not
+    renumbered, so the control should set none that the force reads.
     """
     generator = fixed_generator()
     node, edge = (torch.randperm(k, generator=generator, device="cpu") for k in (body.n_nodes, body.n_edges))
@@ -172,7 +177,7 @@ def _relabelled(force: Force, body: Body, state: State, control: Control, flips:
 
 
 def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> Body:
-    """Return the body whose node k is the old `node[k]`, and likewise for rod edges; negative signs reverse them."""
+    """Return the body whose node k is the old `node[k]`, rod edge k the old `edge[k]`, reversed where `sign` is -1."""
     new_number = torch.argsort(node).numpy()
     edges = new_number[body.rod_edges[edge.numpy()]]
     if sign is not None:
@@ -206,7 +211,7 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
 
 
 def _sizes(body: Body, node: Tensor, edge: Tensor, angle: Tensor) -> dict[str, Tensor | None]:
-    """Return masses, lengths, areas and radii of a body whose nodes, rod edges and angles have the numbers given."""
+    """Return the masses, lengths, areas and radii of a body, renumbered by old indices of nodes, edges and angles."""
     nodes = (3 * node[:, None] + torch.arange(3, device="cpu")).flatten()
     mass = torch.cat([nodes, 3 * body.n_nodes + angle, torch.arange(body.first_held, body.n_dofs, device="cpu")])
     return {

@@ -1,4 +1,4 @@
-"""Checks of stencils and energies."""
+"""check_stencil and check_energy: check derivatives, shapes and independence of stencils and energies."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from torchdismech.testing.robots import alone_check, refuse_other_robots
 
 __all__ = ["check_energy", "check_stencil"]
 
-MOVES = 3  # random moves of all dofs, along which forces are compared with differences
+MOVES = 3  # number of random directions in the space of all dofs, along which force and matrix are checked
 
 
 def check_stencil(stencil: Stencil, state: State, control: Control | None = None) -> Report:
-    """Check a stencil at a state (B, n) of the robot it belongs to: take one that is bent, twisted and stretched.
+    """Check a stencil at a state (B, n) of the robot it belongs to, which should be bent, twisted and stretched.
 
-    Checks: it reads dofs that there are; the local variables are the sums of dofs that the stencil lists; shapes; the
-    same twice; no stencil changes another's strains; `derivatives` has the strains of `strain`; first and second
-    derivatives by the local variables against differences; force and matrix, as a model sums them, against differences
-    along random moves of all dofs; each robot as if it were alone, beside robots that are not like it.
+    Checks: its dofs exist; the local variables are the sums of dofs that the stencil lists; shapes; finite; the same
+    result twice; the strains of a spring do not depend on other springs; `derivatives` returns the strains of `strain`;
+    first and second derivatives by local variables against differences; force and matrix, as a model sums them, against
+    differences along random directions of all dofs; each robot gives the same result alone as in a batch with different
+    robots.
     """
     for name, given, kind in (("stencil", stencil, Stencil), ("state", state, State)):
         refuse_other_kind(f"check_stencil(stencil, state): {name}", given, kind, f"a {kind.__name__}")
@@ -82,15 +83,16 @@ def check_stencil(stencil: Stencil, state: State, control: Control | None = None
 def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int = 6, robots: int = 3) -> Report:
     """Check an energy density at random strains of about the given size.
 
-    Checks: shapes; the same twice; no stencil changes another's energy, and no robot another's; first and second
-    derivatives against differences; `slopes` has the first ones; second ones symmetric; parts, if there are any, add
-    up.
+    Checks: shapes; finite; the same result twice; the energy of a spring or robot does not depend on other springs or
+    robots; first and second derivatives against differences; `slopes` returns the first derivatives; second derivatives
+    are symmetric; parts, if there are any, add up to the density.
 
     Parameters
     ----------
     strains : how many strains the density takes.
     size : their typical size in the energy's units (curvatures in 1/m).
-    robots : how many are tried; as many as tensors named in `per_robot` are given for.
+    stencils : number of springs to check with.
+    robots : number of robots to check with; if tensors named in `per_robot` are given for several, their number.
     """
     refuse_other_kind("check_energy(energy, strains): energy", energy, Energy, "an Energy")
     strains = whole_number(strains, "check_energy: strains")
@@ -149,7 +151,7 @@ def _strains_of(stencil: Stencil, state: State, control: Control) -> Tensor:
 
 
 def _widened(value: Tensor, like: Tensor) -> Tensor:
-    """Return a tensor as large as another if it broadcasts against it, else as it is."""
+    """Return a tensor expanded to the shape of `like` if it broadcasts, else unchanged."""
     try:
         return value.expand_as(like)
     except RuntimeError:
@@ -157,7 +159,7 @@ def _widened(value: Tensor, like: Tensor) -> Tensor:
 
 
 def _listed_sums(stencil: Stencil, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sums (k, S, B) of weight * dof, as `Stencil.variables` lists them, of q (n, B), and their rounding."""
+    """Return the sums (k, S, B) of weight * dof that `Stencil.variables` lists, at q (n, B), and their rounding."""
     reads = [
         torch.stack([torch.as_tensor(w, device="cpu").to(q)[:, None] * q[d] for d, w in v]) for v in stencil.variables
     ]
@@ -166,14 +168,14 @@ def _listed_sums(stencil: Stencil, q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weights(stencil: Stencil, local: Tensor) -> Tensor:
-    """Return a random weight of each strain (strains, S, B)."""
+    """Return random weights of all strains, (strains, S, B)."""
     return torch.randn(
         len(stencil.strains), *local.shape[1:], dtype=local.dtype, generator=fixed_generator(), device="cpu"
     )
 
 
 def _shapes(stencil: Stencil, local: Tensor, constants: tuple[Tensor, ...]) -> list[Check]:
-    """Check the shapes of what a stencil returns."""
+    """Check the shapes of strains and derivatives that a stencil returns."""
     names, expected = len(stencil.strains), tuple(local.shape[1:])
     strain = shape_check("strains", [stencil.strain(list(local), *constants)], (1, names), expected)
     if not strain.ok:
@@ -191,7 +193,7 @@ def _shapes(stencil: Stencil, local: Tensor, constants: tuple[Tensor, ...]) -> l
 def _by_local(
     stencil: Stencil, local: Tensor, constants: tuple[Tensor, ...], strain: Callable[[Tensor], Tensor]
 ) -> Iterator[Check]:
-    """Hold the derivatives by the local variables against differences."""
+    """Compare the derivatives by local variables with differences."""
     weights = _weights(stencil, local)
     strains, first, second = stencil.derivatives(list(local), *constants)
     rounded = rounding(strain, local, local.abs().max())
@@ -215,11 +217,11 @@ def _weighted(weights: Tensor, slopes: list[list[Tensor]]) -> Tensor:
 
 
 def _along_moves(stencil: Stencil, state: State, control: Control) -> Iterator[Check]:
-    """Hold the force and the matrix of a model with this stencil against differences of its energy and its force."""
+    """Compare force and matrix of a model with this stencil with differences of its energy and its force."""
     n, dtype, generator = state.q.shape[1], state.q.dtype, fixed_generator()
     strains = _strains_of(stencil, state, control)
     natural = torch.randn(len(strains), stencil.count, dtype=dtype, generator=generator, device="cpu")
-    natural = natural * (strains.abs().amax() + 1)  # stress in every strain, at rest, too
+    natural = natural * (strains.abs().amax() + 1)  # so that every strain has a stress, even in a state at rest
     energy = LinearElastic({name: torch.ones((), dtype=dtype, device="cpu") for name in stencil.strains})
     term = ElasticTerm("checked", stencil, energy, torch.ones((), dtype=dtype, device="cpu"), natural=natural.unbind())
     unknown = np.arange(n)
@@ -248,7 +250,7 @@ def _along_moves(stencil: Stencil, state: State, control: Control) -> Iterator[C
 
 
 def _moves(stencil: Stencil, state: State) -> Tensor:
-    """Return random moves (MOVES, n, B), of nodes by about the sizes that stencils see, of angles by about 1 rad."""
+    """Return random directions (MOVES, n, B): of nodes by about the size of local variables, of angles by 1 rad."""
     nodes, local = 3 * state.n_nodes, stencil.local(state.q.t().contiguous())
     lengths = [v.abs() for v, ((dofs, _), *_) in zip(local, stencil.variables, strict=True) if dofs.max() < nodes]
     size = torch.stack(lengths).amax(0).median().item() if lengths else 1.0
