@@ -156,6 +156,6 @@ def refuse_stiffness_out_of_plane(what: str, names: Iterable[str], turned: bool)
 
 
 def stiffnesses_in(law: Energy | Inelastic) -> list[str]:
-    """Return the names of a law's or a dissipation's constants that are not zero, without the prefix "viscous_"."""
+    """Return the names of a law's or a dissipation's constants that are not zero, without a prefix `viscous_`."""
     given = {name.removeprefix("viscous_"): value for name, value in law.named_parameters(recurse=False)}
     return [name for name, value in given.items() if bool((value != 0).any())]

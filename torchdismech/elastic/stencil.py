@@ -117,7 +117,7 @@ class Stencil(nn.Module):
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return (strains, first, second).
 
-        first[i][a] is d strain_i / d variable_a; second(*weights) returns sum_i weights_i d2 strain_i in the order of
+        first[i][a] is d strain_i / d variable_a; second(w0, w1, ...) returns sum_i w_i d2 strain_i in the order of
         `pairs`. The default uses autograd: springs do not share local variables, so the derivatives of the sum over all
         springs are those of each. Where autograd is enabled, strains and first derivatives can be differentiated
         further; second derivatives cannot.
