@@ -10,7 +10,7 @@ from torchdismech.autograd import AutogradOn
 __all__ = ["Field", "FieldDerivatives"]
 
 FieldDerivatives = tuple[Tensor, Tensor, Tensor | None]
-SHOWN = 3  # numbers of a constant that print shows
+SHOWN = 3  # constants of more numbers than this are printed as their shape
 
 
 class Field(nn.Module):
@@ -22,7 +22,7 @@ class Field(nn.Module):
     ----------
     uniform : whether the field is the same everywhere.
     closed_form : whether `derivatives` are in closed form: then steps may be compiled.
-    per_robot : names of parameters that may have a leading robot dimension, as those of forces.
+    per_robot : names of parameters that may have a leading robot dimension, as in forces.
     """
 
     uniform = False
@@ -30,7 +30,7 @@ class Field(nn.Module):
     per_robot: tuple[str, ...] = ()
 
     def extra_repr(self) -> str:
-        """Return numbers, or shapes where there are many, for print."""
+        """Return the field's constants for print: their numbers, or their shapes where these are many."""
         found = {name: getattr(self, name) for name in self.per_robot}
         numbers = {name: value for name, value in found.items() if value is not None}
         return ", ".join(f"{n}={t.tolist() if t.numel() <= SHOWN else tuple(t.shape)}" for n, t in numbers.items())
@@ -63,17 +63,19 @@ class Field(nn.Module):
         return (field, gradient, curvature) if recorded else (field.detach(), gradient.detach(), curvature)
 
     def warn_of_near(self, position: Tensor, size: Tensor, what: str) -> None:
-        """Warn of elements in which the field changes too much to be read at their middles.
+        """Warn where the field varies too much over an element to be evaluated at its middle only.
+
+        This base class never warns; fields that may vary so fast override the method.
 
         Parameters
         ----------
         position, size : middles (E, 3) and lengths (E,) of magnetised elements, of the robot as built [m].
-        what : what messages call an element.
+        what : the word for an element in the warning.
         """
 
 
 def _gradient(values: Tensor, by: Tensor, create_graph: bool) -> Tensor:
-    """Return the gradient of each value (B, E) by its own position (B, E, 3)."""
+    """Return the gradient (B, E, 3) of each value (B, E) by the position of the same element; zeros without any."""
     if not values.requires_grad:
         return torch.zeros_like(by)
     (found,) = torch.autograd.grad(values.sum(), by, create_graph=create_graph, retain_graph=True, allow_unused=True)

@@ -1,4 +1,4 @@
-"""Magnetic fields that differ from place to place, linear or learned, and which field a user means."""
+"""Magnetic fields that vary in space, linear or learned, and `field_of`, which makes a `Field` of a user's argument."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torchdismech.values import Given
 
 __all__ = ["Gradient", "Learned", "field_of"]
 
-SOURCES = 1e-6  # part of the largest entry of a gradient that its divergence or curl may have by rounding in float32
+SOURCES = 1e-6  # a divergence or curl below this part of the gradient's largest entry is rounding in float32
 
 
 class Gradient(Field):
     """A field that is linear in space: B = value + gradient (x - center).
 
-    Between magnets the divergence of a field is zero, and so is its curl: then the gradient is a symmetric matrix
-    whose diagonal adds up to zero. Another one is warned of when the field is made, and taken as it is.
+    Between magnets the divergence of a field is zero, and so is its curl: then the gradient is a symmetric matrix whose
+    diagonal adds up to zero. Any other gradient is used unchanged, with a warning when the field is made.
 
     Parameters
     ----------
-    value : at the center, (3,) or (B, 3) [T].
+    value : field at the center, (3,) or (B, 3) [T].
     gradient : dB_i/dx_j, (3, 3) or (B, 3, 3) [T/m].
     center : (3,) or (B, 3) [m].
     """
@@ -47,14 +47,14 @@ class Gradient(Field):
         return self.value.unsqueeze(-2) + (position - self.center.unsqueeze(-2)) @ self.gradient.mT
 
     def derivatives(self, position: Tensor, time: Tensor, moment: Tensor | None = None) -> FieldDerivatives:
-        """Return the field, its gradient, and no curvature."""
+        """Return the field, its gradient, and a curvature of zeros (None without a moment)."""
         field = self(position, time)
         gradient = self.gradient.unsqueeze(-3).expand(*position.shape, 3)
         return field, gradient, None if moment is None else torch.zeros_like(gradient)
 
 
 def _warn_of_sources(gradient: Tensor) -> None:
-    """Warn of gradients (B, 3, 3) that no static field has where no current flows: with a trace, or not symmetric."""
+    """Warn of gradients (B, 3, 3) with a trace or an antisymmetric part: no static field has them without currents."""
     size = SOURCES * gradient.abs().amax((1, 2))
     trace = gradient.diagonal(dim1=1, dim2=2).sum(1)
     odd = 0.5 * (gradient - gradient.mT)
@@ -73,7 +73,7 @@ def _warn_of_sources(gradient: Tensor) -> None:
 
 
 class Learned(Field):
-    """A field that a module gives: `module(position (B, E, 3), time (B,))` returns (B, E, 3) [T]."""
+    """A field computed by an `nn.Module`: `module(position (B, E, 3), time (B,))` returns (B, E, 3) [T]."""
 
     def __init__(self, module: nn.Module):
         super().__init__()
@@ -91,7 +91,7 @@ class Learned(Field):
 
 
 def field_of(value) -> Field:
-    """Return the field that is meant: a `Field`, another module B(position, time), a function of time, or a vector."""
+    """Return the `Field` for a user's argument: a `Field`, a module B(position, time), a function of time, a vector."""
     if isinstance(value, type):
         raise InputError(
             f"magnetic field: expected a field, a function of time or a vector, got the class {value.__name__} itself; "

@@ -33,7 +33,7 @@ __all__ = ["Magnetic", "MagneticShells", "Magnetised", "fields_at"]
 
 
 class _Now(nn.Module):
-    """The field (B, 3) that a function of time gives in the step that is taken; None outside of steps."""
+    """The place of the field (B, 3) [T] that a function of time gives for a step; None outside of steps."""
 
     per_robot = ("field",)
     field: Tensor | None
@@ -44,18 +44,18 @@ class _Now(nn.Module):
 
 
 def fields_at(forces: Iterable[Force], time: Tensor) -> Values:
-    """Return what functions of time give for fields at the times (B,), for the steps that evaluate forces there."""
+    """Return as `Values` the fields (B, 3) [T] of all `Timed` fields of the forces, at the times (B,) of evaluation."""
     timed = [force for force in forces if isinstance(force, Magnetised) and isinstance(force.field, Timed)]
     return Values({(force.now, "field"): force.field.at(time) for force in timed})
 
 
 class Magnetised(Force):
-    """What the forces on magnetised rods and shells share: a term whose energy density is that of a stencil."""
+    """Base of the forces on magnetised rods and shells: an elastic term whose one strain is the energy density w."""
 
     conservative = True
     by_stencils = True
     per_robot = ("magnetisation",)
-    counted = "E"  # what messages call the number of elements
+    counted = "E"  # the letter that stands for the number of elements in messages
     magnetisation: Tensor
     field: Field
     term: ElasticTerm
@@ -67,20 +67,20 @@ class Magnetised(Force):
         if given.shape[-1:] != (3,) or given.dim() > 3:
             shapes = f"(3,), ({self.counted}, 3), (B, 1, 3) or (B, {self.counted}, 3)"
             raise InputError(f"{type(self).__name__}.magnetisation: expected shape {shapes}, got {tuple(given.shape)}")
-        # always of robots, edges and components: two dimensions could be of edges or of robots
+        # always (B or 1, E or 1, 3): with two dimensions, the first could count elements or robots
         whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape))
         self.magnetisation = nn.Parameter(whole.clone(), requires_grad=False)
         self.field, self.now = field_of(field), _Now()
 
     def _bind(self, body: Body, nodes: np.ndarray, frames: Tensor, stencil: Stencil, what: str) -> None:
-        """Take the robot that the force acts on.
+        """Bind the force to a robot: check magnetisation and field against it, make the term and its scatter.
 
         Parameters
         ----------
-        nodes : (E, k) of each element.
-        frames : (3, E, 3) the three directions of each element's frame at rest.
-        stencil : reads the elements.
-        what : what messages call the elements.
+        nodes : (E, k) node indices of each element.
+        frames : (3, E, 3) the three axes of each element's frame at rest.
+        stencil : gives the energy density w of the elements.
+        what : the word for the elements in messages.
         """
         super().bind(body)
         given = self.magnetisation.shape[1]
@@ -98,27 +98,27 @@ class Magnetised(Force):
         self.term = ElasticTerm(stencil.strains[0], stencil, _Density(), measure=None)
         self._sums = force_scatter([self.term.stencil], body.n_dofs, body.nodes.dtype)
 
-    # ---- with the elastic terms --------------------------------------------------------------------------------
+    # ---- evaluated along with the elastic terms ----------------------------------------------------------------
 
     @abstractmethod
     def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
-        """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
+        """Return the term's constants in a step from `state`, with forces evaluated `elapsed` [s] later (None: 0)."""
 
     def _by_frame(self) -> Tensor:
-        """Return the magnetisation by the components of the frames at rest (3, E, 1 or B)."""
+        """Return the components (3, E, 1 or B) of the magnetisation along the axes of the frames at rest [A/m]."""
         return (self.magnetisation.unsqueeze(1) * self._turns).sum(-1).permute(1, 2, 0).contiguous()
 
     def _given(self, state: State, elapsed: float | Tensor | None) -> Tensor:
-        """Return a uniform field (3, 1, B) where forces are evaluated, else the time (B,)."""
+        """Return a uniform field (3, 1, B) at the time at which forces are evaluated; else that time (B,)."""
         if self.now.field is not None:
             return self.now.field.t().unsqueeze(1).contiguous()
         time = state.time if elapsed is None else state.time + elapsed
         return self.field.at(time).t().unsqueeze(1).contiguous() if self.field.uniform else time
 
-    # ---- as any force ------------------------------------------------------------------------------------------
+    # ---- as any other force ------------------------------------------------------------------------------------
 
     def summed(self, gradient: Tensor) -> Tensor:
-        """Return the force (B, n) of the term's gradient by its local variables (sources, B)."""
+        """Return the force (B, n) from the gradient (k E, B) of the energy by the stencil's k local variables."""
         return self._sums(gradient).t()
 
     def forward(self, state: State, control: Control) -> Tensor:
@@ -127,12 +127,12 @@ class Magnetised(Force):
         return self.summed(torch.cat(self.term.gradient(state.q.t().contiguous(), constants)))
 
     def blocks(self) -> list[Block]:
-        """Return what each element reads against itself."""
+        """Return one block per element: the forces on its dofs (E, m) by the same dofs."""
         dofs = self._dofs()
         return [Block(dofs, dofs)]
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivative by the positions of the nodes and the angles."""
+        """Return the derivatives (B, E, m, m) of the force by positions and angles; none by velocity."""
         stencil = self.term.stencil
         _, packed = self.term.gradient_and_hessian(state.q.t().contiguous(), self.term_constants(state, control, None))
         k = len(stencil.variables)
@@ -161,7 +161,7 @@ class Magnetised(Force):
 
 
 class Magnetic(Magnetised):
-    r"""Torques, and in fields that differ from place to place forces, on magnetised rod edges.
+    r"""Torques on magnetised rod edges, and forces where the field varies in space.
 
     Their potential is E = - sum over edges of V (R M) . B(x, time), with V = area x rest length the volume of an edge,
     x its middle, and R = t (x) t0 + m1 (x) m10 + m2 (x) m20 the rotation of its material frame since rest: the
@@ -181,7 +181,7 @@ class Magnetic(Magnetised):
     """
 
     def bind(self, body: Body) -> None:
-        """Find the frames at rest; refuse robots without rods, and magnetisations that are not of its edges."""
+        """Find the frames at rest; refuse robots without rods, and magnetisations with other than 1 or E rows."""
         count = body.n_edges
         if not count:
             raise InputError(
@@ -195,7 +195,7 @@ class Magnetic(Magnetised):
         )
 
     def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
-        """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
+        """Return the term's constants in a step from `state`, with forces evaluated `elapsed` [s] later (None: 0)."""
         count = self.body.n_edges
         volume = batch_last(self.body.edge_area * self.body.edge_length).contiguous()
         anchors = (x[:, :count].permute(2, 1, 0).contiguous() for x in (state.tangent, state.director))
@@ -211,7 +211,7 @@ class Magnetic(Magnetised):
 
 @torch.no_grad()
 def _refuse_odd_field(field: Field, position: Tensor) -> None:
-    """Refuse a user's field in space that gives no vectors at positions (E, 3)."""
+    """Refuse a user's field in space that, at positions (E, 3), does not return vectors (B, E, 3)."""
     if field.uniform or is_own(field):
         return
     robots = max(places_by_batch_size(field), default=1)
@@ -223,11 +223,11 @@ def _refuse_odd_field(field: Field, position: Tensor) -> None:
 
 
 class MagneticShells(Magnetised):
-    r"""Torques, and in fields that differ from place to place forces, on magnetised triangles of shells.
+    r"""Torques on magnetised triangles of shells, and forces where the field varies in space.
 
     Their potential is E = - sum over triangles of V (R M) . B(x, time), with V = area x thickness at rest, x the middle
     of a triangle, and R the rotation of its plane since rest: that of the polar decomposition of its deformation
-    gradient, with the normal. So stretching and shearing leave the size of the magnetisation. All else as in
+    gradient, with the normal. So stretching and shearing do not change the size of the magnetisation. All else as in
     `Magnetic`.
 
     Parameters
@@ -241,7 +241,7 @@ class MagneticShells(Magnetised):
     _plane: Tensor
 
     def bind(self, body: Body) -> None:
-        """Find the frames at rest; refuse robots without shells, and magnetisations that are not of its triangles."""
+        """Find the frames at rest; refuse robots without shells, and magnetisations with other than 1 or F rows."""
         if not len(body.triangles):
             raise InputError("MagneticShells: acts on triangles, and the robot has none; of rods take Magnetic")
         plane, frames = plane_coordinates(body.nodes, body.triangles)
@@ -249,8 +249,8 @@ class MagneticShells(Magnetised):
         self._bind(body, body.triangles, frames, MagneticShellStencil(body.triangles, self.field), "triangles")
 
     def term_constants(self, state: State, control: Control, elapsed: float | Tensor | None) -> TermConstants:
-        """Return what stays fixed in a step from `state` whose forces are evaluated after `elapsed` [s]."""
-        # half the thickness is what touches, and nothing else
+        """Return the term's constants in a step from `state`, with forces evaluated `elapsed` [s] later (None: 0)."""
+        # the body stores the thickness only as the contact radius of faces, which is half of it
         volume = batch_last(2 * self.body.face_contact_radius * self.body.face_area).contiguous()
         fixed = (volume, self._plane, self._by_frame(), self._given(state, elapsed))
         return TermConstants((None,), volume, None, fixed)
@@ -261,7 +261,7 @@ class MagneticShells(Magnetised):
 
 
 class _Density(Energy):
-    """An energy density that is the strain itself."""
+    """An energy density that is the strain itself: the stencil's strain is w already."""
 
     closed_form = True
 
@@ -270,5 +270,5 @@ class _Density(Energy):
         return strain[0]
 
     def derivatives(self, strain: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[Tensor | None]]]:
-        """Return one, and nothing."""
+        """Return the first derivative, one, and None for the second, which is zero."""
         return [torch.ones_like(strain[0])], [[None]]

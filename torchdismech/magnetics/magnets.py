@@ -26,7 +26,7 @@ class _Magnet(Field):
     @property
     @abstractmethod
     def places(self) -> Tensor:
-        """Where the magnet is, at any time, (.., 3) [m]."""
+        """Positions (.., 3) [m] of the magnet: its center, or the centers at all times of a moving one."""
 
     def forward(self, position: Tensor, time: Tensor) -> Tensor:
         """Return the field (B, E, 3)."""
@@ -56,7 +56,10 @@ class _Magnet(Field):
         return field, gradient, slope * over.unsqueeze(-1) * (mixed + alike)
 
     def warn_of_near(self, position: Tensor, size: Tensor, what: str) -> None:
-        """Warn of elements that are nearer than they are long: the field along one is 1.8 times that of its middle."""
+        """Warn of elements nearer to the magnet than their own length.
+
+        There the mean of the field along an element that points to the magnet is 1.8 times the value at its middle.
+        """
         distance = torch.linalg.vector_norm(position - self.places.detach().reshape(-1, 1, 3), dim=-1)
         near = distance / size
         if bool((near < 1).any()):
@@ -73,7 +76,7 @@ class _Magnet(Field):
         """Return moment and center, each (3,) or (B, 3), at the times (B,)."""
 
     def _local(self, position: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return directions n (B, E, 3), the moment (.., 1 or E, 3), 1 / r and mu0 / (4 pi r^3), each (B, E, 1)."""
+        """Return directions n and the moment, both (B, E, 3), and 1 / r and mu0 / (4 pi r^3), both (B, E, 1)."""
         moment, center = self.magnet(time)
         arm = position - center.unsqueeze(-2)
         over = 1 / torch.linalg.vector_norm(arm, dim=-1, keepdim=True)
@@ -108,7 +111,7 @@ class Dipole(_Magnet):
 
 
 class MovingDipole(_Magnet):
-    """The field of a small magnet that is moved and turned: of a `Dipole`, at each time.
+    """The field of a small magnet that is moved and turned: at each time that of a `Dipole`.
 
     Moment and center are linear in time between rows, and held before the first and after the last. A magnet that
     turns takes rows close to each other: between two that are apart by an angle a it is weaker, by cos(a / 2) halfway.
@@ -116,7 +119,7 @@ class MovingDipole(_Magnet):
     Parameters
     ----------
     times : (T,) rising [s].
-    moments : (T, 3), or (T, B, 3) for one of each robot [A m^2].
+    moments : (T, 3), or (T, B, 3) if they differ between robots [A m^2].
     centers : where the magnet is, (T, 3) or (T, B, 3) [m].
     """
 

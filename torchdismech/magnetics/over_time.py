@@ -1,4 +1,4 @@
-"""Vectors that are given at some times, and linear in between."""
+"""Vectors given at some times and interpolated linearly: what `Table` and `MovingDipole` share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["between", "of_times", "rising"]
 
 
 def rising(times, what: str) -> Tensor:
-    """Return the times (T,) of rows; refuse others than rising ones."""
+    """Return the times (T,) of rows as a tensor; refuse any that do not rise strictly."""
     times = number(times, what)
     if times.dim() != 1 or not len(times) or not bool((times.diff() > 0).all()):
         raise InputError(f"{what}: expected rising numbers (T,), got {times.tolist()}")
@@ -20,7 +20,7 @@ def rising(times, what: str) -> Tensor:
 
 
 def of_times(rows, count: int, what: str) -> Tensor:
-    """Return vectors at so many times, (T, 3) or (T, B, 3)."""
+    """Return vectors at T = `count` times as a tensor (T, 3) or (T, B, 3); refuse other shapes."""
     rows = number(rows, what)
     if rows.dim() not in (2, 3) or len(rows) != count or rows.shape[-1] != 3:
         raise InputError(f"{what}: expected ({count}, 3) or ({count}, B, 3), got {tuple(rows.shape)}")

@@ -31,20 +31,23 @@ from torchdismech.magnetics.field import Field
 
 __all__ = ["MagneticShellStencil", "plane_coordinates"]
 
-Pair = tuple[Vec3, Vec3]  # what belongs to f1 and to f2, or to e1 and to e2
+Pair = tuple[Vec3, Vec3]  # the two parts of a gradient: by f1 and by f2, or by e1 and by e2
 AXES = range(3)
 
 
 class MagneticShellStencil(Stencil):
-    """The energy density w of triangles; variables: the sides e1, e2, in fields in space x0 + x1 + x2, too.
+    """The energy density w of triangles.
 
-    Its constants: volume (F, 1 or B), the coordinates of the plane (3, F, 1), the magnetisation by the frame at rest
-    (3, F, 1 or B), and the uniform field (3, 1, B), or the time (B,) where the field is not uniform.
+    Its local variables: the sides e1 and e2; the sum of the corners x0 + x1 + x2, only in fields that vary in space.
+
+    Its constants: volume (F, 1 or B), the coefficients p0, p1, p2 of `plane_coordinates` (3, F, 1), the components of
+    the magnetisation along the frame at rest (3, F, 1 or B), and the uniform field (3, 1, B), or the time (B,) where
+    the field is not uniform.
 
     Parameters
     ----------
     triangles : (F, 3) node indices.
-    field : what the shell is in.
+    field : the magnetic field that the shell is in.
     """
 
     def __init__(self, triangles: np.ndarray, field: Field):
@@ -62,14 +65,14 @@ class MagneticShellStencil(Stencil):
         return self.field.closed_form
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
-        """Return (w,)."""
+        """Return the energy density w (F, B), as a tuple of one strain."""
         _, plane, magnetisation, given = constants
         triangle = _Triangle(local, plane, magnetisation)
         value = Vec3(*given) if self.field.uniform else _by_components(self.field(_middle(local), given))
         return (triangle.density(value),)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
-        """Return w and its derivatives."""
+        """Return w, its gradient, and the function of its weighted second derivatives."""
         _, plane, magnetisation, given = constants
         triangle = _Triangle(local, plane, magnetisation)
         if self.field.uniform:
@@ -78,7 +81,10 @@ class MagneticShellStencil(Stencil):
 
 
 class _Triangle:
-    """A triangle, its frame and its magnetisation."""
+    """Triangles at a state: f1, f2, frame and magnetisation, in the symbols of the module's docstring.
+
+    `inverse` is 1 / J, `over` is 1 / s, and `plane` has the coefficients p0, p1, p2 of `plane_coordinates`.
+    """
 
     def __init__(self, local: list[Tensor], plane: Tensor, magnetisation: Tensor):
         e1, e2 = Vec3(*local[:3]), Vec3(*local[3:6])
@@ -95,35 +101,36 @@ class _Triangle:
         self.b = self.f2.times(self.r1) - self.f1.times(self.r2)
 
     def magnetisation(self) -> Vec3:
-        """Return R r."""
+        """Return the magnetisation R r as it is carried now."""
         in_plane = self.g.times(self.r1) + self.n.cross(self.g).times(self.r2)
         return in_plane.times(self.over) + self.n.times(self.r3)
 
     def density(self, field: Vec3) -> Tensor:
-        """Return w."""
+        """Return w (F, B) in a field at the triangles."""
         return -self.magnetisation().dot(field)
 
     def slopes(self, field: Vec3) -> Pair:
-        """Return the derivatives of w by e1 and e2: linear in the field."""
+        """Return the derivatives of w by e1 and e2; they are linear in the field."""
         total, by_total = self._numerator(field)
         share = total * self.over**3
         tilt = self._lifted(self._beside(field), self.r3 * self.inverse)
-        size = (self.g, self.n.cross(self.g))  # half of d(s^2)
+        size = (self.g, self.n.cross(self.g))  # half the gradient of s^2
         by_f = [z.times(share) - t.times(self.over) - n for z, t, n in zip(size, by_total, tilt, strict=True)]
         return self._by_sides((by_f[0], by_f[1]))
 
     def curvatures(self, field: Vec3) -> dict[tuple[int, int], Tensor]:
-        """Return the second derivatives of w by the components of e1 and e2, for i <= j.
+        """Return the second derivatives of w by the six components of (e1, e2): {(i, j): (F, B)} for i <= j.
 
-        Of pairs of vectors, by f1 and f2, the sum of p (x) q + q (x) p for (p, q) = (size, u) and (along, z), of some
-        more, and of multiples of the unit matrix and of K. All of them are carried to e1 and e2 first.
+        They are the sum of p (x) q + q (x) p for the pairs (size, u) and (along, z), of the dyads in which h appears,
+        of multiples of the unit matrix (`metric`, `straight`) and of K(v) (`twisted`). Vectors are converted from
+        derivatives by f1, f2 to those by e1, e2 before the products are formed.
         """
         total, by_total = self._numerator(field)
         square, cubed = self.inverse * self.inverse, self.over**3
-        around = -(field.cross(self.b).times(self.over) + field.times(self.r3))  # what n is multiplied by in w
+        around = -(field.cross(self.b).times(self.over) + field.times(self.r3))  # w = n . around - a . B / s
         up, beside = self.n.dot(around), self._beside(around)
-        tilting = total * cubed * self.inverse - up * square  # of dN^T (1 - n n^T) dN
-        turning = -self.over * self.inverse  # of what b's change makes of n . (B x b)
+        tilting = total * cubed * self.inverse - up * square  # coefficient of dN^T (1 - n n^T) dN
+        turning = -self.over * self.inverse  # coefficient of the mixed derivatives of n . (B x b), by N and by b
         turned, weights = self.n.cross(field), (-self.r2, self.r1)
         size, along = (self.g, self.n.cross(self.g)), self._lifted(self.n, 1.0)
         lifted, h = self._lifted(beside, -square), (self.f2, -self.f1)
@@ -138,7 +145,8 @@ class _Triangle:
         p0, p1, p2 = self.plane
         own = total * cubed
         metric = {(0, 0): own * (p0 * p0 + p1 * p1), (0, 1): own * p1 * p2, (1, 1): own * p2 * p2}
-        twisted = (beside.times(self.inverse) + self.n.times(own)).times(p0 * p2)  # v of K(v), between e1 and e2
+        # the v of K(v), in the block by e1 and e2
+        twisted = (beside.times(self.inverse) + self.n.times(own)).times(p0 * p2)
         blocks = {}
         for i, j in ((0, 0), (0, 1), (1, 1)):
             straight = metric[i, j] + tilting * h[i].dot(h[j])
@@ -154,10 +162,10 @@ class _Triangle:
             blocks[i, j] = _matrix(pairs, straight, twisted if i != j else None)
         return {(i, j): blocks[i // 3, j // 3][i % 3][j % 3] for i in range(6) for j in range(i, 6)}
 
-    # ---- parts of it: by f1 and f2 -----------------------------------------------------------------------------
+    # ---- parts of the derivatives, by f1 and f2 ----------------------------------------------------------------
 
     def _numerator(self, field: Vec3) -> tuple[Tensor, Pair]:
-        """Return T and its derivatives."""
+        """Return T and its derivatives by f1 and f2."""
         around = field.cross(self.b)
         turned = self.n.cross(field)
         tilt = self._lifted(self._beside(around), self.inverse)
@@ -166,24 +174,24 @@ class _Triangle:
         return self.a.dot(field) + self.n.dot(around), (by_f1, by_f2)
 
     def _beside(self, v: Vec3) -> Vec3:
-        """Return what of a vector is in the plane."""
+        """Return the component of v in the triangle's plane."""
         return v - self.n.times(self.n.dot(v))
 
     def _lifted(self, v: Vec3, scale: Tensor | float) -> Pair:
-        """Return L(v) scaled: the derivative of N . v."""
+        """Return scale L(v), where L(v) is the derivative of N . v by f1 and f2."""
         return self.f2.cross(v).times(scale), v.cross(self.f1).times(scale)
 
     def _by_sides(self, by_f: Pair) -> Pair:
-        """Return derivatives by e1 and e2 for those by f1 and f2."""
+        """Return derivatives by e1 and e2 from vectors of derivatives by f1 and f2 (chain rule)."""
         return by_f[0].times(self.plane[0]) + by_f[1].times(self.plane[1]), by_f[1].times(self.plane[2])
 
     def _numbers_by_sides(self, by_f: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the same for pairs of numbers."""
+        """As `_by_sides`, with one number (F, B) by f1 and one by f2 in place of the vectors."""
         return by_f[0] * self.plane[0] + by_f[1] * self.plane[1], by_f[1] * self.plane[2]
 
 
 def _in_uniform_field(triangle: _Triangle, field: Vec3) -> Derivatives:
-    """Return w and its derivatives by e1, e2."""
+    """Return w with its first and second derivatives by e1 and e2, in a uniform field."""
     first, second = triangle.slopes(field)
 
     def curved(weight: Tensor) -> list[Tensor]:
@@ -193,12 +201,16 @@ def _in_uniform_field(triangle: _Triangle, field: Vec3) -> Derivatives:
 
 
 def _in_space(triangle: _Triangle, field: Field, middle: Tensor, time: Tensor) -> Derivatives:
-    """Return w and its derivatives by e1, e2 and x0 + x1 + x2; the field is that of the middle, a third of it."""
+    """Return w with its first and second derivatives by e1, e2 and x0 + x1 + x2, in the field at the middle.
+
+    The middle is a third of x0 + x1 + x2, hence the factors 1 / 3 and 1 / 9.
+    """
     magnetisation = triangle.magnetisation()
     moment = magnetisation.stacked().transpose(0, 1)
     there, gradient, _ = field.derivatives(middle, time)
     value = _by_components(there)
-    columns = [_by_components(gradient[..., k]).times(1 / 3) for k in AXES]  # of the field by x, y, z of the sum
+    # derivatives of the field by x, y, z of the sum
+    columns = [_by_components(gradient[..., k]).times(1 / 3) for k in AXES]
     first, second = triangle.slopes(value)
     by_sum = [-magnetisation.dot(column) for column in columns]
 
@@ -222,9 +234,10 @@ def _in_space(triangle: _Triangle, field: Field, middle: Tensor, time: Tensor) -
 
 
 def plane_coordinates(nodes: Tensor, triangles: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Return how f1, f2 follow from the sides, (3, F), and the frames at rest (3, F, 3): two axes and the normal.
+    """Return coefficients p (3, F) [1/m] that give f1 and f2 from the sides, and the frames at rest (3, F, 3).
 
-    f1 = p0 e1, f2 = p1 e1 + p2 e2, for the plane in which e1 is (a, 0) and e2 is (b, c) at rest.
+    f1 = p0 e1, f2 = p1 e1 + p2 e2, for the plane in which e1 is (a, 0) and e2 is (b, c) at rest. A frame's axes are the
+    direction of e1, the one at right angles in the plane, and the normal.
     """
     x = nodes[torch.as_tensor(triangles, device="cpu")]
     e1, e2 = x[:, 1] - x[:, 0], x[:, 2] - x[:, 0]
@@ -248,12 +261,12 @@ def _by_components(vectors: Tensor) -> Vec3:
 
 
 def _matrix(pairs: list[Pair], straight: Tensor, twisted: Vec3 | None) -> list[list[Tensor]]:
-    """Return the sum of the products p (x) q of pairs, of a multiple of the unit matrix, and of K's upper block."""
+    """Return the 3 x 3 sum of p (x) q over all pairs (p, q), `straight` I, and the (e1, e2) block of K(twisted)."""
     parts = [(p.components(), q.components()) for p, q in pairs]
     matrix = [[sum(p[i] * q[j] for p, q in parts[1:]) + parts[0][0][i] * parts[0][1][j] for j in AXES] for i in AXES]
     for k in AXES:
         matrix[k][k] = matrix[k][k] + straight
-    if twisted is not None:  # its columns are v x (x, y, z), but for the sign
+    if twisted is not None:  # column j of the block is (unit vector j) x v
         v = twisted.components()
         for i, j, k, sign in ((0, 1, 2, 1), (0, 2, 1, -1), (1, 2, 0, 1)):
             matrix[i][j] = matrix[i][j] + sign * v[k]

@@ -27,7 +27,10 @@ __all__ = ["MagneticStencil"]
 
 
 class MagneticStencil(Stencil):
-    """The energy density w of rod edges; variables: the edge vector e, in fields in space x0 + x1, then theta.
+    """The energy density w of rod edges.
+
+    Its local variables: the edge vector e; the sum of its nodes x0 + x1, only in fields that vary in space; the angle
+    theta.
 
     Its constants: volume (E, 1 or B), tangents and directors of the anchors (3, E, B), magnetisation by the frame's
     components (3, E, 1 or B), and the uniform field (3, 1, B), or the time (B,) where the field is not uniform.
@@ -36,7 +39,7 @@ class MagneticStencil(Stencil):
     ----------
     edges : (E, 2) nodes of the rod edges.
     first_twist_dof : index in q of the angle of edge 0.
-    field : what the rod is in.
+    field : the magnetic field that the rod is in.
     """
 
     def __init__(self, edges: np.ndarray, first_twist_dof: int, field: Field):
@@ -55,7 +58,7 @@ class MagneticStencil(Stencil):
         return self.field.closed_form
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
-        """Return (w,)."""
+        """Return the energy density w (E, B), as a tuple of one strain."""
         _, tangent, director, magnetisation, given = constants
         edge = _Edge(local, tangent, director, magnetisation)
         if self.field.uniform:
@@ -63,7 +66,7 @@ class MagneticStencil(Stencil):
         return (edge.density(_by_components(self.field(_middle(local), given))),)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
-        """Return w and its derivatives."""
+        """Return w, its gradient, and the function of its weighted second derivatives."""
         _, tangent, director, magnetisation, given = constants
         edge = _Edge(local, tangent, director, magnetisation)
         if self.field.uniform:
@@ -72,7 +75,7 @@ class MagneticStencil(Stencil):
 
 
 class _Edge:
-    """An edge, its frame and its magnetisation P, along the edge r_t t and across it."""
+    """Edges at a state: their frames and the parts of the magnetisation P, `along` (r_t) and `across` the edge."""
 
     def __init__(self, local: list[Tensor], tangent: Tensor, director: Tensor, magnetisation: Tensor):
         frame, theta = EdgeFrame.of(Vec3(*local[:3]), Vec3(*tangent), Vec3(*director)), local[-1]
@@ -82,14 +85,14 @@ class _Edge:
         self.across = frame.d1.times(r1 * cos - r2 * sin) + frame.d2.times(r1 * sin + r2 * cos)
 
     def density(self, field: Vec3) -> Tensor:
-        """Return w."""
+        """Return w (E, B) in a field at the edges."""
         return -(self.t.times(self.along) + self.across).dot(field)
 
     def slopes(self, field: Vec3) -> tuple[Vec3, Tensor]:
-        """Return the derivatives of w by e and theta: linear in the field."""
+        """Return the derivatives of w by e and theta; they are linear in the field."""
         along = field.dot(self.t)
         torque = self.t.dot(self.across.cross(field))
-        # without their parts along t, which cancel
+        # the parts of both terms along t cancel, so they are left out
         couple = self.across.times(along) - (field - self.t.times(along)).times(self.along)
         return couple.times(self.inverse) - self.turn.times(torque), -torque
 
@@ -116,7 +119,7 @@ class _Edge:
 
 
 def _in_uniform_field(edge: _Edge, field: Vec3) -> Derivatives:
-    """Return w and its derivatives by e, theta."""
+    """Return w with its first and second derivatives by e and theta, in a uniform field."""
     by_e, by_theta = edge.slopes(field)
 
     def second(weight: Tensor) -> list[Tensor]:
@@ -128,13 +131,13 @@ def _in_uniform_field(edge: _Edge, field: Vec3) -> Derivatives:
 
 
 def _in_space(edge: _Edge, field: Field, middle: Tensor, time: Tensor) -> Derivatives:
-    """Return w and its derivatives by e, x0 + x1 and theta; the field is that of the middle (x0 + x1) / 2."""
+    """Return w with its first and second derivatives by e, x0 + x1 and theta, in the field at the middle."""
     magnetisation = edge.t.times(edge.along) + edge.across
     moment = magnetisation.stacked().transpose(0, 1)
     there, gradient, _ = field.derivatives(middle, time)
     value = _by_components(there)
     by_e, by_theta = edge.slopes(value)
-    columns = [_by_components(gradient[..., k]) for k in range(3)]  # of the field by x, y, z
+    columns = [_by_components(gradient[..., k]) for k in range(3)]  # derivatives of the field by x, y and z
     by_sum = [-0.5 * magnetisation.dot(column) for column in columns]
 
     def second(weight: Tensor) -> list[Tensor]:

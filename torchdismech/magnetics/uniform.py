@@ -1,4 +1,4 @@
-"""Magnetic fields that are the same everywhere: constant, rotating, and over time."""
+"""Magnetic fields that are the same everywhere: constant, rotating, by a table or by a function of time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Constant", "Rotating", "Table", "Timed"]
 
 
 class Uniform(Field):
-    """What uniform fields share."""
+    """Base of the fields that are the same everywhere; a subclass writes `at`."""
 
     uniform = True
     closed_form = True
@@ -84,12 +84,12 @@ class Rotating(Uniform):
 
 
 class Table(Uniform):
-    """A field that is linear in time between rows, and held before the first and after the last.
+    """A field that is interpolated linearly in time between rows, and held before the first and after the last.
 
     Parameters
     ----------
     times : (T,) rising [s].
-    values : (T, 3), or (T, B, 3) for one of each robot [T]; the constant that they are is called `rows`.
+    values : (T, 3), or (T, B, 3) if they differ between robots [T]; stored as the constant `rows`.
     """
 
     per_robot = ("rows",)
@@ -109,11 +109,12 @@ class Table(Uniform):
 
 
 class Timed(Uniform):
-    """A field that a function gives: `function(time (B,))` returns (3,) or (B, 3) [T], for any number of robots.
+    """A field computed by a function: `function(time (B,))` returns (3,) or (B, 3) [T], for any batch size B.
 
-    It is asked for other numbers than the model's, too, so fields that differ from robot to robot are a `Table`.
+    The function is also called with batch sizes other than the model's (part of a batch, say), so for fields that
+    differ from robot to robot take a `Table`.
 
-    It is evaluated once for each step, before it, and given to the step as data: so steps are recorded, and gradients
+    It is evaluated once before each step, and the step gets its value as data: so steps can be recorded, and gradients
     reach all tensors that the function uses.
     """
 
