@@ -1,4 +1,4 @@
-"""What pulls and pushes along routes through a robot: tendons and pressure chambers."""
+"""Actuators along routes through a robot: tendons, which pull, and pressure chambers, which push."""
 
 from torchdismech.actuation.chambers import Chambers
 from torchdismech.actuation.route import AtNodes, Fixed, OnEdges

@@ -20,17 +20,17 @@ class Chambers(RoutedForce):
 
     Pressure p does the work p A dL where the line through the middle of a chamber's sections becomes longer by dL: on
     its part of the rod it is an axial force p A and, at an offset d, a moment p A d. That is a tendon that pushes: the
-    energy is - p A L. At an end inside a rod half of the moment acts on the spring there, as half of the rod that
-    belongs to it is chamber.
+    energy is - p A L. Where a chamber ends inside a rod, the bending spring at its end gets half of the moment, because
+    the chamber fills half of the length that belongs to this spring.
 
-    Numbers are those of all chambers, of each (T,), or of each robot (B, 1) or (B, T).
+    A number holds for all chambers, or is given for each (T,), for each robot (B, 1), or for each of both (B, T).
 
     Parameters
     ----------
     routes : for each of the T chambers the middle of its sections: `AtNodes(nodes, offset)`.
     area : A [m^2].
     pressure : p over that outside [Pa]; below zero it sucks. `Control(values={"Chambers.pressure": (B, T)})` sets it in
-        a step, where it was given for each chamber.
+        a step, if it was given for each chamber here.
     """
 
     conservative = True
@@ -48,7 +48,7 @@ class Chambers(RoutedForce):
             setattr(self, name, nn.Parameter(given, requires_grad=False))
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
-        """Return - p A (B, M) [N]."""
+        """Return the tensions - p A (B, M) of the segments [N]."""
         return self._thrust(segments)[:, self.paths.path_of]
 
     def potential(self, state: State, control: Control) -> Tensor:
@@ -57,5 +57,5 @@ class Chambers(RoutedForce):
         return (self._thrust(segments) * segments.total).sum(1)
 
     def _thrust(self, segments: Segments) -> Tensor:
-        """Return - p A (B, T) [N]."""
+        """Return the tensions - p A (B, T) of the chambers [N]."""
         return (-self.pressure * self.area).expand_as(segments.total)

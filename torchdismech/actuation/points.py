@@ -1,4 +1,4 @@
-"""The points of routes: what carries them, where they are, and their derivatives by the dofs."""
+"""The points of routes: how nodes and frames carry them, where they are, and their derivatives by the dofs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ __all__ = ["PointsAt", "RoutePoints"]
 
 
 class RoutePoints(nn.Module):
-    """What carries the K points of routes, each a function of its own m dofs.
+    """The K points of routes as functions of the dofs; each depends on at most m of them.
 
-    A point is a mean of nodes, which is linear, and its offset, which the frames of C pairs of a point and a framed
-    edge turn.
+    A point is a weighted mean of nodes, linear in the dofs, plus an offset that is fixed in the material frames of
+    framed edges and turns with them. There are C pairs of a point and a framed edge that carries its offset; a point
+    with several such edges has the mean of their offsets.
 
     Attributes
     ----------
-    dofs : (K, m) of each point; where it has fewer, the first is repeated, with derivatives of zero.
-    edge_dofs : (F, 7) of the framed edges that carry points: start, end and angle.
-    segment_dofs : (U, s) of the segments, likewise; segments of parallel paths share theirs.
+    dofs : (K, m) dofs of each point; where it has fewer, its first is repeated, with derivatives of zero.
+    edge_dofs : (F, 7) dofs of the framed edges that carry points: start, end and angle.
+    segment_dofs : (U, s) dofs of the segments, filled up as `dofs`; segments with the same dofs share a row.
     union : the dofs (D,) of all points.
     """
 
@@ -36,18 +37,18 @@ class RoutePoints(nn.Module):
     edge_dofs: Tensor
     segment_dofs: Tensor
     union: Tensor
-    _same_as: Tensor  # (M,) row of each segment there
-    _starts: Tensor  # (M, 1, s) where a segment's dofs stand among those of its first point; m where they do not
-    _ends: Tensor  # of its second point
-    _place: Tensor  # (K, m) of each dof in the union
-    _linear: Tensor  # (K, 3, m) from the dofs to the mean of the nodes
-    _in_space: Tensor  # (K, 1) bool, points that nothing carries
+    _same_as: Tensor  # (M,) row of each segment in segment_dofs
+    _starts: Tensor  # (M, 1, s) columns of a segment's dofs among those of its first point; m for dofs it lacks
+    _ends: Tensor  # likewise, of its second point
+    _place: Tensor  # (K, m) index of each dof in the union
+    _linear: Tensor  # (K, 3, m) matrices from the dofs to the mean of the nodes
+    _in_space: Tensor  # (K, 1) bool, points fixed in space, which no node carries
     _point: Tensor  # (C,) point of each pair
     _framed: Tensor  # (F,) the framed edges of all pairs
-    _edge_of: Tensor  # (C,) which of them
-    _into_edge: Tensor  # (F, 4, 7) from `edge_dofs` to edge and angle
-    _weight: Tensor  # (C,)
-    _into: Tensor  # (C, 4, m) from the point's dofs to the edge and its angle
+    _edge_of: Tensor  # (C,) index of each pair's edge in `_framed`
+    _into_edge: Tensor  # (F, 4, 7) matrices from `edge_dofs` to edge vector and angle
+    _weight: Tensor  # (C,) share of each pair in its point, 1 / number of the point's pairs
+    _into: Tensor  # (C, 4, m) matrices from the point's dofs to edge vector and angle
     _axes: Tensor  # (C, 3, 3) frames (t, m1, m2) at rest
 
     def __init__(self, body: Body, points: Sequence[Carriers], paths: Paths, axes: Tensor):
@@ -91,23 +92,23 @@ class RoutePoints(nn.Module):
         return (self._linear @ body.rest_q[self.dofs].unsqueeze(-1)).squeeze(-1) + offset
 
     def stretch(self, per_point: Tensor) -> Tensor:
-        """Return rows by the points' own dofs (B, K, r, m) as differences along segments (B, M, r, s) by theirs."""
+        """Return end minus start of each segment, by its dofs (B, M, r, s), from rows by points' dofs (B, K, r, m)."""
         padded = torch.cat([per_point, torch.zeros_like(per_point[..., :1])], dim=-1)
         shape = (len(per_point), -1, per_point.shape[2], -1)
         ends = padded[:, self.paths.ends].gather(-1, self._ends.expand(shape))
         return ends - padded[:, self.paths.starts].gather(-1, self._starts.expand(shape))
 
     def together(self, blocks: Tensor) -> Tensor:
-        """Return sums (B, U, s, s) over segments that share their dofs of blocks (B, M, s, s)."""
+        """Return the sums (B, U, s, s) of the blocks (B, M, s, s) of segments that share their dofs."""
         shape = (len(blocks), *self.segment_dofs.shape, blocks.shape[-1])
         return blocks.new_zeros(shape).index_add(1, self._same_as, blocks)
 
     def along(self, per_point: Tensor) -> Tensor:
-        """Return differences (B, M, ..) along the segments of what belongs to points (B, K, ..)."""
+        """Return the differences (B, M, ..), end minus start of each segment, of values at the points (B, K, ..)."""
         return per_point[:, self.paths.ends] - per_point[:, self.paths.starts]
 
     def spread(self, per_point: Tensor) -> Tensor:
-        """Return rows by the points' own dofs (B, K, r, m) as rows (B, K, r, D) by the `union` of all."""
+        """Return rows by the points' own dofs (B, K, r, m), such as a Jacobian, by the `union` (B, K, r, D)."""
         shape = (*per_point.shape[:-1], self.union.shape[0])
         index = self._place.unsqueeze(1).expand_as(per_point)
         return per_point.new_zeros(shape).scatter_add(-1, index, per_point)
@@ -115,7 +116,7 @@ class RoutePoints(nn.Module):
 
 @dataclass(frozen=True)
 class PointsAt:
-    """The points (B, K, 3) of paths at a state [m], and the offsets (B, C, 3) that frames (B, F) carry to them."""
+    """Points of routes at a state (B, K, 3) [m], with the frames (B, F) and the offsets (B, C, 3) that they carry."""
 
     of: RoutePoints
     points: Tensor
@@ -123,7 +124,7 @@ class PointsAt:
     carried: Tensor
 
     def generalised(self, force: Tensor, q: Tensor) -> Tensor:
-        """Return the forces (B, K, 3) on the points as a force (B, n) on the dofs of q."""
+        """Return the generalised force (B, n) on q of forces (B, K, 3) on the points [N]."""
         of = self.of
         direct = (of._linear.mT @ force.unsqueeze(-1)).squeeze(-1)
         by_edge, by_angle = self.frames.slopes(self._products(force))
@@ -132,7 +133,7 @@ class PointsAt:
         return total.index_add(1, of.edge_dofs.flatten(), (of._into_edge.mT @ turning).flatten(1))
 
     def second(self, force: Tensor) -> Tensor:
-        """Return the second derivatives (B, F, 7, 7) of sum_a force_a point_a, for forces (B, K, 3)."""
+        """Return the second derivatives (B, F, 7, 7) of sum_a force_a . point_a by `edge_dofs`, force (B, K, 3)."""
         into = self.of._into_edge
         return into.mT @ self.frames.second(self._products(force)) @ into
 
@@ -155,7 +156,7 @@ class PointsAt:
         return mean.index_add(1, of._point, of._weight.unsqueeze(-1) * turned)
 
     def velocity_by_position(self, state: State) -> Tensor:
-        """Return the derivatives (B, K, 3, m) of the velocities by positions and angles."""
+        """Return the derivatives (B, K, 3, m) of the points' velocities by positions and angles."""
         of, carried = self.of, self.carried
         axes = torch.eye(3, dtype=carried.dtype, device=carried.device).view(3, 1, 1, 1, 3)
         bent = self.frames.taken(of._edge_of).second(carried.unsqueeze(-1) * axes)  # (3, B, C, 4, 4)
@@ -166,14 +167,14 @@ class PointsAt:
         return whole.index_add(1, of._point, turned)
 
     def _products(self, force: Tensor) -> Tensor:
-        """Return the sums (B, F, 3, 3) over what each frame carries of offsets times forces (B, K, 3) there."""
+        """Return per frame the sum (B, F, 3, 3) of the dyads offset (x) force over its points, for forces (B, K, 3)."""
         of = self.of
         each = outer(self.carried, of._weight.unsqueeze(-1) * force[:, of._point])
         return each.new_zeros(len(each), of._framed.shape[0], 3, 3).index_add(1, of._edge_of, each)
 
 
 def _edge_and_angle(body: Body, framed: int) -> list[tuple[int, int, float]]:
-    """Return of what dofs, with what signs, the vector (rows 0 to 2) and the angle (row 3) of a framed edge consist."""
+    """Return (row, dof, sign) of all terms of a framed edge's vector (rows 0 to 2) and angle (row 3)."""
     angle = (3, 3 * body.n_nodes + framed, 1.0)
     held = framed - len(body.framed_edges)
     if held >= 0:
@@ -184,12 +185,12 @@ def _edge_and_angle(body: Body, framed: int) -> list[tuple[int, int, float]]:
 
 
 def _of_edges(body: Body, framed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dofs (F, 7) of framed edges, and what takes these to edge and angle (F, 4, 7)."""
+    """Return the dofs (F, 7) of framed edges, and the matrices (F, 4, 7) from these to edge vector and angle."""
     dofs, into = np.zeros((len(framed), 7), dtype=np.int64), np.zeros((len(framed), 4, 7))
     for k, edge in enumerate(framed.tolist()):
         terms = _edge_and_angle(body, edge)
         places = dict.fromkeys(dof for _, dof, _ in terms)
-        dofs[k] = (list(places) * 2)[:7]  # held ones have four
+        dofs[k] = (list(places) * 2)[:7]  # held tangents have four dofs, which are repeated
         for row, dof, sign in terms:
             into[k, row, list(places).index(dof)] += sign
     return dofs, into
@@ -203,7 +204,7 @@ def _dofs_of(body: Body, point: Carriers) -> list[int]:
 
 
 def _means(points: Sequence[Carriers], own: list[list[int]], width: int) -> np.ndarray:
-    """Return what takes the points' dofs to the means of their nodes, (K, 3, width)."""
+    """Return the matrices (K, 3, width) from the points' dofs to the weighted means of their nodes."""
     means = np.zeros((len(points), 3, width))
     for mean, point, dofs in zip(means, points, own, strict=True):
         for node, weight in point.nodes.items():
@@ -213,7 +214,7 @@ def _means(points: Sequence[Carriers], own: list[list[int]], width: int) -> np.n
 
 
 def _into_edges(body: Body, pairs: list[tuple[int, int]], own: list[list[int]], width: int) -> np.ndarray:
-    """Return what takes the dofs of the point of each pair to the edge and its angle, (C, 4, width)."""
+    """Return for each pair the matrix (C, 4, width) from the dofs of its point to edge vector and angle."""
     into = np.zeros((len(pairs), 4, width))
     for matrix, (k, framed) in zip(into, pairs, strict=True):
         for row, dof, sign in _edge_and_angle(body, framed):
@@ -222,7 +223,7 @@ def _into_edges(body: Body, pairs: list[tuple[int, int]], own: list[list[int]], 
 
 
 def _of_segments(own: list[list[int]], dofs: np.ndarray, paths: Paths) -> dict[str, np.ndarray]:
-    """Return the dofs of the segments, which segments share them, and where they stand among those of the ends."""
+    """Return the index buffers of the segments: `segment_dofs`, `_same_as`, `_starts` and `_ends`."""
     ends = list(zip(paths.starts.tolist(), paths.ends.tolist(), strict=True))
     of_both = [sorted({*own[i], *own[j]}) or [int(dofs[i, 0])] for i, j in ends]
     padded = _padded(of_both)
@@ -235,7 +236,7 @@ def _of_segments(own: list[list[int]], dofs: np.ndarray, paths: Paths) -> dict[s
 
 
 def _padded(own: list[list[int]]) -> np.ndarray:
-    """Return dofs of equal number (K, width); those without any repeat one of the nearest that have some."""
+    """Return lists of dofs filled up to equal length (K, width); an empty one gets a dof of the nearest other."""
     width = max(map(len, own))
     having = [k for k, dofs in enumerate(own) if dofs]
     filled = [dofs or own[min(having, key=lambda other: abs(other - k))][:1] for k, dofs in enumerate(own)]
@@ -243,7 +244,7 @@ def _padded(own: list[list[int]]) -> np.ndarray:
 
 
 def _places(shape: tuple[int, ...], of_segments: list[list[int]], points: list[list[int]], nowhere: int) -> np.ndarray:
-    """Return where the dofs of segments stand (M, s) among those of one of their points, or `nowhere`."""
+    """Return the index (M, s) of the segments' dofs among those of one of their points; `nowhere` for dofs it lacks."""
     places = np.full(shape, nowhere)
     for row, dofs, own in zip(places, of_segments, points, strict=True):
         row[: len(dofs)] = [own.index(dof) if dof in own else nowhere for dof in dofs]

@@ -1,4 +1,4 @@
-"""Routes as users give them: points at nodes, on edges, in space; and what of a robot carries each point."""
+"""Routes as users give them: points at nodes, on edges, in space; and which nodes and frames carry each point."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AtNodes:
         _check_frame("AtNodes", self.frame)
 
     def carriers(self, body: Body) -> list[Carriers]:
-        """Return what carries each point."""
+        """Return the nodes and framed edges that carry each point."""
         index = checked_indices(self.nodes, body.n_nodes, "AtNodes.nodes").tolist()
         return [Carriers({node: 1.0}, _frames_at(body, node)) for node in index]
 
@@ -51,8 +51,8 @@ class AtNodes:
 class OnEdges:
     """Points that are fixed to the sections of rods along their edges.
 
-    From edge to edge a tendon cuts the corner at the node: on its way along a bent rod its arm is too long by
-    kappa l^2 / 4, l the length of edges. Points at nodes have no such error.
+    Between points on neighbouring edges a tendon cuts the corner at the node, so along a rod of curvature kappa its
+    lever arm is too long by kappa l^2 / 4, with l the length of edges. Points at nodes have no such error.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class OnEdges:
             raise InputError(f"OnEdges.at: expected 0 to 1, got {self.at}")
 
     def carriers(self, body: Body) -> list[Carriers]:
-        """Return what carries each point."""
+        """Return the nodes and framed edges that carry each point."""
         index = checked_indices(self.edges, body.n_edges, "OnEdges.edges").tolist()
         ends = [(edge, *map(int, body.rod_edges[edge])) for edge in index]
         return [Carriers({start: 1 - self.at, end: self.at}, [edge]) for edge, start, end in ends]
@@ -96,19 +96,19 @@ class Fixed:
 
     @property
     def offset(self) -> Any:
-        """The positions: from the origin."""
+        """The positions, as offsets from the origin."""
         return self.positions
 
     frame = "world"
 
     def carriers(self, body: Body) -> list[Carriers]:
-        """Return that nothing of the robot carries the points."""
+        """Return empty carriers: no part of the robot carries these points."""
         return [Carriers({}, []) for _ in range(len(self))]
 
 
 @dataclass(frozen=True)
 class Carriers:
-    """What carries one point of a route: weighted nodes, and the framed edges that turn its offset, in equal parts."""
+    """What carries a point of a route: nodes with weights, and framed edges that turn its offset, in equal parts."""
 
     nodes: dict[int, float] = field(default_factory=dict)
     frames: list[int] = field(default_factory=list)
@@ -145,14 +145,14 @@ class RestFrames:
         return whole
 
     def _in_world(self, offset: Tensor, point: Carriers) -> Tensor:
-        """Return an offset (B, 3) along m1, m2 and t of a section in axes of the world."""
+        """Return in axes of the world an offset (B, 3) that is given along m1, m2 and t of a section."""
         mean = self.axes[point.frames].mean(0).to(offset)
         t, m1, m2 = mean / torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
         return offset @ torch.stack([m1, m2, t])
 
 
 def _frames_at(body: Body, node: int) -> list[int]:
-    """Return the framed edges that carry what is fixed to a section at a node."""
+    """Return the framed edges whose mean is the section's frame at a node: held tangents if any, else its rod edges."""
     held = np.flatnonzero(body.held.nodes == node)
     if len(held):
         return (len(body.framed_edges) + held).tolist()

@@ -1,4 +1,4 @@
-"""Forces along paths through a robot, whose points pull together: what tendons and chambers share."""
+"""Forces by tensions along paths through a robot: what tendons and chambers share."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from torchdismech.robot.state import Control, State
 __all__ = ["Route", "RoutedForce", "per_route"]
 
 Route = AtNodes | OnEdges | Fixed
-TOUCHING = 1e-9  # part of a path's length below which two of its points are one
+TOUCHING = 1e-9  # points nearer to each other than this part of the path's length are refused as one point
 
 
 class RoutedForce(Force):
     """Tensions in the straight segments between the points of routes.
 
-    A segment pulls its two points together, and these the sections that carry them: a subclass says by what tension,
-    and how it changes with the segments where it does.
+    A segment pulls its two points together, and so the sections that carry them. A subclass gives the tensions and,
+    where they depend on the segments, their derivatives.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ class RoutedForce(Force):
 
     Attributes
     ----------
-    offset : (B or 1, K, 3) of all points, route after route, from the nodes or edges that carry them, in the axes of
-        the world, of the robot as built; where points are in space, the points themselves [m].
+    offset : (B or 1, K, 3) offsets of all points, route after route, from the nodes or edges that carry them, in the
+        axes of the world, of the robot as built; for points fixed in space, the points themselves [m].
     """
 
     per_robot: tuple[str, ...] = ("offset",)
@@ -61,7 +61,7 @@ class RoutedForce(Force):
             raise InputError(f"{type(self).__name__}: expected a list of routes, got none")
 
     def bind(self, body: Body) -> None:
-        """Find what carries the points; refuse routes without length, and those that pass the robot by."""
+        """Find what carries the points; refuse segments without length, and routes that do not touch the robot."""
         super().bind(body)
         frames = RestFrames(body)
         points: list[Carriers] = []
@@ -89,7 +89,7 @@ class RoutedForce(Force):
             raise InputError(f"{type(self).__name__}, route {k}: {problem}")
 
     def _check_points(self, k: int, points: Sequence[Carriers]) -> None:
-        """Refuse routes that are no path, and those that the robot has nothing to do with."""
+        """Refuse routes of fewer than two points, and routes without a point on the robot."""
         if len(points) < 2:
             raise InputError(f"{type(self).__name__}, route {k}: expected two points or more, got {len(points)}")
         if not any(point.nodes for point in points):
@@ -105,7 +105,7 @@ class RoutedForce(Force):
     def points(self, state: State) -> Tensor:
         """Return the points (B, K, 3) of the routes at a state [m], route after route.
 
-        For offsets that a control sets see `Model.holding`.
+        With the offsets that a control sets, call it within `with model.holding(state, control):`.
         """
         return self._at(state).points
 
@@ -117,7 +117,7 @@ class RoutedForce(Force):
         """Return the segments at a state."""
         return Segments.between(self.paths, self.points(state))
 
-    # ---- what a subclass says ----------------------------------------------------------------------------------
+    # ---- for subclasses to define ------------------------------------------------------------------------------
 
     @property
     def coupled(self) -> bool:
@@ -125,11 +125,11 @@ class RoutedForce(Force):
         return False
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
-        """Return the tensions (B, M) [N], for rates of the segments (B, M, 3) where `rubs`."""
+        """Return the tensions (B, M) in the segments [N]; `rates` of the segments (B, M, 3) [m/s] come where `rubs`."""
         raise TypeError(f"{type(self).__name__} has to define tension_in(segments, rates)")
 
     def tension_derivatives(self, segments: Segments, rates: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return those of coupled tensions by the segments and by their rates (B, M, M, 3); None for zero."""
+        """Return the derivatives (B, M, M, 3) of coupled tensions by the segments and by their rates; None for zero."""
         raise TypeError(f"{type(self).__name__} has to define tension_derivatives(segments, rates)")
 
     @property
@@ -148,14 +148,14 @@ class RoutedForce(Force):
         return at.generalised(pulls, state.q)
 
     def blocks(self) -> list[Block]:
-        """Return the dofs of the edges, those of the segments, and, where tensions are coupled, of all paths."""
+        """Return blocks of each framed edge, of each segment and, where tensions are coupled, one of all dofs."""
         dofs, pairs = self.route_points.edge_dofs.cpu().numpy(), self.route_points.segment_dofs.cpu().numpy()
         union = self.route_points.union.cpu().numpy()[None]
         whole = [Block(union, union)] if self.coupled else []
         return [Block(dofs, dofs), Block(pairs, pairs), *whole]
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return those by positions and angles, with friction also by velocities."""
+        """Return the force's derivatives, block by block: by positions and angles, with friction also by velocities."""
         at = self._at(state)
         segments = Segments.between(self.paths, at.points)
         rates = self.route_points.along(at.velocity(state)) if self.rubs else None
@@ -175,9 +175,9 @@ class RoutedForce(Force):
     def _by_coupling(
         self, ends: Tensor, segments: Segments, rates: Tensor | None, by_position: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what of the derivatives (B, 1, D, D) comes from tensions that change with other segments."""
+        """Return the part (B, 1, D, D) of the derivatives that comes from tensions changing with the segments."""
         stretch = self.route_points.along(self.route_points.spread(ends))  # (B, M, 3, D)
-        acting = -(segments.direction.unsqueeze(-2) @ stretch).squeeze(-2)  # (B, M, D): of a tension on the dofs
+        acting = -(segments.direction.unsqueeze(-2) @ stretch).squeeze(-2)  # (B, M, D): force by unit tension
         by_segments, by_rates = self.tension_derivatives(segments, rates)
         columns = stretch.flatten(1, 2)
         by_dofs = by_segments.flatten(2) @ columns
@@ -194,7 +194,7 @@ class RoutedForce(Force):
 
 
 def per_route(value, what: str, count: int) -> Tensor:
-    """Return a parameter of routes: one number, one of each route (T,), or of each robot (B, 1) or (B, T)."""
+    """Return a parameter of routes as a tensor: (), for each route (T,), or for each robot (B, 1) or (B, T)."""
     tensor = number(value, what).clone()
     if tensor.dim() > 2 or (tensor.dim() and tensor.shape[-1] not in (1, count)):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Tendons: what runs through routing points of a robot and is pulled by motors."""
+"""Tendons: cables through routing points of a robot, pulled by motors."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from torchdismech.values import Given
 
 __all__ = ["SLIP_VELOCITY", "Tendons"]
 
-SLIP_VELOCITY = 1e-3  # [m/s] where none is given
+SLIP_VELOCITY = 1e-3  # default [m/s]
 
 
 class Tendons(RoutedForce):
     r"""Tendons, each pulled by a motor at the first point of its route, that end at the last.
 
-    They are driven by tension or by length. By tension T a tendon has the energy T L, L the length of its path. By
-    length it is a spring that does not push: with the unstretched length l_0 = L_rest / (1 + pretension / EA), of which
-    the motor takes in `pull`,
+    They are driven by tension or by length. Driven by tension T, a tendon has the energy T L, L the length of its path.
+    Driven by length, it is a spring that does not push: with the unstretched length
+    l_0 = L_rest / (1 + pretension / EA), of which the motor takes in `pull`,
 
         T = EA / l_0 max(0, L - l_0 + pull).
 
-    With friction the tension falls or grows from point to point by the law of capstans (see `actuation.tension`), and
-    the force depends on velocity: there is none at rest, so `Static` finds equilibria without it. The matrix of a step
-    is unsymmetric then. Driven by length or with friction, a tendon couples all dofs on its path: the matrix is full
-    there.
+    With friction the tension falls or grows from point to point by the capstan equation (see `actuation.tension`), and
+    the force depends on velocity. There is no friction at rest, so `Static` finds equilibria without it. With friction
+    the matrix of a step is unsymmetric. Driven by length or with friction, a tendon couples all dofs on its path: the
+    matrix is full there.
 
     Contact of the tendons themselves with bodies is not modelled: between its points a tendon is straight.
 
-    Numbers are those of all tendons, of each (T,), or of each robot (B, 1) or (B, T).
+    A number holds for all tendons, or is given for each (T,), for each robot (B, 1), or for each of both (B, T).
 
     Parameters
     ----------
     routes : for each of the T tendons its points from the motor on, a part or a list of them; see `AtNodes`, `OnEdges`
         and `Fixed`.
-    tension : T at the motors, 0 or more [N]; `Control(values={"Tendons.tension": (B, T)})` sets it in a step, where it
-        was given for each tendon.
+    tension : T at the motors, 0 or more [N]; `Control(values={"Tendons.tension": (B, T)})` sets it in a step, if it was
+        given for each tendon here.
     pull : lengths that the motors take in [m]; below zero they let out. Set by "Tendons.pull".
     stiffness : EA of tendons driven by length [N].
     pretension : of tendons driven by length, as built with pull = 0 [N].
-    friction : coefficient mu at the points; None for none.
-    slip_velocity : below this velocity of slip friction fades, by default 1e-3 [m/s].
+    friction : coefficient mu at the inner points; None: no friction.
+    slip_velocity : slip velocity below which friction fades, by default 1e-3 [m/s].
     """
 
     tension: Tensor | None
@@ -90,7 +90,7 @@ class Tendons(RoutedForce):
         self.conservative = friction is None
 
     def bind(self, body: Body) -> None:
-        """Find what carries the points; refuse friction where nothing rubs, and pulls of whole tendons."""
+        """Find what carries the points; refuse friction without inner points, and pulls longer than a tendon."""
         super().bind(body)
         if self.rubs and not len(self.paths.before):
             raise InputError("Tendons.friction: routes of two points have no inner point to rub at; leave friction out")
@@ -98,7 +98,10 @@ class Tendons(RoutedForce):
             raise InputError(f"Tendons.pull: {problem}")
 
     def problem_of_pull(self, pull: Tensor) -> str | None:
-        """Return what is wrong with a pull [m], (), (T,), (B, 1) or (B, T), that takes in a whole tendon; else None."""
+        """Return the problem, in words, of a pull [m] as long as a tendon or longer; None where there is none.
+
+        The pull is (), (T,), (B, 1) or (B, T).
+        """
         with torch.no_grad():
             length, wanted = torch.broadcast_tensors(self.rest_segments().total, pull)
             if not bool((wanted >= length).any()):
@@ -122,9 +125,9 @@ class Tendons(RoutedForce):
         return self.friction is not None
 
     def tensions(self, state: State) -> Tensor:
-        """Return the tensions (B, M) in the segments at a state, with the model's own constants [N].
+        """Return the tensions (B, M) in the segments at a state, with the constants that the model holds [N].
 
-        Those that a control sets stand in their place within `with model.holding(state, control):`.
+        With the constants that a control sets, call it within `with model.holding(state, control):`.
         """
         at = self._at(state)
         rates = self.route_points.along(at.velocity(state)) if self.rubs else None
@@ -140,7 +143,7 @@ class Tendons(RoutedForce):
         return torch.where(taut, 0.5 * tension**2 / torch.where(taut, stiffness, 1.0), 0.0).sum(1)
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
-        """Return the tensions (B, M) [N]."""
+        """Return the tensions (B, M) in the segments [N]."""
         tension, _ = self._at_motors(segments)
         path_of = self.paths.path_of
         if rates is None or self.friction is None:
@@ -151,10 +154,10 @@ class Tendons(RoutedForce):
         return tension[:, path_of] * gain
 
     def tension_derivatives(self, segments: Segments, rates: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return those by the segments and by their rates (B, M, M, 3); None for zero."""
+        """Return the tensions' derivatives by the segments and by their rates (B, M, M, 3); None for zero."""
         tension, stiffness = self._at_motors(segments)
         along, path_of = self.paths.along, self.paths.path_of
-        of_path = along.mT.unsqueeze(-1) * segments.direction.unsqueeze(1)  # (B, T, M, 3): of lengths of the paths
+        of_path = along.mT.unsqueeze(-1) * segments.direction.unsqueeze(1)  # (B, T, M, 3) derivatives of path lengths
         if rates is None or self.friction is None:
             return (stiffness[..., None, None] * of_path)[:, path_of], None
         slip = Slip.with_derivatives(segments, rates, *self._at_bends())
@@ -163,7 +166,7 @@ class Tendons(RoutedForce):
         if self.tension is not None:
             weight = (tension[:, path_of] * gain)[..., None, None]
             return weight * slip.by_segments, weight * slip.by_rates
-        # the mean of c, weighted by length, divides the tension at the motor
+        # driven by length, the tension at the motor is that without friction over the mean of c, weighted by length
         total, mean = segments.total, self._mean(gain, segments)
         weight = (gain * segments.length / total[:, path_of])[..., None, None]
         excess = ((gain - mean[:, path_of]) / total[:, path_of]).unsqueeze(-1)
@@ -181,7 +184,7 @@ class Tendons(RoutedForce):
     def _at_motors(self, segments: Segments) -> tuple[Tensor, Tensor]:
         """Return the tensions (B, T) at the motors and their derivatives by the lengths of the paths.
 
-        Driven by length with friction they are what the tendons would have without.
+        For tendons driven by length they are those without friction.
         """
         total = segments.total
         if self.tension is not None:
@@ -191,23 +194,23 @@ class Tendons(RoutedForce):
         return spring * stretch.clamp(min=0), torch.where(stretch > 0, spring, 0.0)
 
     def _at_bends(self) -> tuple[Tensor, Tensor]:
-        """Return coefficient and velocity of slip (B or 1, I) at the bends."""
+        """Return friction coefficient and slip velocity, each (B or 1, I), at the bends."""
         bends, count = self.paths.path_of[self.paths.before], len(self.routes)
         assert self.friction is not None
         mu, velocity = (torch.atleast_2d(x) for x in (self.friction, self.slip_velocity))
         return mu.expand(-1, count)[:, bends], velocity.expand(-1, count)[:, bends]
 
     def _mean(self, gain: Tensor, segments: Segments) -> Tensor:
-        """Return the means (B, T) of a gain (B, M) along the paths."""
+        """Return the means (B, T) along the paths, weighted by length, of a gain (B, M) of the segments."""
         return (gain * segments.length) @ self.paths.along / segments.total
 
     def _summed(self, by: Tensor) -> Tensor:
-        """Return the sums (B, T, M, 3) over the segments of each path."""
+        """Return the sums (B, T, M, 3), over the segments of each path, of derivatives (B, M, M, 3)."""
         return (self.paths.along.mT @ by.flatten(2)).unflatten(2, (-1, 3))
 
 
 def _refuse_small(name: str, number: Tensor) -> None:
-    """Refuse numbers below zero, and zero where it has no meaning."""
+    """Refuse numbers below zero, and zero for stiffness and slip velocity."""
     positive = name in ("stiffness", "slip_velocity")
     if bool((number <= 0 if positive else number < 0).any()):
         expected = "more than 0" if positive else "0 or more"

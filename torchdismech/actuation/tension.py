@@ -1,15 +1,15 @@
-r"""Segments of paths, and how the tension varies along them with friction, with derivatives.
+r"""Segments of paths, and how friction makes the tension vary along them, with derivatives.
 
-A path has segments e_j between its points, with lengths l_j and directions u_j. A tendon that is drawn over a bend by
-the angle phi_k at point k has tensions in the ratio exp(mu phi_k) on both sides, by Euler and Eytelwein; against the
-direction in which it slips:
+A path has segments e_j between its points, with lengths l_j and directions u_j. Where a tendon slips over a bend by the
+angle phi_k at point k, the tensions on its two sides have the ratio exp(mu phi_k) (capstan equation of Euler and
+Eytelwein), and the greater one is on the side towards which the tendon slips:
 
     T_j = T_0 c_j,   c_j = exp(mu sum_{k <= j} phi_k s_k),
     s_k = w_k / sqrt(w_k^2 + v^2),   w_k = sum_{i >= k} dl_i/dt.
 
-The tendon ends at the last point and is taken as inextensible in w: where the path beyond point k becomes longer, it
-slips towards the end, against more tension there. The angle is smoothed where a point is straight, and the direction
-where the tendon sticks, at a velocity v.
+The tendon is fixed at the last point, and w takes it as inextensible: where the path beyond point k becomes longer, the
+tendon slips towards the end, and the tension is greater there. The angle is smoothed where the path is nearly straight,
+and the sign of the slip over the velocity v.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 __all__ = ["Paths", "Segments", "Slip"]
 
-STRAIGHT = 1e-2  # angle [rad] below which a bend counts less: at .1 by half a per cent, at .3 by .06
-TINY = 1e-30  # so that the square root of nothing has a derivative
+STRAIGHT = 1e-2  # angle [rad] of smoothing: a bend of 0.1 counts less by half a per cent, one of 0.3 by 0.06 per cent
+TINY = 1e-30  # so that the square root has a derivative at zero
 
 
 class Paths(nn.Module):
-    """Which of K points follow each other: T paths with M segments and, between two of these each, I bends.
+    """Topology of T paths through K points: M segments between points, I bends between segments of one path.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class Paths(nn.Module):
     starts, ends : (M,) the points of each segment.
     before, after : (I,) the segments at each bend.
     path_of : (M,) the path of each segment.
-    along : (M, T) ones where a segment is of a path.
-    passed : (M, I) ones where a bend is before a segment.
-    beyond : (I, M) ones where a segment is beyond a bend.
+    along : (M, T) one where a segment belongs to a path, else zero.
+    passed : (M, I) one where a bend comes before a segment of its path.
+    beyond : (I, M) its transpose: one where a segment is beyond a bend.
     """
 
     starts: Tensor
@@ -79,7 +79,7 @@ class Segments:
 
     @classmethod
     def between(cls, paths: Paths, points: Tensor) -> Segments:
-        """Return those between points (B, K, 3)."""
+        """Return the segments between points (B, K, 3) [m]."""
         e = points[:, paths.ends] - points[:, paths.starts]
         length = torch.linalg.vector_norm(e, dim=-1)
         return cls(paths, length, e / length.unsqueeze(-1))
@@ -102,7 +102,7 @@ class Segments:
         return across / self.length[..., None, None]
 
     def bends(self) -> tuple[Tensor, Tensor]:
-        """Return the smoothed angles (B, I) at the inner points, and their derivatives by the cosines."""
+        """Return the smoothed angles (B, I) at the bends [rad], and their derivatives by the cosines of the angles."""
         before, after = self.direction[:, self.paths.before], self.direction[:, self.paths.after]
         apart, together = ((after - before) ** 2).sum(-1), ((after + before) ** 2).sum(-1)
         half = torch.atan2(torch.sqrt(apart + TINY), torch.sqrt(together + TINY))
@@ -115,7 +115,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class Slip:
-    """Logarithms of c (B, M), and their derivatives by the segments and by their rates (B, M, M, 3)."""
+    """Logarithms of the ratios c (B, M) of tensions, and their derivatives by segments and rates (B, M, M, 3)."""
 
     log: Tensor
     by_segments: Tensor | None = None
@@ -123,23 +123,29 @@ class Slip:
 
     @classmethod
     def along(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor) -> Slip:
-        """Return it for rates of the segments (B, M, 3) [m/s], mu (B or 1, I) and v (B or 1, I) [m/s] at the bends."""
+        """Return log c without derivatives.
+
+        Parameters
+        ----------
+        rates : (B, M, 3) rates of the segments [m/s].
+        friction, velocity : mu and v [m/s] at the bends, each (B or 1, I).
+        """
         angle, _ = segments.bends()
         share, _ = _slipping(_lengthening(segments, rates), velocity)
         return cls((friction * angle * share) @ segments.paths.passed.mT)
 
     @classmethod
     def with_derivatives(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor) -> Slip:
-        """Return it along with its derivatives."""
+        """Return log c with its derivatives; parameters as in `along`."""
         u, turned, paths = segments.direction, segments.turned_by(), segments.paths
         angle, by_cosine = segments.bends()
         share, rise = _slipping(_lengthening(segments, rates), velocity)
-        speed = (turned @ rates.unsqueeze(-1)).squeeze(-1)  # derivatives of the rates of lengths, by the segments
+        speed = (turned @ rates.unsqueeze(-1)).squeeze(-1)  # derivatives of the rates of length by the segments
         gain, weight = friction * angle * rise, (friction * share * by_cosine).unsqueeze(-1)
         by_segments = (gain.unsqueeze(-1) * paths.beyond).unsqueeze(-1) * speed.unsqueeze(1)
         k = torch.arange(len(paths.before), device=u.device)
         for one, other in ((paths.before, paths.after), (paths.after, paths.before)):
-            bent = weight * (turned[:, one] @ u[:, other].unsqueeze(-1)).squeeze(-1)  # by the angles at the bends
+            bent = weight * (turned[:, one] @ u[:, other].unsqueeze(-1)).squeeze(-1)  # through the angles at the bends
             by_segments = by_segments.index_put((torch.arange(len(u), device=u.device)[:, None], k, one), bent, True)
         by_rates = (gain.unsqueeze(-1) * paths.beyond).unsqueeze(-1) * u.unsqueeze(1)
         summed = [(paths.passed @ by.flatten(2)).unflatten(2, (-1, 3)) for by in (by_segments, by_rates)]
@@ -147,11 +153,11 @@ class Slip:
 
 
 def _lengthening(segments: Segments, rates: Tensor) -> Tensor:
-    """Return by what rate (B, I) the path beyond each bend becomes longer [m/s]."""
+    """Return w (B, I), the rate at which the path beyond each bend becomes longer [m/s]."""
     return (segments.direction * rates).sum(-1) @ segments.paths.beyond.mT
 
 
 def _slipping(speed: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
-    """Return s and its derivative by the speed w."""
+    """Return the smoothed sign of slip s (B, I) and its derivative by the speed w."""
     size = torch.sqrt(speed**2 + velocity**2)
     return speed / size, velocity**2 / size**3
