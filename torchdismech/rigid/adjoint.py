@@ -1,8 +1,8 @@
 """Gradients through the stages of a step by implicit differentiation at their root.
 
 Stages obey r(a, V, Q, force, constants) = 0. For a loss with gradient g by a, (dr/da)^T lambda = g, and the gradient by
-anything else is -lambda . dr. The matrix is the exact one; its transpose is solved with by the iteration that found the
-root, with the same factor, or densely where that does not converge.
+anything else is -lambda . dr. The matrix is the exact one. The system with its transpose is solved by the iteration
+that found the root, with the same factor, or densely where that does not converge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchdismech.rigid.stages import Linearised, Stages
 
 __all__ = ["differentiable"]
 
-# relative to the largest number of a row; each iteration gains three digits
+# the tolerance is relative to the largest number of a row; each iteration gains three digits
 TOLERANCE, ITERATIONS = 1e-7, 12
 
 

@@ -1,4 +1,4 @@
-"""What chains in the plane and in space have in common: constants, and sums over bodies."""
+"""Base of chains in the plane and in space: their constants, and running sums over bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bodies:
     Attributes
     ----------
     length : from a body's joints to the next ones, along its x axis [m].
-    mass, centre : mass [kg], its centre's distance from the joints [m].
+    mass, centre : mass [kg], and distance of the centre of mass from the body's own joints [m].
     inertia : about the centre [kg m^2]: in the plane (K, 1, B or 1), in space (K, 3, 1, B or 1) about the body's axes.
     gravity, base : (2, 1, B or 1) along x and z, or (3, 1, B or 1) [m/s^2], where the first joint is [m].
     sums : (J, J) ones on the diagonal and below: running sums are products with it, faster than `cumsum` for short
@@ -33,11 +33,11 @@ class Bodies:
     sums: Tensor
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return the constants."""
+        """Return the constants, in the order of the fields."""
         return tuple(vars(self).values())
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
-        """Return the same with other constants, in the order of `tensors`."""
+        """Return a copy with other constants, in the order of `tensors`."""
         return type(self)(*tensors)
 
     def upto(self, x: Tensor) -> Tensor:

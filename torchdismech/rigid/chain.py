@@ -1,7 +1,8 @@
-"""Slender bodies as chains of rigid elements with spring-dampers between them: a model of B robots of one make.
+"""Slender bodies as chains of rigid elements with spring-dampers between them: a model of B robots of one build.
 
-A body of length L is divided into n segments; the spring-damper of each stands at its middle, and what lies between two
-of these is rigid: n + 1 elements, n springs. The first joint carries no spring: a motor turns it, or nothing does.
+A body of length L is divided into n segments, each with a spring-damper at its middle. The pieces between neighbouring
+springs, and those at the ends, are rigid: n + 1 elements, n springs. The first joint has no spring: it is the active
+joint, which a motor may turn.
 
     M(q) q'' + C(q, q') q' + g(q) + K q + D q' = tau
 """
@@ -44,29 +45,30 @@ class RigidChain(ReducedModel):
 
     Parameters
     ----------
-    length, mass, centre : of each element, at least two [m, kg, m]: from joint to joint, and where the centre of mass
-        is, measured from the joint. A number for all, (elements,), (B, 1) or (B, elements).
+    length, mass, centre : of each element, at least two [m, kg, m]: length from joint to joint, and distance of the
+        centre of mass from the first of these joints. A number for all, (elements,), (B, 1) or (B, elements).
     inertia : about the centre of mass [kg m^2]; in space three of these: about the body's x, y, z.
-    stiffness, damping : of the springs, one fewer [N m/rad, N m s/rad]; in space three: twist (x), bend about y and z.
+    stiffness, damping : of the springs, one fewer than elements [N m/rad, N m s/rad]; in space three of these: twist
+        (about x), bending about y and z.
     space : whether the chain moves in space; else in the plane.
-    base, gravity : where the first joint is [m], and acceleration [m/s^2]; (3,) or (B, 3).
+    base, gravity : position of the first joint [m], and acceleration [m/s^2]; (3,) or (B, 3).
 
-    They are the chain's constants, of the same names; of `inertia`, `stiffness` and `damping` there is one about each
-    axis, `stiffness_z` and so on, in the plane about z alone.
+    The chain's constants have these names, except that `inertia`, `stiffness` and `damping` have one constant for each
+    axis, `stiffness_z` and so on; in the plane for z only.
 
-    An `nn.Parameter` that is given is kept as it is, so that an optimiser can change it. Gradients reach other tensors
-    that require them, too; of one that was computed the chain is built anew for each backward pass.
+    A given `nn.Parameter` becomes a constant itself, so that an optimiser can change it. Gradients reach other tensors
+    that require them, too; if such a tensor was computed, build the chain anew for each backward pass.
 
     Raises
     ------
     InputError
-        Fewer than two elements, lists of another length, what has to be positive is not, numbers that are not finite,
-        tensors of another dtype than the rest (numbers and lists are float64), a `space` that is no truth.
+        Fewer than two elements, lists of another length, numbers that have to be positive and are not, numbers that are
+        not finite, tensors of another dtype than the rest (numbers and lists are float64), a `space` that is no bool.
     """
 
     called = "chains of rigid elements"
     stepped_by = "rigid.Radau or rigid.Sdirk2"
-    sections: Sections | None = None  # as they are seen, of a cylinder
+    sections: Sections | None = None  # how figures show the elements; None unless made by `cylinder`
     length: Tensor
     mass: Tensor
     centre: Tensor
@@ -134,31 +136,32 @@ class RigidChain(ReducedModel):
 
         Parameters
         ----------
-        segments : how many; the chain has one element more.
-        length : of the whole [m]; a number or (B, 1).
+        segments : number of segments; the chain has one element more.
+        length : of the whole body [m]; a number or (B, 1).
         diameter, density, youngs, viscosity, shear : [m, kg/m^3, Pa, Pa s, Pa]; a number, (elements,), (B, 1) or
             (B, elements). Springs bend by Young's modulus and twist by the shear modulus, which a chain in space needs;
-            dampers have the viscosity in place of both. A spring between unlike elements stands for half a
-            segment of either.
+            dampers have the viscosity in place of both. A spring between different elements stands for half a segment
+            of either.
 
-        The chain's constants are made of these numbers once. So an `nn.Parameter` is refused: an optimiser would change
-        it without changing the chain. Train the chain's own (`trainable.scaled(chain, ["stiffness_z"])`), or build it
-        anew for each backward pass from tensors that require gradients.
+        The chain's constants are computed from these numbers once. So an `nn.Parameter` is refused: an optimiser would
+        change it without changing the chain. Train the chain's constants (`trainable.scaled(chain, ["stiffness_z"])`),
+        or build the chain anew for each backward pass from tensors that require gradients.
 
-        In space the springs act on the angles about z, y and x, one after the other, not on the rotation. So a joint
-        that bends about an axis between y and z is stiffer than about y or z: by .5 % of the energy at .2 rad, 3.3 % at
-        .5 rad and 15.7 % at 1 rad, half-way between them (shear = youngs / 3). Take segments enough.
+        In space the springs act on the successive angles about z, y and x, not on the rotation vector. So a joint is
+        stiffer when it bends about an axis between y and z than about y or z: half-way between them the energy is
+        larger by .5 % at .2 rad, 3.3 % at .5 rad and 15.7 % at 1 rad (shear = youngs / 3). Take enough segments to keep
+        the angles small.
         """
         body = Cylinder.divided(segments, length, diameter, density, youngs, viscosity, shear, space)
         chain = cls(*body.constants(), space=space, base=base, gravity=gravity)
         chain.sections = body.sections()
         return chain
 
-    # ---- what it is ------------------------------------------------------------------------------------------------
+    # ---- sizes and constants ---------------------------------------------------------------------------------------
 
     @property
     def per_robot(self) -> tuple[str, ...]:
-        """Names of the tensors that may be given per robot."""
+        """Names of the constants that may be given per robot."""
         about = tuple(f"{name}_{axis}" for name in ("inertia", "stiffness", "damping") for axis in self.axes)
         return ("length", "mass", "centre", *about, "base", "gravity")
 
@@ -174,7 +177,7 @@ class RigidChain(ReducedModel):
 
     @property
     def batch(self) -> int | None:
-        """Number of robots that constants are given for; None where all are for any number."""
+        """Number of robots for which constants are given; None if none of them is given per robot."""
         counts = sorted(batch_sizes(self))
         if len(counts) > 1:
             raise InputError(f"constants are given for different numbers of robots: {counts}")
@@ -182,10 +185,10 @@ class RigidChain(ReducedModel):
 
     @property
     def n_pieces(self) -> int:
-        """Pieces between its points."""
+        """Number of pieces between the chain's points (`points`)."""
         return self.n_bodies
 
-    # ---- what it does ----------------------------------------------------------------------------------------------
+    # ---- states and dynamics ---------------------------------------------------------------------------------------
 
     def initial_state(
         self,
@@ -196,20 +199,20 @@ class RigidChain(ReducedModel):
     ) -> ChainState:
         """Return a state at rest and straight, or at the given q and velocity, each (J,) or (B, J).
 
-        The batch defaults to what q, velocity or the model's own constants ask for. Other shapes and numbers that are
-        not finite raise an `InputError`.
+        The batch defaults to that of q, velocity or the model's constants. Other shapes and numbers that are not finite
+        raise an `InputError`.
         """
         q, velocity = self.initial_motion(batch, q, velocity)
         state = self.state(q, velocity, torch.zeros_like(q), q.new_zeros(len(q)))
         return state.replace(acceleration=self.forward_dynamics(state, control))
 
     def state(self, q: Tensor, velocity: Tensor, acceleration: Tensor, time: Tensor) -> ChainState:
-        """Return the state of robots with these angles, rates and accelerations (B, J) at these times (B,)."""
+        """Return the state at angles, rates and accelerations (B, J) of the joints and times (B,)."""
         places, moved = self.dynamics().chain.at(_stage(q)).places(_stage(velocity))
         return ChainState(q, velocity, acceleration, _rows(places), _rows(moved), time)
 
     def drive(self, torque: Tensor | float, batch: int = 1) -> Control:
-        """Return the control under which the active joint is driven by a torque (B,), or one for all robots [N m]."""
+        """Return the control that drives the active joint by a torque, (B,) or one number for all robots [N m]."""
         torque = numbers(torque, "drive: torque").to(dtype=self.dtype, device=self.device)
         if torque.dim() > 1:
             raise InputError(
@@ -220,7 +223,7 @@ class RigidChain(ReducedModel):
         return Control(force=torch.nn.functional.pad(torque[:, None], (0, self.n_dofs - 1)))
 
     def check_batch(self, state: ChainState, control: Control) -> None:
-        """Refuse states and controls that do not belong to the model."""
+        """Refuse states and controls that do not fit the model."""
         if state.q.shape[1:] != (self.n_dofs,):
             raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
         if self.batch not in (None, state.batch):
@@ -248,14 +251,14 @@ class RigidChain(ReducedModel):
         return Dynamics(chain, self._of_joints("stiffness"), self._of_joints("damping"))
 
     def forward_dynamics(self, state: ChainState, control: Control | None = None) -> Tensor:
-        """Return the accelerations of the joints (B, J) that springs, dampers, gravity and the control's force give."""
+        """Return the accelerations (B, J) of the joints by springs, dampers, gravity and the control's torques."""
         control = control_of(control)
         self.check_batch(state, control)
         force = state.q.new_zeros(()).expand_as(state.q) if control.force is None else control.force
         return accelerations(self.dynamics(), *map(_stage, (state.q, state.velocity, force)))[:, 0].t()
 
     def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
-        """Return the torques (B, J) that move the joints so: M q'' + C q' + g, without springs and dampers."""
+        """Return the torques M q'' + C q' + g (B, J) that the motion takes, without springs and dampers [N m]."""
         self.refuse_other_coordinates(q=q, velocity=velocity, acceleration=acceleration)
         torque = self.dynamics().chain.at(_stage(q)).torque(_stage(velocity), _stage(acceleration))
         return torque[:, 0].t()
@@ -270,7 +273,7 @@ class RigidChain(ReducedModel):
         return chain.at(at).torque(torch.zeros_like(at), units).permute(2, 0, 1)
 
     def points(self, q: Tensor) -> Tensor:
-        """Return where the joints and the tip are (B, K + 1, 3) [m]."""
+        """Return the positions (B, K + 1, 3) of the joints and the tip [m]."""
         self.refuse_other_coordinates(q=q)
         return _rows(self.dynamics().chain.at(_stage(q)).places(_stage(torch.zeros_like(q)))[0])
 
@@ -280,7 +283,7 @@ class RigidChain(ReducedModel):
         return self.dynamics().chain.at(_stage(q)).tip_spin(_stage(velocity))[:, 0].t()
 
     def energies(self, state: ChainState, control: Control | None = None) -> dict[str, Tensor]:
-        """Return the energies of motion, gravity and springs, each (B,) [J]; their sum is kept without damping."""
+        """Return "kinetic", "gravity" and "elastic" energy, each (B,) [J]; without damping their sum is conserved."""
         dynamics = self.dynamics()
         q = _stage(state.q)
         kinetic, gravity = dynamics.chain.at(q).energies(_stage(state.velocity))
@@ -288,17 +291,17 @@ class RigidChain(ReducedModel):
         return {"kinetic": kinetic[0], "gravity": gravity[0], "elastic": elastic[0]}
 
     def appearance(self) -> Appearance:
-        """Return what of the robots can be seen beside their points: the sections of a cylinder."""
+        """Return what figures show beside the robots' points: the sections of a cylinder."""
         return Appearance(self.sections, [])
 
     def contact_report(self, state: ChainState) -> dict[str, Tensor]:
-        """Return what contact does: nothing."""
+        """Return the contact report, which is empty: chains touch nothing."""
         return {}
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _warn_of_odd_elements(self) -> None:
-        """Warn of centres of mass far outside of their elements, and of inertias that no body has."""
+        """Warn of centres of mass far outside their elements, and of inertias that no rigid body can have."""
         if len(batch_sizes(self)) > 1:  # which is refused
             return
         centre, length = torch.broadcast_tensors(self.centre.detach(), self.length.detach())
@@ -324,7 +327,7 @@ class RigidChain(ReducedModel):
             self.register_buffer(name, value)
 
     def _by_axis(self, value, name: str) -> list[tuple[str, Given]]:
-        """Return a value for each axis; a number is for all."""
+        """Return (axis, value) for each axis; one number counts for all axes."""
         if not self.space:
             return [("z", value)]
         if isinstance(value, (int, float)):
@@ -334,7 +337,7 @@ class RigidChain(ReducedModel):
         return list(zip(AXES, value, strict=True))
 
     def _of_joints(self, name: str) -> Tensor:
-        """Return a constant of the springs for each joint (J, 1, B or 1), zero at the active one."""
+        """Return a constant of the springs by joints (J, 1, B or 1), with zero at the active joint."""
         springs = self.n_bodies - 1
         columns = [_batch_last(getattr(self, f"{name}_{AXES[axis]}"), springs) for axis in self._passive]
         joints = columns[0] if len(columns) == 1 else torch.stack(torch.broadcast_tensors(*columns), 1).flatten(0, 1)
@@ -346,7 +349,7 @@ class RigidChain(ReducedModel):
 
 
 def _stage(x: Tensor) -> Tensor:
-    """Return (B, J) as one state of each robot, batch last (J, 1, B)."""
+    """Return values (B, J) as one state of each robot with the batch last, (J, 1, B)."""
     return x.t()[:, None]
 
 

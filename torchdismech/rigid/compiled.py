@@ -1,4 +1,4 @@
-"""Torques and factors of chains by compiled code, where a CPU has it: what `planar` and `spatial` find, in one call."""
+"""Torques, factors and accelerations of chains by C++ code on a CPU, in place of loops in `planar` and `spatial`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchdismech.rigid.bodies import Bodies
 
 __all__ = ["CompiledFactor", "CompiledPosture", "axes_in_space", "serves"]
 
-NUMBERS = {"plane": 4, "space": 7}  # that a joint keeps
+NUMBERS = {"plane": 4, "space": 7}  # numbers that a factor stores for each joint
 MAX_THREADS = 64  # threads
 
 
 def serves(like: Tensor) -> bool:
-    """Return whether compiled code serves tensors like this one: float64 on a CPU with a C++ compiler, not recorded."""
+    """Return whether compiled code takes tensors like this one: float64, on a CPU with a C++ compiler, not recorded."""
     if like.device.type != "cpu" or like.dtype != torch.float64 or (torch.is_grad_enabled() and like.requires_grad):
         return False
     try:
@@ -38,16 +38,14 @@ def axes_in_space(q: Tensor, bodies: int) -> tuple[Tensor, Tensor]:
 
 
 class CompiledPosture:
-    """Chains with their joints turned in some way, as the functions of `native/chain.cpp` take them.
-
-    Autograd does not see what they find.
+    """Chains in a posture, as the functions of `native/chain.cpp` take them; autograd does not record what they do.
 
     Parameters
     ----------
     kind : "plane" or "space".
     geometry : in the plane unit vectors along and across the bodies (K, 2, S, B); in space the axes of the joints
         (J, 3, S, B) and of the bodies (K, 3, 3, S, B).
-    chain : constants, per robot or shared.
+    chain : constants of the chains, per robot or shared.
     """
 
     def __init__(self, kind: str, geometry: tuple[Tensor, Tensor], chain: Bodies):
@@ -58,12 +56,12 @@ class CompiledPosture:
         self._described = _described(self._arrays, (self._parts, self.robots), torch.float64)
 
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
-        """Return the torques (J, S, B) that move the joints so [N m]."""
+        """Return the torques (J, S, B) that the motion takes, without springs and dampers [N m]."""
         found = velocity.new_empty(self.joints, self._parts, self.robots)
         return self.found("torque", found, velocity, acceleration)
 
     def acceleration(self, q: Tensor, velocity: Tensor, force: Tensor, stiffness: Tensor, damping: Tensor) -> Tensor:
-        """Return the accelerations (J, 1, B) under a force on the joints, and springs and dampers in them."""
+        """Return the accelerations (J, 1, B) by torques `force` on the joints, springs and dampers."""
         found = velocity.new_empty(self.joints, 1, self.robots)
         return self.found("acceleration", found, q, velocity, force, stiffness, damping)
 
@@ -72,11 +70,12 @@ class CompiledPosture:
         return CompiledFactor(self, diagonal)
 
     def found(self, what: str, found: Tensor, *given: Tensor) -> Tensor:
-        """Return the contiguous tensor (rows, parts, B) after a function has written to it; it takes the others.
+        """Call a function of the compiled code on `given`, and return `found` (rows, parts, B), which it writes to.
 
         Parameters
         ----------
-        what : "torque", "factor", "solve" or "acceleration".
+        what : which function: "torque", "factor", "solve" or "acceleration".
+        found : contiguous tensor for the result.
         given : (rows, parts or 1, B or 1), of any strides.
         """
         sizes = (found.shape[1], self.robots)
@@ -86,11 +85,11 @@ class CompiledPosture:
 
 
 class CompiledFactor:
-    """H = M(q) + diagonal, factored by articulated bodies; `solve` gives x with H x = b. Autograd does not see it.
+    """H = M(q) + diagonal, factored by articulated bodies; `solve` gives x with H x = b. Autograd does not record it.
 
     Parameters
     ----------
-    posture : of one state of each robot.
+    posture : with one state of each robot (S = 1).
     diagonal : (J, S, B or 1), real or complex; None for zeros.
     """
 
@@ -108,7 +107,7 @@ class CompiledFactor:
 
 
 def _in_groups(name: str, sizes: tuple[int, ...], arrays: tuple[np.ndarray | Tensor, ...]) -> None:
-    """Call a function of the compiled code for all robots, some in a vector; the last array is written to."""
+    """Call a function of the compiled code for all robots, several in each SIMD vector; it writes to the last array."""
     library = native.library()
     function = getattr(library.code, f"{name}_{str(arrays[-1].dtype).removeprefix('torch.')}")
     groups = -(-sizes[-1] // library.lanes(torch.float64))
@@ -116,9 +115,9 @@ def _in_groups(name: str, sizes: tuple[int, ...], arrays: tuple[np.ndarray | Ten
 
 
 def _described(arrays: Sequence[Tensor], sizes: tuple[int, int], dtype: torch.dtype) -> np.ndarray:
-    """Return addresses and strides of tensors (rows, parts or 1, robots or 1) as `chain.cpp` has them.
+    """Return addresses and strides of tensors (rows, parts or 1, robots or 1) as `chain.cpp` reads them.
 
-    What is shared has a stride of zero, and is not copied.
+    A dimension of size 1, which all parts or robots share, gets the stride zero instead of copies.
     """
     numbers: list[int] = []
     for x in arrays:

@@ -24,12 +24,13 @@ ByAxis = Tensor | tuple[Tensor, Tensor, Tensor]  # about z in the plane; in spac
 
 @dataclass(frozen=True)
 class Cylinder:
-    """What `RigidChain` takes, of a cylinder; each (..) or (.., elements), of springs one fewer.
+    """Arguments of `RigidChain` for a cylinder; each (..) or (.., elements), for springs one fewer.
 
     Attributes
     ----------
     diameter : of the elements [m].
     count : number of elements.
+    length, mass, inertia, stiffness, damping : as for `RigidChain`.
     """
 
     diameter: Tensor
@@ -52,7 +53,7 @@ class Cylinder:
         shear: Given | None,
         space: bool,
     ) -> Cylinder:
-        """Return a cylinder in so many segments; parameters as of `RigidChain.cylinder`."""
+        """Return a cylinder divided into segments; parameters as of `RigidChain.cylinder`."""
         segments, space = whole_number(segments, "segments"), truth(space, "space")
         given = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
         _refuse_parameters(given | {"viscosity": viscosity, "shear": shear})
@@ -89,7 +90,7 @@ class Cylinder:
         return self.length, self.mass, self.length / 2, self.inertia, self.stiffness, self.damping
 
     def sections(self) -> Sections:
-        """Return the circles of the elements, as they are seen."""
+        """Return the circular sections of the elements, for figures."""
         d = self.diameter.detach().cpu().double()
         seen = d.expand(*d.shape[:-1], self.count).clone().numpy()
         return Sections(seen, seen, np.ones(self.count, dtype=bool))
@@ -113,7 +114,7 @@ def _refuse_other_shear(shear: Given | None, space: bool) -> None:
 
 
 def _refuse_unlike_batches(*values: Tensor) -> None:
-    """Refuse numbers of a cylinder that are given for different numbers of robots."""
+    """Refuse properties of a cylinder that are given for different numbers of robots."""
     robots = {x.shape[0] for x in values if x.dim() == 2} - {1}
     if len(robots) > 1:
         raise InputError(
@@ -123,7 +124,7 @@ def _refuse_unlike_batches(*values: Tensor) -> None:
 
 
 def _refuse_parameters(given: Mapping[str, Any]) -> None:
-    """Refuse parameters among the numbers of a cylinder, of which constants are made once."""
+    """Refuse an `nn.Parameter` among the properties: the chain's constants are computed from them only once."""
     for name, value in given.items():
         if isinstance(value, nn.Parameter):
             raise InputError(
@@ -134,7 +135,7 @@ def _refuse_parameters(given: Mapping[str, Any]) -> None:
 
 
 def _in_series(rigidity: Tensor, step: Tensor) -> Tensor:
-    """Return the stiffness of the springs (.., elements - 1) that stand for half a segment of either neighbour.
+    """Return the stiffness (.., elements - 1) of springs that each stand for half a segment of both neighbours.
 
     Angles add up: 1/k = (step/2)/(E I) of one + (step/2)/(E I) of the other.
     """

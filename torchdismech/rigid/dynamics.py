@@ -32,19 +32,19 @@ class Dynamics:
     damping: Tensor
 
     def springs(self, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the torques (J, S, B) against which springs and dampers have to be moved [N m]."""
+        """Return K q + D q' (J, S, B), the torques that it takes to move springs and dampers [N m]."""
         return torch.addcmul(self.stiffness * q, self.damping, velocity)
 
     def residual(self, posture: Posture, q: Tensor, velocity: Tensor, acceleration: Tensor, force: Tensor) -> Tensor:
-        """Return by how much the torques miss the motion (J, S, B) [N m]; the posture is that at q."""
+        """Return the residual (J, S, B) of the equations of motion [N m]; `posture` is that at q."""
         return posture.torque(velocity, acceleration) + self.springs(q, velocity) - force
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return its constants."""
+        """Return the constants of the chains, then stiffness and damping."""
         return (*self.chain.tensors(), self.stiffness, self.damping)
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Dynamics:
-        """Return the same with other constants, in the order of `tensors`."""
+        """Return a copy with other constants, in the order of `tensors`."""
         *chain, stiffness, damping = tensors
         return Dynamics(self.chain.with_tensors(tuple(chain)), stiffness, damping)
 
@@ -52,7 +52,8 @@ class Dynamics:
 def accelerations(dynamics: Dynamics, q: Tensor, velocity: Tensor, force: Tensor) -> Tensor:
     """Return q'' (J, 1, B) under a force, by articulated bodies.
 
-    Where autograd records, the derivatives are those of the root of the residual: no recursion is recorded.
+    Where autograd records, derivatives come from implicit differentiation of the residual, so that the recursion over
+    the bodies is not recorded.
     """
     if not torch.is_grad_enabled() and serves(q):
         return dynamics.chain.at(q).compiled.acceleration(q, velocity, force, dynamics.stiffness, dynamics.damping)

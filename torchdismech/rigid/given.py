@@ -13,7 +13,7 @@ __all__ = ["values_of", "vector_of"]
 
 
 def values_of(value: Given, name: str, count: int, above_zero: bool = False, from_zero: bool = False) -> Tensor:
-    """Return the value as a tensor that broadcasts against (B, count); refuse what does not, or has another sign."""
+    """Return the value as a tensor that broadcasts against (B, count); refuse other shapes and signs."""
     tensor = numbers(value, name)
     shape = tuple(tensor.shape)
     if not (shape in ((), (count,)) or (len(shape) == 2 and shape[1] in (1, count))):
@@ -28,7 +28,7 @@ def values_of(value: Given, name: str, count: int, above_zero: bool = False, fro
 
 
 def vector_of(value: Given, name: str) -> Tensor:
-    """Return a vector, (3,) or (B, 3); a number would count along all three axes."""
+    """Return a vector, (3,) or (B, 3); refuse a number, which would broadcast to all three axes."""
     shape = tuple(numbers(value, name).shape)
     if shape[-1:] != (3,) or len(shape) > 2:
         raise InputError(f"{name}: expected a vector, (3,) or (B, 3), got shape {shape}")

@@ -25,8 +25,9 @@ __all__ = ["ChainIntegrator", "ChainStepInfo", "Radau", "Sdirk2", "chain_integra
 
 Schedule = Callable[[Tensor, RigidChain], Control]
 
-TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-6}  # rad; 30 soft elements do not come to 1e-7 in float32
-NEAR_LOCK = 0.2  # rad: failures where an angle about y is nearer to 90 degrees than this are said to come from that
+# [rad]; chains of 30 soft elements do not reach 1e-7 in float32
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-6}
+NEAR_LOCK = 0.2  # [rad] a step that fails nearer than this to an angle of 90 degrees about y is reported as GIMBAL_LOCK
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class ChainStepInfo:
     iterations : Newton iterations, over all parts and attempts.
     residual : largest change of an angle in the last iteration of a part [rad].
     substeps : number of equal parts the step was taken in.
-    contact : nothing.
+    contact : always empty.
     """
 
     status: Tensor
@@ -50,7 +51,7 @@ class ChainStepInfo:
 
     @property
     def converged(self) -> Tensor:
-        """Which robots (B,) made the step."""
+        """Robots whose step did not fail, bool (B,), also those that were not to step."""
         return self.status == Status.CONVERGED
 
 
@@ -60,9 +61,9 @@ class ChainIntegrator:
     Parameters
     ----------
     dt : step, over which the control is held [s].
-    h : parts that it is taken in [s], which divide it; by default one.
-    tolerance : by how much the next iteration of Newton's method would change an angle where it ends [rad]; by default
-        1e-10 for chains in torch.float64, 1e-6 in torch.float32, whose rounding is more than the former.
+    h : length of the equal parts in which the step is taken [s]; by default dt, one part.
+    tolerance : Newton's method ends where its next iteration would change no angle by more than this [rad]; by default
+        1e-10 for chains in torch.float64 and 1e-6 in torch.float32, whose rounding is larger.
     max_iterations : of Newton's method, for each part.
     max_substeps : robots whose step fails try again in 2, 4, ... up to this many times as many parts; 0 or 1 turns
         that off.
@@ -134,16 +135,16 @@ class ChainIntegrator:
         return after, info
 
     def prepare(self, model: RigidChain, state: ChainState, steps: int) -> None:
-        """Make ready for so many steps: nothing is compiled."""
+        """Do nothing: chains need no preparation before a run."""
 
     def sample(self, schedule: Schedule, state: ChainState, model: RigidChain) -> Control:
-        """Return the control that `schedule` sets for the step from `state`: at its start, where it begins to hold."""
+        """Return the control that `schedule` sets for the step from `state`: that at the start of the step."""
         return schedule(state.time, model)
 
     def _attempt(
         self, model: RigidChain, state: ChainState, control: Control, parts: int, running: Tensor
     ) -> tuple[ChainState, ChainStepInfo]:
-        """Take the step in so many parts."""
+        """Return the state after a step in `parts` equal parts, and how it went."""
         h, tolerance = self.dt / parts, TOLERANCES[model.dtype] if self.tolerance is None else self.tolerance
         dynamics = model.dynamics()
         q, velocity, acceleration = (x.t().contiguous()[:, None] for x in (state.q, state.velocity, state.acceleration))
@@ -185,18 +186,18 @@ class ChainIntegrator:
 
 
 def _said_of_lock(model: RigidChain, q: Tensor, status: Tensor) -> Tensor:
-    """Return the status (B,) of robots whose part of a step failed from the angles q (J, 1, B)."""
+    """Return the status (B,) of failed robots: GIMBAL_LOCK where the angles q (J, 1, B) are near it, else `status`."""
     if not model.space:
         return status
-    about_y = q.detach()[2::3, 0]  # of the three of each joint: z, y, x
+    about_y = q.detach()[2::3, 0]  # the second of each joint's three angles, about z, y and x
     locked = (about_y.cos().abs() < NEAR_LOCK).any(0)
     return torch.where(locked, int(Status.GIMBAL_LOCK), status)
 
 
 class Radau(ChainIntegrator):
-    """Radau IIA: order 5, three stages solved for together; the accurate choice, and cheap at h = 5 to 10 ms.
+    """Radau IIA: order 5, three stages solved together; the accurate choice, and cheap at h = 5 to 10 ms.
 
-    Where chains in space ring with large angles, steps may have to be far shorter: set `max_substeps`
+    Where chains in space vibrate fast at large angles, steps may have to be far shorter: set `max_substeps`
     (docs/rigid_elements.md).
 
     Parameters as for `ChainIntegrator`.

@@ -19,7 +19,7 @@ def natural_frequencies(chain: RigidChain, count: int) -> Tensor:
     Raises
     ------
     InputError
-        There are fewer, or a spring without stiffness.
+        More frequencies than the chain has, or a spring without stiffness.
     """
     springs, count = chain.n_dofs - 1, whole_number(count, "count")
     if count > springs:
@@ -29,7 +29,7 @@ def natural_frequencies(chain: RigidChain, count: int) -> Tensor:
         raise InputError("stiffness: expected all above 0; without it a spring does not vibrate")
     zero = chain.length.new_zeros(chain.batch or 1, chain.n_dofs)
     inertia = chain.mass_matrix(zero)[:, 1:, 1:]
-    # the largest eigenvalues of K^-1/2 M K^-1/2, 1 / omega^2, are exact to rounding, however stiff the others are
+    # the largest eigenvalues of K^-1/2 M K^-1/2, 1 / omega^2, are exact to rounding, however stiff other springs are
     scale = stiffness.rsqrt()
     longest = torch.linalg.eigvalsh(scale[:, :, None] * inertia * scale[:, None])[:, -count:].flip(1)
     return longest.rsqrt() / (2 * math.pi)

@@ -1,10 +1,10 @@
 """Roots of a block of stages: simplified Newton iterations, and Newton's method where they do not converge.
 
-The matrix of the simplified iterations is that of inertia, dampers and springs in the middle of the stages:
-symmetric, factored in O(n) as the mass matrix is, once. What it leaves out (Coriolis terms, gravity, how inertia
-changes) is not stiff in cables: an error shrinks by three digits an iteration in steps of a hundredth of a second.
-Where it does not, as for fast or loosely twisting chains in space, the exact matrix of those robots is solved with,
-dense, in damped steps.
+The matrix of the simplified iterations holds inertia, dampers and springs in the middle of the stages. It is symmetric,
+and factored once, in O(n) like the mass matrix. The terms that it leaves out (Coriolis terms, gravity, the change of
+inertia) are not stiff in cables: in steps of a hundredth of a second, each iteration gains three digits. For robots
+where it does not converge, such as fast or loosely twisting chains in space, Newton's method follows, with the exact
+matrix, dense, and damped steps.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from torchdismech.rigid.stages import Stages
 
 __all__ = ["Root", "solved", "still_to_come"]
 
-SIMPLIFIED = 12  # iterations after which the exact matrix is taken
-SMOOTH = 0.03  # rad that an acceleration may turn a joint in a step for the first iterate to count on it
-DIVERGING = 2.0  # times the step before: simplified iterations that take longer steps are given up
-TRIALS = 10  # of one Newton step, each half as long as the one before
-DECREASE = 0.25  # part of what a Newton step promises by which the next one has to be shorter
+SIMPLIFIED = 12  # simplified iterations before Newton's method
+SMOOTH = 0.03  # [rad] the guess is the first iterate if it turns joints by less than this in a step; else zero is
+DIVERGING = 2.0  # simplified iterations end where a step is more than this many times the one before
+TRIALS = 10  # trials of a Newton step, each half as long as the one before
+DECREASE = 0.25  # part of the predicted decrease of the next step's size that a trial has to reach
 
 
 @dataclass(frozen=True)
 class Root:
-    """Stages that were solved for.
+    """The solution of a block of stages, row by row converged or not.
 
     Attributes
     ----------
-    acceleration : (J, s, B).
-    status, iterations : (B,).
+    acceleration : (J, s, B) of the stages [rad/s^2].
+    status, iterations : (B,) `Status` values, and number of iterations.
     change : (B,) largest change of an angle in the last iteration [rad].
-    factor : of the matrix of the simplified iterations.
+    factor : the factored matrix of the simplified iterations.
     """
 
     acceleration: Tensor
@@ -49,12 +49,12 @@ class Root:
 
 @torch.no_grad()
 def solved(stages: Stages, guess: Tensor, running: Tensor, tolerance: float, max_iterations: int) -> Root:
-    """Return the stages' accelerations, starting at a guess (J, 1, B); rows that are not `running` stay there.
+    """Return the root of a block of stages, starting at a guess (J, 1, B); rows that are not `running` stay there.
 
-    A row is solved when what further iterations would change an angle by, judged by the last two, is within the
-    tolerance [rad].
+    A row has converged when all further iterations together would change angles by no more than the tolerance [rad], as
+    estimated from the last two.
     """
-    # what springs accelerate so at the start they will have slowed down long before the end
+    # larger accelerations come from stiff springs, and die out long before the end of the step
     smooth = stages.reach * guess.abs().amax((0, 1)) < SMOOTH
     start = torch.where(smooth, guess, 0.0).expand_as(stages.q).contiguous()
     root = _simplified(stages, start, running, tolerance, min(SIMPLIFIED, max_iterations))
@@ -73,7 +73,7 @@ def solved(stages: Stages, guess: Tensor, running: Tensor, tolerance: float, max
 
 
 def _simplified(stages: Stages, start: Tensor, running: Tensor, tolerance: float, max_iterations: int) -> Root:
-    """Iterate with one factored matrix."""
+    """Return the root by simplified iterations with one factored matrix; some rows may not converge."""
     block, acceleration = stages.block, start
     factor = stages.factor(start)
     status = torch.where(running, int(Status.MAX_ITERATIONS), int(Status.CONVERGED))
@@ -99,9 +99,9 @@ def _simplified(stages: Stages, start: Tensor, running: Tensor, tolerance: float
 
 
 def _newton(stages: Stages, start: Tensor, tolerance: float, max_iterations: int) -> Root:
-    """Iterate with the exact matrix, in damped steps.
+    """Return the root by Newton's method with the exact matrix, in damped steps.
 
-    A step is shortened until the next one, by the same matrix, would be shorter; the last trial is taken in any case.
+    A step is halved until the next one, by the same matrix, would be shorter; the last trial is taken in any case.
     """
     acceleration = start
     status = torch.full(start.shape[2:], int(Status.MAX_ITERATIONS), device=start.device)
@@ -134,12 +134,12 @@ def _newton(stages: Stages, start: Tensor, tolerance: float, max_iterations: int
 
 
 def _dense_solved(lu: Tensor, pivots: Tensor, right: Tensor) -> Tensor:
-    """Return x (J, s, B) with A x = right for factored matrices of J s unknowns each."""
+    """Return x (J, s, B) with A x = right for LU factors of matrices A (B, J s, J s)."""
     columns = right.permute(2, 0, 1).reshape(right.shape[2], -1, 1)
     return torch.linalg.lu_solve(lu, pivots, columns).view(-1, *right.shape[:2]).permute(1, 2, 0)
 
 
 def still_to_come(size: Tensor, before: Tensor) -> Tensor:
-    """Return what all further steps of an iteration amount to, judged by the last two; infinity where they grow."""
+    """Return the estimated sum of all further steps' sizes (B,), from the last two sizes; infinity where they grow."""
     rate = size / before
     return torch.where(size == 0, 0.0, torch.where(rate < 1, size * rate / (1 - rate), torch.inf))

@@ -1,8 +1,8 @@
 """Chains of rigid bodies in the x-z plane, by recursions over the bodies; batch last.
 
-Vectors and inertias are kept along the world's axes: where a body is, and how it moves, are then running sums over the
-joints, and only the elimination of joints needs a loop. Variables are (K, S, B): joints, states of a robot (the stages
-of a step, say), robots. A positive angle turns the x axis towards z.
+Vectors and inertias are stored along the world's axes: positions and velocities of bodies are then running sums over
+the joints, and only the elimination of joints needs a loop. Variables are (K, S, B): joints, states of a robot (the
+stages of a step, say), robots. A positive angle turns the x axis towards z.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ __all__ = ["Planar", "PlanarFactor", "PlanarPosture"]
 
 
 class Planar(Bodies):
-    """Chains in the x-z plane."""
+    """Constants of chains in the x-z plane, and their postures."""
 
     def at(self, q: Tensor) -> PlanarPosture:
-        """Return the chains with their joints turned so (K, S, B)."""
+        """Return the posture at joint angles q (K, S, B)."""
         angle = self.upto(q)
         cos, sin = angle.cos(), angle.sin()
         return PlanarPosture(self, torch.stack((cos, sin), 1), torch.stack((-sin, cos), 1))
 
     def motion(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> PlanarMotion:
-        """Return the torques that a motion takes, with the products of their derivatives."""
+        """Return the torques that a motion takes, as an object that also multiplies vectors with their derivatives."""
         return PlanarMotion(self.at(q), velocity, acceleration)
 
 
 class PlanarPosture:
-    """Chains with their joints turned in some way.
+    """Chains at given joint angles, in S states of each of B robots.
 
     Attributes
     ----------
@@ -45,11 +45,11 @@ class PlanarPosture:
         self.chain, self.along, self.across = chain, along, across
 
     def stage(self, k: int) -> PlanarPosture:
-        """Return one of the states of each robot."""
+        """Return the posture of state k alone of each robot."""
         return PlanarPosture(self.chain, self.along[:, :, k : k + 1], self.across[:, :, k : k + 1])
 
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
-        """Return the torques (K, S, B) that move the joints so [N m]; without springs."""
+        """Return the torques (K, S, B) that the motion takes, without springs and dampers [N m]."""
         if serves(self.across) and not torch.is_grad_enabled():
             return self.compiled.torque(velocity, acceleration)
         return PlanarMotion(self, velocity, acceleration).torque
@@ -60,11 +60,11 @@ class PlanarPosture:
 
     @cached_property
     def compiled(self) -> CompiledPosture:
-        """The same for compiled code."""
+        """The posture as compiled code takes it."""
         return CompiledPosture("plane", (self.along, self.across), self.chain)
 
     def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where joints and tip are, and how fast they move, each (3, K + 1, S, B) [m, m/s]."""
+        """Return positions and velocities of joints and tip, each (3, K + 1, S, B) [m, m/s]."""
         chain = self.chain
         steps = torch.stack((self.along, chain.upto(velocity)[:, None] * self.across), 1)
         sums = chain.upto(chain.length[:, None, None] * steps)
@@ -79,7 +79,7 @@ class PlanarPosture:
         return torch.stack((torch.zeros_like(spin), -spin, torch.zeros_like(spin)))
 
     def energies(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return kinetic energy and that of gravity (S, B) [J]."""
+        """Return kinetic energy and potential energy of gravity, each (S, B) [J]."""
         chain = self.chain
         length, short = chain.length[:, None], (chain.centre - chain.length)[:, None]
         turning = chain.upto(velocity)
@@ -146,11 +146,11 @@ class PlanarMotion:
         return [g if needed else None for g, needed in zip(found, wanted, strict=True)]
 
     def _moved(self, steps: Tensor) -> Tensor:
-        """Return what unit vectors that change so (K, 2, S, B) do to the centres of mass."""
+        """Return the changes (K, 2, S, B) of the centres of mass for changes `steps` of the unit vectors `along`."""
         return torch.addcmul(self.chain.upto(self.length * steps), self.short, steps)
 
     def _outward(self, acceleration: Tensor) -> Tensor:
-        """Return c f + l F (K, 2, S, B) for centres of mass accelerated so."""
+        """Return c f + l F (K, 2, S, B) for accelerations (K, 2, S, B) of the centres of mass."""
         force = self.chain.mass[:, None] * acceleration
         return torch.addcmul(self.length * self.chain.beyond(force), self.short, force)
 
@@ -158,8 +158,8 @@ class PlanarMotion:
 class PlanarFactor:
     """H = M(q) + diagonal, factored by articulated bodies: `solve` gives x with H x = b in O(K).
 
-    From the tip to the base the inertia of each body with all that hangs on it, J about its joint, h its coupling with
-    the joint's motion along x and z, M the mass that it shows there, loses what the joint gives way to.
+    From the tip to the base, each joint is eliminated from the articulated-body inertia of its body with all beyond it:
+    J about the joint, h the coupling of rotation with translation of the joint along x and z, M the apparent mass.
     """
 
     def __init__(self, posture: PlanarPosture, diagonal: Tensor | None):
@@ -196,7 +196,7 @@ class PlanarFactor:
 def _eliminated(
     hanging: list[Tensor], own_j: Tensor, own_h: Tensor, mass: Tensor, extra: Tensor | None, arm: Tensor
 ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-    """Return how a body's joint gives way, and the inertia that hangs on the one before, about that one's end."""
+    """Return the coefficients of an eliminated joint, and the inertia that the body before carries, about its joint."""
     j, hx, hz, mxx, mxz, mzz = hanging
     j, hx, hz, mxx, mzz = j + own_j, hx + own_h[0], hz + own_h[1], mxx + mass, mzz + mass
     inverse = (j if extra is None else j + extra).reciprocal()
@@ -208,7 +208,7 @@ def _eliminated(
     px, pz = arm[0], arm[1]
     ax, az = _product(mxx, mxz, px, pz), _product(mxz, mzz, px, pz)
     j = _product(ax, az, px, pz)
-    if extra is not None:  # what the joint resists with, its inertia and coupling pass on
+    if extra is not None:  # a joint with resistance passes on part of its rotational inertia and coupling
         uj, ux, uz = uj * extra, ux * extra, uz * extra
         ax, az = ax + ux, az + uz
         j = uj + j + 2 * _product(ux, uz, px, pz)
@@ -216,7 +216,7 @@ def _eliminated(
 
 
 def _eased(passed: list[Tensor], torque: Tensor, joint: tuple[Tensor, ...], arm: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Return how a joint would move alone, and moment and force that it passes on to the body before."""
+    """Return a joint's motion if the body before stays still, and moment and force passed on to that body."""
     moment, fx, fz = passed
     inverse, uj, ux, uz = joint
     left = torque - moment
@@ -227,7 +227,7 @@ def _eased(passed: list[Tensor], torque: Tensor, joint: tuple[Tensor, ...], arm:
 
 
 def _moved(motion: list[Tensor], eased: Tensor, joint: tuple[Tensor, ...], arm: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Return how a joint moves where the body before moves so, and how its own body moves."""
+    """Return a joint's motion for a motion of the body before, and the motion of its own body."""
     turned, ax, az = motion
     _, uj, ux, uz = joint
     ax, az = torch.addcmul(ax, turned, arm[0]), torch.addcmul(az, turned, arm[1])

@@ -1,8 +1,9 @@
 """Chains of rigid bodies in space, by recursions over the joints; batch last.
 
-The first joint turns about one axis, all others about three, one after the other at the same point, without bodies
-between. As in the plane, vectors and inertias are kept along the world's axes: joints at one point then need no
-transformation, and between points only a shift. Variables are (J, S, B): joints, states of a robot, robots.
+The first joint turns about one axis. Between bodies there are three joints at the same point, one after the other,
+without bodies between them. As in the plane, vectors and inertias are stored along the world's axes: joints at one
+point then need no transformation, and between points only a shift. Variables are (J, S, B): joints, states of a robot,
+robots.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torchdismech.rigid.compiled import CompiledFactor, CompiledPosture, axes_in
 
 __all__ = ["Spatial", "SpatialFactor", "SpatialPosture"]
 
-# x, y and z axis of the base: x ahead, its y axis upwards, so that the first joint turns x towards the world's z
+# axes x, y and z of the base in the world; its y axis points up, so that the first joint turns x towards the world's z
 BASE = ((1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 ACTIVE, PASSIVE = (2,), (2, 1, 0)  # axes of the joints at the base and between bodies
 XYZ = range(3)
@@ -27,10 +28,10 @@ Block = list[list[Tensor]]
 
 
 class Spatial(Bodies):
-    """Chains in space."""
+    """Constants of chains in space, and their postures."""
 
     def at(self, q: Tensor) -> SpatialPosture:
-        """Return the chains with their joints turned so (J, S, B)."""
+        """Return the posture at joint angles q (J, S, B)."""
         if serves(q):
             return SpatialPosture(self, *axes_in_space(q, len(self.mass)))
         cos, sin = q.cos(), q.sin()
@@ -45,28 +46,28 @@ class Spatial(Bodies):
         return SpatialPosture(self, torch.cat(axes), torch.stack(bodies))
 
     def motion(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> SpatialMotion:
-        """Return the torques that a motion takes, with the products of their derivatives."""
+        """Return the torques that a motion takes, as an object that also multiplies vectors with their derivatives."""
         return SpatialMotion(self, q, velocity, acceleration)
 
 
 class SpatialPosture:
-    """Chains with their joints turned in some way.
+    """Chains at given joint angles, in S states of each of B robots.
 
     Attributes
     ----------
-    axes : (J, 3, S, B) of the joints.
-    bodies : (K, 3, 3, S, B) the x, y and z axis of each body, vectors in the third dimension.
+    axes : (J, 3, S, B) unit vectors of the joints' axes.
+    bodies : (K, 3, 3, S, B) the x, y and z axis of each body; the third dimension has their components.
     """
 
     def __init__(self, chain: Spatial, axes: Tensor, bodies: Tensor):
         self.chain, self.axes, self.bodies = chain, axes, bodies
 
     def stage(self, k: int) -> SpatialPosture:
-        """Return one of the states of each robot."""
+        """Return the posture of state k alone of each robot."""
         return SpatialPosture(self.chain, self.axes[:, :, k : k + 1], self.bodies[:, :, :, k : k + 1])
 
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
-        """Return the torques (J, S, B) that move the joints so [N m]; without springs."""
+        """Return the torques (J, S, B) that the motion takes, without springs and dampers [N m]."""
         chain, bodies = self.chain, self.bodies
         if serves(self.axes) and not torch.is_grad_enabled():
             return self.compiled.torque(velocity, acceleration)
@@ -74,7 +75,7 @@ class SpatialPosture:
         rate = self.axes * velocity[:, None]
         turning = chain.upto(rate)
         turned = chain.upto(torch.addcmul(_cross(turning, rate), self.axes, acceleration[:, None]))
-        turning, turned = turning[:: len(PASSIVE)], turned[:: len(PASSIVE)]  # of the last joint of each body
+        turning, turned = turning[:: len(PASSIVE)], turned[:: len(PASSIVE)]  # after the last joint of each body
         bend = _cross(turned, e) + _cross(turning, _cross(turning, e))
         length, short, mass = chain.length[:, None], (chain.centre - chain.length)[:, None], chain.mass[:, None]
         force = mass * (torch.addcmul(chain.upto(length * bend), short, bend) - chain.gravity)
@@ -90,11 +91,11 @@ class SpatialPosture:
 
     @cached_property
     def compiled(self) -> CompiledPosture:
-        """The same for compiled code."""
+        """The posture as compiled code takes it."""
         return CompiledPosture("space", (self.axes, self.bodies), self.chain)
 
     def places(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where joints and tip are, and how fast they move, each (3, K + 1, S, B) [m, m/s]."""
+        """Return positions and velocities of joints and tip, each (3, K + 1, S, B) [m, m/s]."""
         chain, e = self.chain, self.bodies[:, 0]
         steps = torch.stack((e, _cross(self.turning(velocity), e)), 1)
         sums = chain.upto(chain.length[:, None, None] * steps)
@@ -111,7 +112,7 @@ class SpatialPosture:
         return self.turning(velocity)[-1]
 
     def energies(self, velocity: Tensor) -> tuple[Tensor, Tensor]:
-        """Return kinetic energy and that of gravity (S, B) [J]."""
+        """Return kinetic energy and potential energy of gravity, each (S, B) [J]."""
         chain, e, turning = self.chain, self.bodies[:, 0], self.turning(velocity)
         length, short = chain.length[:, None], (chain.centre - chain.length)[:, None]
         turned = _cross(turning, e)
@@ -122,7 +123,7 @@ class SpatialPosture:
         return kinetic, -(chain.mass[:, None] * chain.gravity[None] * place).sum((0, 1))
 
     def _of_joints(self, x: Tensor) -> Tensor:
-        """Return what bodies (K, ..) have for each of their joints (J, ..)."""
+        """Return values of bodies (K, ..), repeated for each of their joints (J, ..)."""
         passive = x[1:, None].expand(-1, len(PASSIVE), *x.shape[1:])
         return torch.cat((x[:1], passive.reshape(-1, *x.shape[1:])))
 
@@ -163,9 +164,9 @@ class SpatialMotion:
 class SpatialFactor:
     """H = M(q) + diagonal, factored by articulated bodies: `solve` gives x with H x = b in O(J).
 
-    From the tip to the base the inertia of each body with all that hangs on it loses what each joint gives way to. Its
-    blocks are J (turning), C (how motion of the joint makes a moment) and M (motion), kept number by number: each is
-    (S, B).
+    From the tip to the base, each joint is eliminated from the articulated-body inertia of its body with all beyond it.
+    The blocks of that inertia are J (rotation), C (moment by translation) and M (translation), stored as lists of
+    single entries, each (S, B).
     """
 
     def __init__(self, posture: SpatialPosture, diagonal: Tensor | None):
@@ -202,12 +203,12 @@ class SpatialFactor:
         return torch.stack(found)
 
 
-# how a joint gives way: inverse of what it resists with, its turning and its motion for each moment on it
+# of an eliminated joint about an axis a: 1 / (a . J a + its diagonal), and J a and C^T a times that
 Share = tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]
 
 
 def _turned(frame: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the axes (N, 3, S, B) of the joints that turn a frame (3, 3, S, B) one after the other, and where to."""
+    """Return the axes (N, 3, S, B) of joints that turn a frame (3, 3, S, B) in succession, and the turned frame."""
     x, found = list(frame.unbind(0)), []
     for k, axis in enumerate(ACTIVE if len(cos) == len(ACTIVE) else PASSIVE):
         u, w = (axis + 1) % 3, (axis + 2) % 3
@@ -228,7 +229,10 @@ def _eliminated(
     added: Tensor | None,
     arm: Tensor | None,
 ) -> tuple[list[Share], tuple[Block, ...]]:
-    """Return how a body's joints give way, and what then hangs on the body before, about its end that is `arm` away."""
+    """Return the coefficients of a body's eliminated joints, and the inertia that the body before carries.
+
+    That inertia is about the first joint of the body before, from which this body's joints are `arm` away.
+    """
     j, c, m = hanging
     j = _added(j, [row.unbind(0) for row in turning.unbind(0)])
     c = _with_coupling(c, _numbers(coupling))
@@ -253,7 +257,7 @@ def _eliminated(
 def _eased(
     passed: list[Tensor], torque: Tensor, axes: Tensor, shares: list[Share], arm: Tensor | None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return how a body's joints would move alone, and moment and force that they pass on to the body before."""
+    """Return the motion of a body's joints if the body before stays still, and moment and force passed on to it."""
     moment, force = passed[:3], passed[3:]
     eased: list[Tensor] = []
     for k in range(len(axes) - 1, -1, -1):
@@ -271,7 +275,7 @@ def _eased(
 def _moved(
     motion: list[Tensor], eased: list[Tensor], axes: Tensor, shares: list[Share], arm: Tensor | None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return how a body's joints move where the body before moves so, and how the body itself moves."""
+    """Return the motion of a body's joints for a motion of the body before, and the motion of the body itself."""
     turned, moved = motion[:3], motion[3:]
     if arm is not None:
         moved = _plus_cross(moved, turned, _numbers(arm))
@@ -285,12 +289,12 @@ def _moved(
 
 
 def _joints(body: int) -> slice:
-    """Return where the joints that turn a body stand among all."""
+    """Return the slice of a body's joints among all joints."""
     return slice(0, 1) if body == 0 else slice(len(PASSIVE) * (body - 1) + 1, len(PASSIVE) * body + 1)
 
 
 def _inertias(posture: SpatialPosture) -> tuple[Tensor, Tensor]:
-    """Return the bodies' inertias about their joints (K, 3, 3, S, B), and their mass times the centre's place."""
+    """Return the bodies' inertias about their joints (K, 3, 3, S, B), and mass times joint-to-centre (K, 3, S, B)."""
     chain, bodies = posture.chain, posture.bodies
     weighted = chain.inertia[:, :, None] * bodies
     pairs = [(weighted[:, axis, :, None], bodies[:, axis, None]) for axis in XYZ]
@@ -303,12 +307,12 @@ def _inertias(posture: SpatialPosture) -> tuple[Tensor, Tensor]:
 
 
 def _numbers(vector: Tensor) -> tuple[Tensor, ...]:
-    """Return the numbers of a vector (3, ..)."""
+    """Return the components of a vector (3, ..)."""
     return tuple(vector.unbind(0))
 
 
 def _upper(entry) -> Block:
-    """Return a symmetric matrix whose entries `entry(i, n)` gives, for i <= n."""
+    """Return the symmetric matrix with the entries `entry(i, n)` for i <= n."""
     entries = {(i, n): entry(i, n) for i in XYZ for n in XYZ if i <= n}
     return [[entries[min(i, n), max(i, n)] for n in XYZ] for i in XYZ]
 
@@ -324,7 +328,7 @@ def _added(matrix: Block, other: Sequence[Sequence[Tensor]]) -> Block:
 
 
 def _with_coupling(c: Block, offset: Sequence[Tensor]) -> Block:
-    """Return C plus the cross product matrix of a body's mass times its centre's place."""
+    """Return C plus the cross product matrix of `offset`, a body's mass times the vector from joint to centre."""
     x, y, z = offset
     return [
         [c[0][0], c[0][1] - z, c[0][2] + y],
@@ -334,12 +338,15 @@ def _with_coupling(c: Block, offset: Sequence[Tensor]) -> Block:
 
 
 def _shifted(j: Block, c: Block, m: Block, arm: Sequence[Tensor]) -> tuple[Block, Block]:
-    """Return J and C about a point from which theirs is `arm` away: C + p x M and J + p x C^T + (C + p x M) x p."""
+    """Return J and C about a point from which the present one is p = `arm` away.
+
+    They are J + p x C^T + (C + p x M) x p and C + p x M.
+    """
     shifted_c = _columns(lambda n: _plus_cross([c[i][n] for i in XYZ], arm, [m[i][n] for i in XYZ]))
     across = _columns(lambda n: _plus_cross(j[n], arm, c[n]))  # J + p x C^T, by columns
 
     def entry(i: int, n: int) -> Tensor:
-        """Return the entry of this plus what row i of the shifted C makes with the arm."""
+        """Return the entry of J + p x C^T plus that of (row i of the shifted C) x p."""
         u, w = (n + 1) % 3, (n + 2) % 3
         part = torch.addcmul(across[i][n], arm[u], shifted_c[i][w])
         return torch.addcmul(part, arm[w], shifted_c[i][u], value=-1)
@@ -348,7 +355,7 @@ def _shifted(j: Block, c: Block, m: Block, arm: Sequence[Tensor]) -> tuple[Block
 
 
 def _columns(column) -> Block:
-    """Return the matrix whose columns `column(n)` gives."""
+    """Return the matrix with the columns `column(n)`."""
     columns = [column(n) for n in XYZ]
     return [[columns[n][i] for n in XYZ] for i in XYZ]
 

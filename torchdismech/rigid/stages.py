@@ -1,4 +1,4 @@
-"""The equations of a block of stages, their matrices and derivatives."""
+"""The equations of a block of Runge-Kutta stages, their matrices and derivatives."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ __all__ = ["Linearised", "Stages"]
 
 @dataclass(frozen=True)
 class Stages:
-    """A block of stages of steps h from given values: v = V + h A a, q = Q + h A v, residual of the motion zero.
+    """The equations of a block of s stages in a part h of a step, whose unknowns are the accelerations a.
+
+    With v = V + h A a and q = Q + h A v, the residual of the equations of motion is zero at each stage.
 
     Attributes
     ----------
     velocity, q : V and Q (J, s, B).
-    force : (J, 1, B) torques that are held.
+    force : (J, 1, B) torques on the joints, held over the step.
     """
 
     block: StageBlock
@@ -32,7 +34,7 @@ class Stages:
 
     @property
     def reach(self) -> float:
-        """How far an acceleration may turn a joint [s^2]."""
+        """Largest angle by which accelerations of 1 rad/s^2 turn a joint up to any stage: the norm of h^2 A^2 [s^2]."""
         return self.h**2 * float(abs(self.block.within @ self.block.within).sum(1).max())
 
     def coefficients(self) -> Tensor:
@@ -46,12 +48,12 @@ class Stages:
         return self.q + gain @ velocity, velocity
 
     def residual(self, acceleration: Tensor) -> Tensor:
-        """Return by how much the torques miss the motion (J, s, B) [N m]."""
+        """Return the residual (J, s, B) of the equations of motion [N m]."""
         q, velocity = self.at(acceleration)
         return self.dynamics.residual(self.dynamics.chain.at(q), q, velocity, acceleration, self.force)
 
     def factor(self, acceleration: Tensor) -> Factor:
-        """Return the factored matrix of inertia, dampers and springs, the inertia that in the middle of the stages."""
+        """Return the factored M + x D + x^2 K for x = h lambda, with eigenvalues lambda of A and M at the middle."""
         middle = self.at(acceleration)[0][:, self.block.middle, None]
         values = torch.from_numpy(self.h * self.block.eigenvalues).to(middle.device)
         values = (values.real.to(middle) if self.block.real else values.to(middle.dtype.to_complex()))[:, None]
@@ -76,7 +78,7 @@ class Stages:
 
 
 class Linearised:
-    """Products of vectors with the exact derivatives of the residual.
+    """The exact derivatives of the residual at given accelerations, by their products with vectors.
 
     Attributes
     ----------
@@ -89,7 +91,7 @@ class Linearised:
         self.motion = stages.dynamics.chain.motion(self.q, self.velocity, acceleration)
 
     def pulled_back(self, multiplier: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a vector's products (J, s, B) with the derivatives by a, V and Q."""
+        """Return the products (J, s, B) of a vector with the residual's derivatives by a, V and Q."""
         dynamics, gain = self.stages.dynamics, self.stages.coefficients().t()
         by_q, by_velocity, by_acceleration = self.motion.pulled_back(multiplier)
         by_q = torch.addcmul(by_q, dynamics.stiffness, multiplier)
@@ -97,7 +99,7 @@ class Linearised:
         return by_acceleration + gain @ by_velocity, by_velocity, by_q
 
     def by_constants(self, multiplier: Tensor, wanted: list[bool]) -> list[Tensor | None]:
-        """Return a vector's products with the derivatives by the constants of the dynamics, where wanted."""
+        """Return the products of a vector with the residual's derivatives by the constants, where wanted."""
         *of_chain, of_stiffness, of_damping = wanted
         found: list[Tensor | None] = [None] * len(of_chain)
         if any(of_chain):
@@ -112,5 +114,5 @@ class Linearised:
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:
-    """Return the robots that `index` selects of a tensor (.., B), or of one (.., 1) for all."""
+    """Return the columns `index` of a tensor (.., B); one (.., 1), which all robots share, comes back unchanged."""
     return x if x.dim() < 3 or x.shape[-1] == 1 else x[..., index]

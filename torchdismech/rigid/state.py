@@ -17,8 +17,8 @@ class ChainState(BatchState):
 
     Attributes
     ----------
-    q, velocity, acceleration : (B, J) of the joints [rad, rad/s, rad/s^2]; the active joint first. The acceleration
-        starts the search of the next step, which does not depend on it otherwise.
+    q, velocity, acceleration : (B, J) of the joints [rad, rad/s, rad/s^2]; the active joint first. The next step's
+        Newton iteration starts at the acceleration, and depends on it in no other way.
     positions, node_velocities : (B, K + 1, 3) of the joints and the tip [m, m/s], which follow from q and velocity.
     time : (B,) [s].
     """
@@ -32,5 +32,5 @@ class ChainState(BatchState):
 
     @property
     def twist(self) -> Tensor:
-        """Angles that trajectories keep beside positions (B, J): those of the joints [rad]."""
+        """Angles that trajectories keep beside positions: those of the joints (B, J) [rad]."""
         return self.q

@@ -1,9 +1,9 @@
-"""Runge-Kutta methods as blocks of stages that are solved for together.
+"""Coefficients of Runge-Kutta methods, as blocks of stages that are solved together.
 
 With q' = v and v' = a the stages of a block obey v = V + h A a, q = Q + h A v; V and Q come from the start of the step
-and the blocks before. Newton's matrix of a block, M + h A D + h^2 A^2 K for all stages, falls apart into matrices
-M + h lambda D + h^2 lambda^2 K, one for each eigenvalue lambda of A: one real system for each real eigenvalue and one
-complex system for each pair.
+and the blocks before. In the eigenvectors of A, Newton's matrix of a block, M + h A D + h^2 A^2 K for all stages, is
+block diagonal, with a matrix M + h lambda D + h^2 lambda^2 K for each eigenvalue lambda of A: one real system for each
+real eigenvalue and one complex system for each conjugate pair.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["StageBlock", "radau_iia", "sdirk2"]
 
 @dataclass(frozen=True)
 class StageBlock:
-    """Stages that are solved for together.
+    """Coefficients of s stages that are solved together.
 
     Attributes
     ----------
     before : coefficients (s, p) of the p stages of the blocks before.
-    within : A (s, s).
-    times : where the stages are in the step (s,).
+    within : A (s, s), coefficients of the stages themselves.
+    times : times of the stages as parts of the step (s,).
     """
 
     before: np.ndarray
@@ -36,12 +36,12 @@ class StageBlock:
 
     @cached_property
     def eigenvalues(self) -> np.ndarray:
-        """Eigenvalues of A, one of each pair."""
+        """Eigenvalues of A (m,), one of each conjugate pair."""
         return self._decomposed[0]
 
     @cached_property
     def middle(self) -> int:
-        """The stage nearest to the middle of the stages' times."""
+        """Index of the stage nearest to the middle of the stages' times."""
         return int(np.abs(self.times - 0.5 * (self.times[0] + self.times[-1])).argmin())
 
     @cached_property
@@ -49,7 +49,7 @@ class StageBlock:
         values, vectors = np.linalg.eig(self.within)
         inverse = np.linalg.inv(vectors)
         kept = np.flatnonzero(values.imag >= 0)
-        weight = np.where(values[kept].imag > 0, 2.0, 1.0)  # the other one of a pair is its conjugate
+        weight = np.where(values[kept].imag > 0, 2.0, 1.0)  # its conjugate, which is left out, adds the same real part
         return values[kept], vectors[:, kept] * weight, inverse[kept]
 
     @property
@@ -58,14 +58,14 @@ class StageBlock:
         return bool((self.eigenvalues.imag == 0).all())
 
     def split(self, x: Tensor, transposed: bool = False) -> Tensor:
-        """Return what the stages' (J, s, B) part is of each eigenvalue (J, m, B); complex if one of them is."""
+        """Return the components (J, m, B) of x (J, s, B) in eigenvectors of A or A^T; complex if eigenvalues are."""
         parts = self._vectors.T if transposed else self._inverse
         if self.real:
             return _product(parts.real, x)
         return torch.complex(_product(parts.real, x), _product(parts.imag, x))
 
     def joined(self, parts: Tensor, transposed: bool = False) -> Tensor:
-        """Return the stages (J, s, B) of what `split` made."""
+        """Return x (J, s, B) from its components (J, m, B) by `split`."""
         vectors = self._inverse_weighted.T if transposed else self._weighted
         if self.real:
             return _product(vectors.real, parts)
@@ -94,7 +94,7 @@ def _product(matrix: np.ndarray, x: Tensor) -> Tensor:
 
 
 def radau_iia() -> tuple[StageBlock, ...]:
-    """Return the method of three stages, order 5, L-stable; it ends in its last stage."""
+    """Return Radau IIA with three stages: order 5, L-stable; the last stage is the end of the step."""
     r = math.sqrt(6)
     within = np.array(
         [
@@ -107,7 +107,7 @@ def radau_iia() -> tuple[StageBlock, ...]:
 
 
 def sdirk2() -> tuple[StageBlock, ...]:
-    """Return the method of two stages, one after the other, order 2, L-stable; it ends in its last stage."""
+    """Return SDIRK with two stages, solved one after the other: order 2, L-stable; the last is the end of the step."""
     gamma = 1 - math.sqrt(0.5)
     first = StageBlock(np.zeros((1, 0)), np.array([[gamma]]), np.array([gamma]))
     return first, StageBlock(np.array([[1 - gamma]]), np.array([[gamma]]), np.array([1.0]))
