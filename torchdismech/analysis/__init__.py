@@ -1,4 +1,4 @@
-"""What is asked of models beside motions: equilibrium paths, small vibrations."""
+"""Analyses of a model beside its motion: paths of equilibria under a growing load, and small vibrations."""
 
 from torchdismech.analysis.following import EquilibriumPath, follow
 from torchdismech.analysis.vibration import Modes, modes

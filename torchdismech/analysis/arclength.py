@@ -1,15 +1,15 @@
-"""Steps of pseudo-arclength: from a point of a path of equilibria along its tangent, and from there back to the path.
+"""Pseudo-arclength steps along a path of equilibria: along its tangent, then back to the path by Newton's method.
 
 The load factor f is an unknown beside the free dofs x. With the unit tangent t of the path at a point, the next point
-is where forces balance, and where it has got on by a length s along t (pseudo-arclength: Riks 1979, Keller 1977),
+is where forces balance and the advance along t is a length s (pseudo-arclength: Riks 1979, Keller 1977),
 
     r(x, f) = 0,    t . ((x, f) - (x, f)_0) = s.
 
-Newton's method for both solves twice with the matrix K = dr/dx: K a = -r and K b = dr/df. Its step is a - b df
-for the df that the second equation asks for. So the library's factors serve; K is indefinite beyond limit points.
+Newton's method for both solves twice with the matrix K = dr/dx: K a = -r and K b = dr/df. Its step is a - b df, with df
+from the second equation. So the model's linear solver serves; K is indefinite beyond limit points.
 
-Lengths are sqrt(dx . dx + u^2 df^2), where u is the length of dx/df of the robot without loads. So the load and what it
-does count alike at first, and motion counts most where the path turns.
+Lengths are sqrt(dx . dx + u^2 df^2), where u is the length of dx/df of the robot without loads. So at first the load
+and the motion that it causes count equally; where the path turns, the motion counts most.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from torchdismech.solve.noise import lengths, rounding_noise, settled, short_len
 
 __all__ = ["Arclength", "PathPoint"]
 
-DIFFERENCE = 1e-4  # of the load factor: dr/df by central differences, exact for loads that grow with it
-GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples, less their whole parts, are spread evenly and follow no pattern
-INVERSE_ITERATIONS = 3  # zero is far from all other eigenvalues
+DIFFERENCE = 1e-4  # step of the load factor in central differences for dr/df, which are exact for linear loads
+GOLDEN = (math.sqrt(5) - 1) / 2  # the fractional parts of its multiples are spread evenly, without a pattern
+INVERSE_ITERATIONS = 3  # few are enough, as an eigenvalue of zero is far from all others
 
 
 class PathPoint(NamedTuple):
-    """Points of paths, one of each robot.
+    """A point on the path of equilibria of each robot.
 
     Attributes
     ----------
-    state : with the equilibrium.
-    factor : (B,) load factor.
-    ways, slope : the unit tangent there: of the unknowns (B, n_free) and of the load factor (B,).
-    minimum : (B,) whether the matrix is positive definite.
+    state : the equilibria.
+    factor : (B,) load factors.
+    ways, slope : the unit tangent of the path there: its part of the unknowns (B, n_free) and of the load factor (B,).
+    minimum : (B,) bool, whether the matrix is positive definite.
     """
 
     state: State
@@ -56,7 +56,7 @@ class PathPoint(NamedTuple):
     minimum: Tensor
 
     def merged(self, other: PathPoint, rows: Tensor) -> PathPoint:
-        """Return this with some rows (B,) replaced by those of other points."""
+        """Return a copy in which some `rows` (B,) are those of `other`."""
         return PathPoint(
             self.state.merged(other.state, rows),
             torch.where(rows, other.factor, self.factor),
@@ -67,17 +67,17 @@ class PathPoint(NamedTuple):
 
 
 class Arclength:
-    """Robots near paths of equilibria: how long ways are, and how points come back to a path.
+    """Pseudo-arclength steps of a batch of robots: the measure of lengths, and Newton's method back to the paths.
 
     Parameters
     ----------
-    problem : of statics, with the control at the load factor 1 but for poses of clamps.
-    ways : of clamps with a pose.
+    problem : the static problem, with the control at the load factor 1, except for poses of clamps.
+    ways : motions of clamps that have a pose.
 
     Attributes
     ----------
-    metric : (n_free,) by which squares of motions count.
-    unit : (B,) length of the whole load, beside motions; 1 until `measured` has found it.
+    metric : (n_free,) weights of the squared unknowns in the length of a motion.
+    unit : (B,) u, the length that counts for the load factor 1; it is 1 until `measured` sets it.
     """
 
     def __init__(self, problem: StepProblem, ways: RigidWays | None):
@@ -90,20 +90,20 @@ class Arclength:
         self.unit = torch.ones_like(state.time)
 
     def measured(self, first: PathPoint) -> PathPoint:
-        """Find the unit of loads by how the robots begin to move, and return their first points in it."""
+        """Set `unit` from how the robots begin to move, and return their first points with tangents of unit length."""
         motion = torch.sqrt(self.dot(first.ways, first.ways)) / first.slope.abs()
         self.unit = torch.where(motion > 0, motion, 1.0)
         norm = torch.sqrt(self.inner(first, first.ways, first.slope))
         return first._replace(ways=first.ways / norm[:, None], slope=first.slope / norm)
 
     def corrected(self, at: PathPoint, size: Tensor, rows: Tensor) -> tuple[PathPoint, Tensor, Tensor, Tensor]:
-        """Go a length (B,) from points along their tangents, and from there back to the path.
+        """Return the points of the paths at a length `size` (B,) along the tangents from the points `at`.
 
-        Return the points, which were found (B,), iterations and status.
+        Also return which of them were found (B,), the numbers of iterations and the status, each (B,).
 
         Parameters
         ----------
-        rows : (B,) robots to look at.
+        rows : (B,) bool, the robots to step.
         """
         candidates = self._candidates(at, size)
         equations, x, factor, status, iterations = self._root(at, size, rows, candidates)
@@ -113,13 +113,13 @@ class Arclength:
             passed = found & (candidates.missed(q) | candidates.passed(equations.accepted_state(q, found)))
             status, found = torch.where(passed, int(Status.PASSED_THROUGH), status), found & ~passed
         there, tangent = self._point(at, equations, x, factor, found, candidates)
-        status = torch.where(found & ~tangent, int(Status.SINGULAR), status)  # an equilibrium that leads nowhere
+        status = torch.where(found & ~tangent, int(Status.SINGULAR), status)  # an equilibrium without a tangent
         return there, tangent, iterations, status
 
     def _root(
         self, at: PathPoint, size: Tensor, rows: Tensor, candidates: ContactCandidates
     ) -> tuple[StepEquations, Tensor, Tensor, Tensor, Tensor]:
-        """Return the last equations of Newton's method, x (B, n_free), load factors, status and iterations (B,)."""
+        """Return equations, unknowns x (B, n_free) and load factors at the last iterate, status and iterations (B,)."""
         weight, method = self.model.unknowns.residual_weight(), self.problem.method
         x0, factor = self.model.unknowns.picked(at.state.q), at.factor + size * at.slope
         equations = self._equations(at.state, factor, candidates)
@@ -128,7 +128,7 @@ class Arclength:
         x = equations.advanced(x0, size[:, None] * at.ways)
         going, found, status = rows, torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.long)
         iterations = torch.zeros_like(status)
-        before = length = torch.full_like(factor, torch.inf)  # of the last two steps
+        before = length = torch.full_like(factor, torch.inf)  # lengths of the last two steps
         short = short_length(equations, x)
         while True:
             residual, values = equations.residual_and_matrix(x)
@@ -153,7 +153,7 @@ class Arclength:
             equations = self._equations(at.state, factor, candidates)
 
     def _candidates(self, at: PathPoint, size: Tensor) -> ContactCandidates:
-        """Return what may touch on the way from points along their tangents, so far (B,)."""
+        """Return the contact candidates for steps of a length `size` (B,) from points along their tangents."""
         model, q = self.model, at.state.q
         control = self._control(at.state, at.factor + size * at.slope)
         step = model.unknowns.expand(size[:, None] * at.ways, torch.zeros_like(q))
@@ -169,9 +169,9 @@ class Arclength:
         rows: Tensor,
         candidates: ContactCandidates,
     ) -> tuple[PathPoint, Tensor]:
-        """Return the points at x (B, n_free) and load factors (B,), and which (B,) of the rows have a tangent there.
+        """Return the points at x (B, n_free) and load factors (B,), and which of the rows (B,) have a tangent there.
 
-        Tangents are turned to lead on as those at the points before do.
+        Each tangent gets the sign by which it goes on in the direction of the one at the point before.
         """
         state = equations.accepted_state(equations.full(x), rows)
         there = self._equations(state, factor, candidates)
@@ -187,14 +187,14 @@ class Arclength:
         return PathPoint(state, factor, sign[:, None] * ways, sign * slope, definite), found
 
     def _equations(self, state: State, factor: Tensor, candidates: ContactCandidates) -> StepEquations:
-        """Return the equations of equilibria near a state under load factors (B,), with what may touch."""
+        """Return the equations of equilibria near a state under load factors (B,), with contact candidates."""
         control = self._control(state, factor)
         start = self.model.mechanics.start(state, control, None, candidates.pairs, factor)
         held = self.problem.replace(state=state, control=control).clamped_q
         return StepEquations(self.model, self.problem.method.scheme, start, held, 0.0)
 
     def _control(self, state: State, factor: Tensor) -> Control:
-        """Return the control under load factors (B,), for frames whose anchors are those of a state."""
+        """Return the control under load factors (B,), for frames anchored at a state."""
         control = ramped(self.problem, factor)
         return control if self.ways is None else self.ways.posed(control, factor, state)
 
@@ -205,43 +205,43 @@ class Arclength:
         return (ahead - behind) / (2 * DIFFERENCE)
 
     def dot(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the product (B,) of motions (B, n_free)."""
+        """Return the inner product (B,) of motions (B, n_free) of the unknowns."""
         return (self.metric * a * b).sum(1)
 
     def inner(self, at: PathPoint, ways: Tensor, slope: Tensor) -> Tensor:
-        """Return the product (B,) of the tangent at points with another vector."""
+        """Return the inner product (B,) of the tangent at points with the vector (ways, slope)."""
         return self.dot(at.ways, ways) + self.unit**2 * at.slope * slope
 
     def distance(self, a: PathPoint, b: PathPoint) -> Tensor:
-        """Return how far (B,) points are from each other."""
+        """Return the distance (B,) between points, of unknowns and load factor together."""
         way = self.way(a, b)
         return torch.sqrt(self.dot(way, way) + (self.unit * (b.factor - a.factor)) ** 2)
 
     def way(self, a: PathPoint, b: PathPoint) -> Tensor:
-        """Return the motion (B, n_free) between points."""
+        """Return the change (B, n_free) of the unknowns from a to b."""
         return self.model.unknowns.picked(b.state.q - a.state.q)
 
 
 def _ended(going: Tensor, status: Tensor, norm: Tensor, solved: Tensor, iterations: Tensor, most: int) -> Tensor:
-    """Return the status (B,) with rows marked that cannot go on."""
+    """Return the status (B,), set for rows whose iteration cannot go on."""
     status = torch.where(going & (iterations >= most), int(Status.MAX_ITERATIONS), status)
     status = torch.where(going & ~solved, int(Status.SINGULAR), status)
     return torch.where(going & ~torch.isfinite(norm), int(Status.NOT_FINITE), status)
 
 
 def _regular(factor: Factor, diagonal: Tensor) -> Tensor:
-    """Return for which robots (B,) the matrix resists every motion by more than rounding could.
+    """Return the robots (B,) whose matrix is regular: no eigenvalue is zero within rounding.
 
-    The smallest eigenvalue of the matrix, scaled so that its diagonal is one, is found by inverse iteration. A factor
-    alone does not tell: where a robot is free to move, rounding leaves a pivot above zero, below it, or none.
+    The eigenvalue closest to zero of the matrix, scaled to a unit diagonal, is found by inverse iteration. Success of
+    the factorization is not enough: where a robot is free to move, rounding may leave a pivot above, below or at zero.
 
     Parameters
     ----------
-    diagonal : (B, n) of the matrices.
+    diagonal : (B, n) diagonals of the matrices.
     """
     scale = torch.sqrt(diagonal.abs())
     numbers = torch.arange(diagonal.shape[1], device=diagonal.device, dtype=torch.float64)
-    # all ways are in it, and it is the same in each run
+    # the start has a part of every eigenvector, and is the same in each run
     way = torch.frac(numbers * GOLDEN).sub(0.5).to(scale).expand_as(scale)
     for _ in range(INVERSE_ITERATIONS):
         way = scale * factor.solve(scale * way / torch.linalg.vector_norm(way, dim=1, keepdim=True))

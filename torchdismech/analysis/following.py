@@ -1,4 +1,4 @@
-"""`follow`: paths of equilibria, how the balance of a robot moves as its load grows, past the largest that it bears."""
+"""`follow`: paths of equilibria under a growing load, past the limit points where the load turns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from torchdismech.robot.state import STATES, Control, State, control_of
 
 __all__ = ["EquilibriumPath", "follow"]
 
-NAMED = 3  # robots that a warning tells of
+NAMED = 3  # most robots that a warning names
 
 
 def follow(
@@ -48,22 +48,24 @@ def follow(
 ) -> EquilibriumPath:
     """Return the path of equilibria of each robot from no load towards `last` times its loads.
 
-    The load factor multiplies external forces; natural strains and clamped dofs move in proportion to it from the
-    model's own and the state's to those that the control sets; a clamp with a pose moves as a rigid body, its point
-    straight and turning evenly, within half a turn. `Control.values` act from the beginning. At limit points
-    the load falls, or comes back, and the path goes on, through unstable equilibria, too; at a point where paths branch
-    it goes straight on. A robot ends at the load factor `last`, after so many steps, or where it cannot go on.
+    The load factor multiplies external forces. In proportion to it, natural strains go from the model's to the
+    control's, and clamped dofs from the state's to the control's; a clamp with a pose moves as a rigid body, its point
+    along a straight line and its rotation evenly, by half a turn at most. `Control.values` act in full from the
+    beginning. Beyond a limit point the load falls (or rises again), and the path goes on, through unstable equilibria,
+    too; at a branch point it goes straight on. A robot's path ends at the load factor `last`, after `steps` steps, or
+    where it cannot be continued.
 
-    Contact by `Penalty` and `Barrier` acts in full from the beginning, and without friction. What may touch is looked
-    for before each step, and a step that leads through anything is taken again in half the length.
+    Contact by `Penalty` and `Barrier` acts in full from the beginning, and without friction. Contact candidates are
+    found before each step, and a step in which anything passes through anything is repeated with half the length.
 
     Each robot takes steps of its own length, all at once. Nothing is recorded for gradients.
 
-    Robots whose paths could not go on are named by a warning, with the reason.
+    A warning names the robots whose paths could not be continued, with the reason.
 
-    A robot that is free to move without any resistance has no path: its status is SINGULAR. One is a rod whose clamps
-    hold nodes alone, as hinges do: it may turn about its own axis; `direction="rest"` in a clamp holds it. In single
-    precision rods of more than 100 edges may be too soft to be told from free ones: take a model in torch.float64.
+    A robot that is free to move without any resistance has no path: its status is SINGULAR. An example is a rod whose
+    clamps hold nodes only, as hinges do, so that it may turn about its own axis; `direction="rest"` in a clamp prevents
+    that. In single precision, rods of more than 100 edges may be so soft that they count as free: take a model in
+    torch.float64.
 
     Parameters
     ----------
@@ -73,11 +75,11 @@ def follow(
     control : what acts at the load factor 1; forces of the model act in any case.
     last : load factor at which paths end; negative ones go the other way.
     steps : points after the first, at most.
-    length : of a step, at most: this part of the whole load, and nodes move by this part of the robot's extent (root of
-        the mean square; angles in rad). That is of the scale of the whole load and the whole robot, which a snap of a
-        shallow arch may be far below. So each step is at most 1.5 times the one before, and shorter where the path
-        bends, where many iterations are needed, or where the load falls and rises again between two points.
-    max_iterations : Newton iterations a step.
+    length : largest step: neither does the load factor change by more than this, nor do nodes move by more than this
+        part of the robot's extent (root of the mean square; angles in rad). A snap of a shallow arch may be far smaller
+        than that. So each step is also at most 1.5 times the one before, and shorter where the path bends, where many
+        iterations are needed, or where the load falls and rises again between two points.
+    max_iterations : most Newton iterations of a step.
     force_tolerance, relative_tolerance : as for `Static`.
 
     Raises
@@ -115,7 +117,7 @@ def follow(
 
 
 def _warn_of_branches(path: EquilibriumPath) -> None:
-    """Name the first robot whose path goes on unstable from where paths branch."""
+    """Warn of the first robot whose path becomes unstable at a branch point."""
     for robot in range(len(path.points)):
         branches = path.branches(robot)
         if len(branches):
@@ -130,7 +132,7 @@ def _warn_of_branches(path: EquilibriumPath) -> None:
 
 
 def _warn_of_failures(path: EquilibriumPath, state: State, control: Control, clamped: Tensor) -> None:
-    """Name the robots whose paths could not go on, and numbers of the control that are none."""
+    """Warn of the robots whose paths could not be continued, and of numbers in the control that are not finite."""
     if failures := path.failures():
         told = [*failures[:NAMED], "..."] if len(failures) > NAMED else failures
         cause = control.not_finite(path.status != Status.CONVERGED, state.time, clamped)
@@ -138,7 +140,7 @@ def _warn_of_failures(path: EquilibriumPath, state: State, control: Control, cla
 
 
 def _check(model: Model, state: State, control: Control, last: object, steps: int, length: object) -> None:
-    """Refuse what cannot be followed, by name."""
+    """Refuse arguments out of range, and models whose equilibria cannot be followed."""
     model.check_batch(state, control)
     expected = "a number other than 0"
     if not math.isfinite(ends := real_number(last, "follow.last", expected)) or ends == 0:

@@ -1,4 +1,4 @@
-"""EquilibriumPath: the points of a path of equilibria, and where its load turns or branches leave it."""
+"""EquilibriumPath: the points of a path of equilibria, its limit points and its branch points."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from torchdismech.robot.state import State
 
 __all__ = ["EquilibriumPath", "load_back", "load_turn"]
 
-SHORTER_STEPS = "take a smaller length"  # of steps, where a path could not go on
+SHORTER_STEPS = "take a smaller length"  # the advice where a path could not be continued
 
 
 @dataclass(frozen=True, repr=False)
 class EquilibriumPath:
-    """The points of a path, in turn; robots whose path has ended stay at its last point.
+    """The T points of the path of each robot, in order; robots whose path has ended stay at its last point.
 
     Attributes
     ----------
     load_factor : (T, B) part of the loads that acts; 0 at the first point.
-    slope : (T, B) how it changes with the length of the path; zero at limit points.
-    length : (T, B) of the path so far, along its chords; see `torchdismech.analysis.arclength` for the unit.
+    slope : (T, B) derivative of the load factor by the length of the path; zero at limit points.
+    length : (T, B) length of the path up to the point, along its chords; see `torchdismech.analysis.arclength` for the
+        unit.
     states : T states of the B robots.
-    stable : (T, B) whether each point is a minimum of the potential energy, where the path has one; None where that is
-        not known (loads without a potential).
-    points : (B,) how many points each path has; 0 where there was no equilibrium to begin at, or it led nowhere.
-    status : (B,) CONVERGED, or why a path ended before it was to.
-    reached : (B,) whether it came to the load factor at which it was to end.
+    stable : (T, B) whether each point is a minimum of the potential energy; None where that is not known (loads without
+        a potential).
+    points : (B,) number of points of each path; 0 where no equilibrium was found to begin at, or it has no tangent.
+    status : (B,) CONVERGED, or why a path ended early.
+    reached : (B,) whether the path reached the load factor at which it was to end.
     """
 
     load_factor: Tensor
@@ -42,9 +43,9 @@ class EquilibriumPath:
     reached: Tensor
 
     def limits(self, robot: int = 0) -> Tensor:
-        """Return the load factors (M,) at which the load of a robot turns, in the order in which its path meets them.
+        """Return the load factors (M,) of a robot's limit points, in the order in which its path meets them.
 
-        Between two points by the cubic of load factor and slope at both: of fourth order in the distance.
+        They are those of cubics through load factor and slope at neighbouring points, of fourth order in the distance.
         """
         count = self._count(robot)
         f, slope, length = (v[:count, robot] for v in (self.load_factor, self.slope, self.length))
@@ -55,9 +56,10 @@ class EquilibriumPath:
         return torch.stack(found) if found else f.new_zeros(0)
 
     def branches(self, robot: int = 0) -> Tensor:
-        """Return the load factors (M,) after which a robot is stable no more though its load does not turn there.
+        """Return the load factors (M,) of the last stable points before branch points of a robot's path.
 
-        Other paths branch off between such a point and the next, and this one goes straight on.
+        Between such a point and the next the path becomes unstable although the load does not turn: other paths branch
+        off there, and this one goes straight on.
         """
         if self.stable is None:
             return self.load_factor.new_zeros(0)
@@ -67,7 +69,7 @@ class EquilibriumPath:
         return self.load_factor[: len(lost), robot][lost]
 
     def failures(self) -> list[str]:
-        """Return a sentence for each robot whose path could not go on: where it ends, and why."""
+        """Return a sentence for each robot whose path could not be continued: where it ends, and why."""
         sentences = []
         for robot in self.status.nonzero().flatten().tolist():
             status, count = Status(int(self.status[robot])), self._count(robot)
@@ -79,13 +81,13 @@ class EquilibriumPath:
         return sentences
 
     def _count(self, robot: int) -> int:
-        """Return how many points the path of a robot has."""
+        """Return the number of points of a robot's path."""
         if not -len(self.points) <= robot < len(self.points):
             raise InputError(f"EquilibriumPath: robot: expected one from 0 to {len(self.points) - 1}, got {robot}")
         return int(self.points[robot])
 
     def __repr__(self) -> str:
-        """Return how many points there are, how many of them are unstable, where the paths end, and which failed."""
+        """Return the numbers of points and of unstable points, where the paths end, and how many failed and why."""
         steps, robots = self.load_factor.shape
         ends = ", ".join(f"{value:.4g}" for value in self.load_factor[-1, :6].tolist()) + ", ..." * (robots > 6)
         of = f"{steps} points of {robots} robot{'s' * (robots > 1)}"
@@ -101,22 +103,22 @@ class EquilibriumPath:
 
 
 def load_turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
-    """Return the load where the cubic over a length with such values and slopes at its ends turns."""
+    """Return the load at the turn of the cubic with values first, last and slopes rising, falling at its two ends."""
     # f = first + rising s + p s^2 + q s^3
     q = (rising + falling) / length**2 - 2 * (last - first) / length**3
     p = (falling - rising) / (2 * length) - 1.5 * q * length
-    # the root of rising + 2 p s + 3 q s^2 between the ends, in the form that stays where q is zero
+    # the root of rising + 2 p s + 3 q s^2 between the ends, in the form that holds for q = 0, too
     root = torch.sqrt(p * p - 3 * q * rising)
     s = rising / (-p + torch.where(rising > 0, root, -root))
     return first + s * (rising + s * (p + s * q))
 
 
 def load_back(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
-    """Return by how much (B,) the cubic over a length goes back between two turns; 0 where it has not two."""
+    """Return by how much (B,) the cubic with these end values and slopes reverses between two turns; 0 without both."""
     # f = first + a s + p s^2 + q s^3 for s from 0 to 1
     a, b, rise = rising * length, falling * length, last - first
     p, q = 3 * rise - 2 * a - b, a + b - 2 * rise
-    square = p * p - 3 * q * a  # of half the distance between the turns, times 3 q
-    way = -p * torch.sign(q)  # to the middle between them, times 3 |q|
+    square = p * p - 3 * q * a  # (half the distance between the turns, times 3 q)^2
+    way = -p * torch.sign(q)  # position of their middle, times 3 |q|
     two = (a * b > 0) & (a * q > 0) & (square > 0) & (way > 0) & (way < 3 * q.abs())
     return torch.where(two, 4 * square.clamp(min=0) ** 1.5 / (27 * q * q), 0.0)

@@ -20,22 +20,22 @@ from torchdismech.solve.eigen import ROUNDING, lowest_modes, sparse_matrix
 
 __all__ = ["Modes", "modes"]
 
-INSTANT = 1e-9  # s, in which dissipation is measured: as C / INSTANT beside K, so that K's rounding does not count
-SKEW = 1e-6  # of the largest eigenvalue found: beyond, forces that follow the robot couple the modes
+INSTANT = 1e-9  # s: C is taken from C / INSTANT + K, in which the rounding of K does not count
+SKEW = 1e-6  # a stiffness with a skew part above this part of the largest eigenvalue found is refused
 
 
 @dataclass(frozen=True, repr=False)
 class Modes:
-    """The lowest modes of each robot of a batch, by rising eigenvalue.
+    """The lowest modes of each robot of a batch, in order of rising eigenvalue.
 
-    A mode i moves a robot by a(t) * shape[i], with a'' + damping[i] a' + eigenvalue[i] a = 0.
+    Mode i is the motion a(t) * shape[i] of the dofs about the state, with a'' + damping[i] a' + eigenvalue[i] a = 0.
 
     Attributes
     ----------
     eigenvalue : (B, count) square of the angular frequency [1/s^2]; negative where the state is unstable, exactly 0
-        where rounding leaves nothing to tell, as for the motions of a rigid body that nothing holds.
-    shape : (B, count, n) what each dof moves [m, rad], the generalised mass shape^T M shape being 1 kg. The
-        sign is such that the largest entry is positive. Modes of one frequency may come in any mixture.
+        where it is within rounding of zero, as for rigid-body motions of a robot that nothing holds.
+    shape : (B, count, n) motion of each dof [m, rad], with the generalised mass shape^T M shape = 1 kg. The sign is
+        such that the largest entry is positive. Modes of equal frequency may come in any mixture.
     damping : (B, count) generalised damping of each mode [1/s].
     imbalance : (B,) norm of the forces on free dofs at the state [N] (torques over the mean edge length): zero at an
         equilibrium.
@@ -64,11 +64,11 @@ class Modes:
 
     @property
     def stable(self) -> Tensor:
-        """Which robots (B,) have no mode that grows."""
+        """Robots without a growing mode among these, bool (B,)."""
         return ~(self.eigenvalue < 0).any(1)
 
     def __repr__(self) -> str:
-        """Return the frequencies of the first robot, and what else there is."""
+        """Return the frequencies of the first robot, and the number of unstable robots."""
         robots, count = self.eigenvalue.shape
         shown = ", ".join(f"{value:.4g}" for value in self.frequency[0, :6].tolist()) + ", ..." * (count > 6)
         unstable = int((~self.stable).sum())
@@ -83,28 +83,28 @@ class Modes:
 def modes(model: Model, state: State, count: int, control: Control | None = None) -> Modes:
     """Return the lowest modes of small vibrations about a state, at rest there.
 
-    The eigenvalues of K shape = eigenvalue * M shape: K are the derivatives of all forces (elastic, contact, loads) by
-    the free dofs, M the masses, lumped or consistent. Angles without inertia follow the others at once. Damping is that
-    of forces that change with velocity and of dissipation, shape^T C shape. A state that is no equilibrium has modes,
-    too: those of the forces' derivatives there; `Modes.imbalance` tells.
+    They solve K shape = eigenvalue * M shape, with the stiffness K of all forces (elastic, contact, loads) on the free
+    dofs and the mass matrix M, lumped or consistent. Angles without inertia are in balance at any moment. Damping is
+    shape^T C shape, with C of dissipation and of forces that depend on velocity. A state that is no equilibrium has
+    modes, too, those of the forces' derivatives there; `Modes.imbalance` says how far from balance it is.
 
-    Matrices are made where the model is; the eigenvalues are found on the CPU, robot by robot, whatever the device.
-    Nothing is recorded for gradients.
+    Matrices are computed on the model's device; the eigenvalues always on the CPU, robot by robot. Nothing is recorded
+    for gradients.
 
     Parameters
     ----------
-    state : of any number of robots; its velocity does not count. A warning names loads whose start and stop are not
-        around its time: they do not act.
-    count : how many modes, at most as many as there are free dofs with a mass.
+    state : of any number of robots; its velocity does not count. A warning names loads that do not act because the
+        state's time is outside of their start and stop.
+    count : number of modes, at most that of free dofs with a mass.
     control : what acts at the state (natural strains, forces, values); None for the model's own.
 
     Raises
     ------
     InputError
-        A count that there is not; a state, a control or forces that are not finite; contacts that are constraints (they
-        have no stiffness); an angle without inertia that nothing holds; forces whose derivatives are not symmetric in
-        these modes (loads without a potential, such as those that follow the robot and moments in space, may make it
-        flutter, which modes do not tell).
+        A count out of range; a state, a control or forces that are not finite; contacts that are constraints (they have
+        no stiffness); an angle without inertia that nothing holds; forces whose derivatives are not symmetric in these
+        modes (with loads without a potential, such as those that follow the robot and moments in space, it may flutter,
+        which modes do not show).
     """
     refuse_other_model("modes", model, Model, "; chains have rigid.natural_frequencies")
     control = control_of(control)
@@ -128,7 +128,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
 
 
 def _robots(model: Model, state: State, control: Control) -> Iterator[tuple[int, State, Control]]:
-    """Yield each robot alone, the model holding its values."""
+    """Yield index, state and control of each robot, while the model holds that robot's values."""
     for robot, (values, alone, acting) in enumerate(model.parts(state, control, 1)):
         with values.in_place():
             yield robot, alone, acting
@@ -145,7 +145,7 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
         )
     _, damped = model.mechanics.force_and_stiffness(elapsing, *at, Gains(velocity=1 / INSTANT))
     pattern = model.solvers.of(1, start.pairs).pattern
-    # of motions: one for each unknown, of nodes that slide those along their lines
+    # columns are the possible motions: each unknown, or for nodes that slide those along their lines
     motions = model.unknowns.slides.motions(model.unknowns.number)
     stiffness = motions.T @ sparse_matrix(pattern, values[:, 0]) @ motions
     damping = motions.T @ sparse_matrix(pattern, (damped - values)[:, 0] * INSTANT) @ motions
@@ -169,7 +169,7 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
 
 
 def _mass_matrix(model: Model, like: Tensor) -> Any:
-    """Return the mass matrix of one robot; it is on the pattern of a robot whose parts do not touch each other."""
+    """Return the mass matrix of one robot, on the pattern without contact between its parts."""
     pattern = model.layout.pattern
     values = like.new_zeros(pattern.nnz, 1)
     model.layout.add_mass(values, 1.0)
@@ -179,7 +179,7 @@ def _mass_matrix(model: Model, like: Tensor) -> Any:
 def _refuse_flutter(
     model: Model, robot: int, stiffness: Any, eigenvalue: np.ndarray, shape: np.ndarray, precision: float
 ) -> None:
-    """Refuse a stiffness that is not symmetric as these modes see it, and name the loads whose derivatives are not."""
+    """Refuse a stiffness whose projection on these modes is not symmetric, and name the loads that may be the cause."""
     coupled = shape.T @ (stiffness @ shape)
     skew, largest = np.abs(coupled - coupled.T).max(), np.abs(eigenvalue).max()
     rounding = ROUNDING * precision * (np.abs(shape).T @ (abs(stiffness) @ np.abs(shape))).max()

@@ -1,4 +1,4 @@
-"""Walk: robots on their paths of equilibria, how long the steps of each are, and which points lead on."""
+"""Walk: robots on their paths of equilibria, the lengths of their steps, and which points are accepted."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from torchdismech.model.clamps import RigidWays
 
 __all__ = ["Walk"]
 
-SHORTEST = 2.0**-24  # of the length that is asked for: where the path cannot be followed in such steps it ends
-TURN = 0.8  # the least cosine between tangents of two points: beyond, a shorter step is taken
-STRAYED = 0.5  # of the motion along a tangent: a point further away from there may be of another branch ...
-SMALL = 1e-6  # ... unless it is as near as this
-# Of the length that is asked for: where a robot ceases to be stable though its load does not turn, shorter steps are
-# taken down to this one, for an imperfection may lead it into a branch. If none does, it goes straight on.
+SHORTEST = 2.0**-24  # part of the requested length: a path that would need shorter steps ends
+TURN = 0.8  # least cosine of the angle between the tangents of successive points; below it the step is shortened
+STRAYED = 0.5  # part of the motion along a tangent by which a point may miss it; more may mean another branch ...
+SMALL = 1e-6  # ... except that a point may always miss it by this length
+# Part of the requested length. Where a robot becomes unstable although its load does not turn, steps are shortened down
+# to this, as an imperfection may lead its path into a branch. If none does, the path goes straight on.
 NARROWEST = 2.0**-12
-BACK = 0.01  # of the length that is asked for: a load that falls and rises again by more may not be stepped over
+BACK = 0.01  # part of the requested length: steps may not skip a reversal of the load factor by more than this
 QUICK, SLOW = 3, 6  # iterations up to which the next step is longer, and from which on it is shorter
-# A step is at most `LONGER` times the one before, too. Lengths count the load little where the path turns, and the
-# robot's extent may be far more than what a snap moves: only the steps so far tell of what size the path is there.
+# A step is also at most `LONGER` times the one before. Where the path turns, lengths hardly count the load, and a snap
+# may move far less than the robot's extent: only the steps so far tell the scale of the path there.
 LONGER, SHORTER, HALF = 1.5, 0.7, 0.5
 
 
 class Walk:
-    """Robots on their paths.
+    """A batch of robots on their paths of equilibria, each with its own length of steps.
 
     Parameters
     ----------
-    problem : of statics, with the control at the load factor 1 but for poses of clamps.
-    ways : of clamps with a pose.
+    problem : the static problem, with the control at the load factor 1, except for poses of clamps.
+    ways : motions of clamps that have a pose.
     last : load factor at which paths end.
-    longest : length of a step that is asked for, in parts of the load and of the robot's extent.
+    longest : requested length of a step, as a part of the load and of the robot's extent.
 
     Attributes
     ----------
-    arclength : what measures ways, and takes points back to the path.
-    at : where they are.
-    part : (B,) of the longest step, how long the next of each is.
+    arclength : measures lengths, and takes points back to the path.
+    at : the present points.
+    part : (B,) length of each robot's next step, as a part of the longest.
     taken : (B,) length of the step before, infinite before the first.
-    sought : (B,) part of the longest step at which each began to look for a branch in shorter ones; 0 where none does.
-    running : (B,) which are still on their way.
-    told : () whether the matrix tells which equilibria are minima.
+    sought : (B,) `part` at which a robot began to look for a branch in shorter steps; 0 for those that do not look.
+    running : (B,) robots whose path has not ended.
+    told : () bool, whether positive definiteness of the matrix tells which equilibria are minima.
     """
 
     def __init__(self, problem: StepProblem, ways: RigidWays | None, last: float, longest: float):
@@ -65,7 +65,7 @@ class Walk:
         self.told = torch.tensor(told, device=state.q.device)
 
     def path(self, steps: int) -> EquilibriumPath:
-        """Return the points up to so many after the first."""
+        """Return the path of each robot, with at most `steps` points after the first."""
         first, found, _, status = self.arclength.corrected(self.at, torch.zeros_like(self.part), self.running)
         self.at = self.at.merged(self.arclength.measured(first), found)
         self.status, self.running = torch.where(found, self.status, status), self.running & found
@@ -88,12 +88,12 @@ class Walk:
         )
 
     def _go_on(self) -> Tensor:
-        """Take each robot that runs to its next point, or end its path; return which (B,) came to one."""
+        """Take each running robot to its next point, or end its path; return those (B,) that reached a point."""
         waiting, arrived = self.running, torch.zeros_like(self.running)
         straight_on = ~self.told.expand_as(arrived)
         while bool(waiting.any()):
             longest = self._longest()
-            # not of a length where a tangent has no numbers: parts are halved to an end there
+            # fmin: where a tangent is NaN the length is, too, and `part` is halved until the path ends
             part = torch.fmin(self.part, LONGER * self.taken / longest)
             size = part * longest
             there, found, iterations, status = self.arclength.corrected(self.at, size, waiting)
@@ -118,11 +118,13 @@ class Walk:
         return arrived
 
     def _searched(self, branching: Tensor, part: Tensor, longest: Tensor) -> Tensor:
-        """Return which robots (B,) have looked for a branch in steps as short as there are, and give these their steps.
+        """Return the robots (B,) that have looked for a branch in vain, down to the narrowest step.
+
+        These get back the length of step at which they began to look.
 
         Parameters
         ----------
-        branching : (B,) which have ceased to be stable in a step of a `part` of the `longest` one.
+        branching : (B,) robots that became unstable at a branch point in a step of `part` times `longest`.
         """
         self.sought = torch.where(branching & (self.sought == 0), part, self.sought)
         perfect = branching & (self.part < NARROWEST)
@@ -132,20 +134,21 @@ class Walk:
         return perfect
 
     def _longest(self) -> Tensor:
-        """Return the length (B,) of the longest step that is asked for, from where robots are."""
+        """Return the length (B,) of a step that has the requested size, from the present points."""
         motion = torch.sqrt(self.arclength.dot(self.at.ways, self.at.ways))
         return self.longest / torch.maximum(motion, self.at.slope.abs())
 
     def _leads_on(self, there: PathPoint, size: Tensor) -> Tensor:
-        """Return which points (B,) may be the next of the path; before others, shorter steps have to be taken."""
+        """Return the points (B,) that are accepted as the next of the path; for others the step is shortened."""
         turned = self.arclength.inner(self.at, there.ways, there.slope) < TURN
         return ~turned & ~self._strayed(there, size) & ~self._over_two_turns(there)
 
     def _strayed(self, there: PathPoint, size: Tensor) -> Tensor:
-        """Return which points (B,) lie too far from where a tangent leads.
+        """Return the points (B,) that are too far from where the tangents of the step lead.
 
-        Ahead from the point before, measured by the motion of the robot; and back from there, measured with the load:
-        tangents that agree with one another are of two branches where the way between them agrees with neither.
+        The tangent at the old point is followed ahead, and compared by the robot's motion; the one at the new point is
+        followed back, and compared by motion and load. Two tangents may be parallel and yet on different branches: then
+        the chord between the points agrees with neither.
         """
         arclength, way = self.arclength, self.arclength.way(self.at, there)
         ahead = size[:, None] * self.at.ways
@@ -156,21 +159,21 @@ class Walk:
         return (off > STRAYED * led + SMALL) | (missed > STRAYED * length + SMALL)
 
     def _ceases_to_be_stable(self, there: PathPoint) -> Tensor:
-        """Return whose steps (B,) end at no minimum any more though the load does not turn: paths branch between."""
+        """Return the robots (B,) that a step takes from a stable to an unstable point without a turn of the load."""
         return self.at.minimum & ~there.minimum & (self.at.slope * there.slope > 0)
 
     def _over_two_turns(self, there: PathPoint) -> Tensor:
-        """Return whose steps (B,) lead over a load that falls and rises again, of which neither end tells."""
+        """Return the robots (B,) whose step may skip two turns of the load, which its ends alone do not show."""
         back = load_back(
             self.arclength.distance(self.at, there), self.at.factor, there.factor, self.at.slope, there.slope
         )
         return back > BACK * self.longest + SMALL
 
     def _over_the_last(self, there: PathPoint) -> Tensor:
-        """Return whose steps (B,) lead over a turn of the load that may be at the last load factor or beyond.
+        """Return the robots (B,) whose step skips a turn of the load at, or possibly beyond, the last load factor.
 
-        They have to be shorter: the path comes to the last load factor before it turns. Where the load turns is known
-        as exactly as parabolas agree with the cubic between the points.
+        Their steps have to be shorter, as the path reaches the last load factor before that turn. The error of the load
+        at the turn is estimated by the difference between the cubic and parabolas between the points.
         """
         ahead = math.copysign(1.0, self.last)
         ends = self.arclength.distance(self.at, there), self.at.factor, there.factor, self.at.slope, there.slope
@@ -181,10 +184,10 @@ class Walk:
         return over & (torch.maximum(ahead * turn + off, ahead * last) >= abs(self.last))
 
     def _landed(self, there: PathPoint, rows: Tensor) -> tuple[PathPoint, Tensor]:
-        """Take some points (B,) beyond the last load factor back to it; return all points, and which came there."""
+        """Return the points with `rows` (B,) taken back to the last load factor, and which of them (B,) got there."""
         at = there._replace(ways=torch.zeros_like(there.ways), slope=1 / self.arclength.unit)
         landed, found, _, _ = self.arclength.corrected(at, self.arclength.unit * (self.last - there.factor), rows)
-        sign = torch.where(self.arclength.inner(there, landed.ways, landed.slope) < 0, -1.0, 1.0)  # on as the path did
+        sign = torch.where(self.arclength.inner(there, landed.ways, landed.slope) < 0, -1.0, 1.0)  # on as before
         landed = landed._replace(ways=sign[:, None] * landed.ways, slope=sign * landed.slope)
-        found = found & (self.last * landed.slope > 0)  # not on the other side of a turn
+        found = found & (self.last * landed.slope > 0)  # else the point is on the other side of a turn
         return there.merged(landed, found), found
