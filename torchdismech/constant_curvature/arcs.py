@@ -1,8 +1,8 @@
-r"""Arcs: where the points of a section are, how they turn, and how both change with its length and its bend; batch
-last.
+r"""Kinematics of one section as an arc: its points, their rotations, and the derivatives of both by its shape.
 
-A section of the length s bends by u = (ux, uy) [rad]: by the angle |u|, towards the direction of u. Its first frame
-looks along z. At the share xi of its length, with q = xi^2 u.u and the rotation vector w = xi (-uy, ux, 0),
+Tensors have the batch last. A section of the length s bends by u = (ux, uy) [rad]: by the angle |u|, towards the
+direction of u. Its first frame, at its start, looks along z. At the share xi of its length, with q = xi^2 u.u and the
+rotation vector w = xi (-uy, ux, 0),
 
     p = s xi (xi b u, a),    R = 1 + a [w] + b [w]^2,
     a = sin x / x,  b = (1 - cos x) / x^2,  c = (x - sin x) / x^3,    x^2 = q.
@@ -21,7 +21,7 @@ from torch import Tensor
 
 __all__ = ["Arcs", "BendFunctions", "bend_functions", "cross", "rotated"]
 
-SERIES_BELOW = 1.0  # of q
+SERIES_BELOW = 1.0  # the q below which the power series are summed
 TERMS = 11  # of each series, from 9 to 12; the first one left out is below 1e-19 at q = 1
 
 
@@ -54,14 +54,14 @@ class BendFunctions:
 
 
 def bend_functions(q: Tensor) -> BendFunctions:
-    """Return the functions of q >= 0; neither values nor gradients have a singularity at 0."""
+    """Return a, b, c and their derivatives at q >= 0; neither values nor gradients have a singularity at 0."""
     bent = q >= SERIES_BELOW
     series = _summed(torch.where(bent, 0.0, q))
     return BendFunctions(*torch.where(bent, _closed(torch.where(bent, q, 1.0)), series).unbind(0))
 
 
 def _summed(q: Tensor) -> Tensor:
-    """Return the series' sums (8, ...): their coefficients times the powers of q."""
+    """Return the functions (8, ...) by their power series, for q near 0."""
     square = q * q
     powers = torch.stack((torch.ones_like(q), q, square, square * q))
     fourth = square * square
@@ -83,13 +83,13 @@ def _closed(q: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Arcs:
-    """Points of sections, seen from the section's first frame: (S, G, B) sections, points of each, robots.
+    """Points of sections in each section's first frame, for S sections, G points on each and B robots.
 
     Attributes
     ----------
     length, bend : (S, 1, B) s [m] and (2, S, 1, B) u [rad].
     share : (G, 1) xi of the points.
-    functions : at the points.
+    functions : a, b, c and their derivatives at the points, each (S, G, B).
     """
 
     length: Tensor
@@ -105,13 +105,13 @@ class Arcs:
         return cls(length, bend, share, bend_functions((share * bend).square().sum(0)))
 
     def first_and_last(self, count: int) -> Arcs:
-        """Return the first points, so many, and the last one."""
+        """Return the first `count` points of each section and its last one."""
         points = [*range(count), -1]
         functions = torch.stack(list(vars(self.functions).values()))[:, :, points]
         return Arcs(self.length, self.bend, self.share[points], BendFunctions(*functions.unbind(0)))
 
     def points(self) -> Tensor:
-        """Return where the points are (3, S, G, B) [m]."""
+        """Return the positions (3, S, G, B) of the points [m]."""
         f, reach = self.functions, self.length * self.share
         across = reach * self.share * f.b
         return torch.stack((across * self.bend[0], across * self.bend[1], reach * f.a))
@@ -130,9 +130,9 @@ class Arcs:
         return torch.stack(torch.broadcast_tensors(*first, *second, *third)).unflatten(0, (3, 3))
 
     def solid(self, first: int) -> tuple[Tensor, Tensor]:
-        """Return the rotations R (3, 3, S, G', B) and the angular rates by (ux, uy) (3, 2, S, G', B).
+        """Return, of the points from index `first` on, R (3, 3, S, G', B) and the angular rates (3, 2, S, G', B).
 
-        Of the points from number `first` on. The rates are along the axes of the section's first frame.
+        The angular rates are angular velocities per rate of ux and of uy, along the axes of the section's first frame.
         """
         f = self.functions
         xi = self.share[first:]

@@ -1,4 +1,4 @@
-r"""Pneumatic arms of constant-curvature sections: a model of B robots of one make.
+r"""Pneumatic arms of constant-curvature sections: a model of B robots of the same build.
 
 Each section is an arc that m chambers about its axis make longer and bend. With the elongations l of its chambers, at
 the radius r and the angles 2 pi j / m,
@@ -43,11 +43,11 @@ Values = Number | Sequence[float] | np.ndarray
 
 @dataclass(frozen=True)
 class ArmDynamics:
-    """The equations of motion at one state.
+    """The terms of the equations of motion at one state.
 
     Attributes
     ----------
-    posture : of the arms, with its points at the Gauss points, the disks and the ends of the sections.
+    posture : where the arms are; its points are the Gauss points, the disks and the ends of the sections.
     mass : (B, n, n) M [kg].
     bias : (B, n) C l' + G [N].
     """
@@ -60,26 +60,27 @@ class ArmDynamics:
 class PneumaticArm(ReducedModel):
     """Arms of sections of constant curvature, each driven by the same number of chambers.
 
-    Along the arm stand disks, which touch obstacles: `disks` in the inside of each section, at equal distances, and one
-    at its end.
+    Along the arm stand disks, which touch obstacles: `disks` of them inside each section, at equal distances, and an
+    end plate at its end.
 
     Parameters
     ----------
-    length : of the sections at rest [m], as many as there are sections; (S,) or (B, S).
-    mass : of the sections [kg]; a number, (S,), (B, 1) or (B, S); a tensor (1,), as an arm keeps it, is a number.
-    radius : of the circle on which the chambers stand [m]; likewise.
+    length : rest lengths of the S sections [m]; (S,) or (B, S).
+    mass : of the sections [kg]; a number, (S,), (B, 1) or (B, S). A tensor (1,), as arms store a number, counts as a
+        number.
+    radius : of the circle on which the chambers stand [m]; shapes as of `mass`.
     stiffness, damping : of each chamber [N/m, N s/m]; a number, (n,), (B, 1) or (B, n), n = S chambers.
-    chambers : of a section, three or more.
-    disks : inside of a section.
+    chambers : number of chambers of a section, three or more.
+    disks : number of disks inside a section.
     plate_radius : of disks and end plates [m]; () or (B, 1).
-    obstacles : what disks and plates may touch, each an `Obstacle` with the response `Complementarity`, which
-        is copied.
-    base, orientation : where the first section begins [m] and how its frame is turned, a rotation vector [rad]; the arm
-        at rest points along z of that frame. (3,) or (B, 3).
+    obstacles : obstacles that disks and end plates may touch, with the response `Complementarity`; they are copied.
+    base, orientation : start of the first section [m] and rotation vector of its first frame [rad]; the arm at rest
+        points along z of that frame. (3,) or (B, 3).
     gravity : (3,) or (B, 3) [m/s^2].
-    quadrature : Gauss points of a section, by which mass and weight are integrated. Of three equal sections that bend
-        by .75, 2 and 3 rad each, three points miss up to 1e-3, 2e-3 and 1.5e-2 of the kinetic energy of a motion, four
-        2.5e-6, 4.2e-5 and 6e-4, and their steps take 4 % longer: take four where sections bend by more than 1 rad.
+    quadrature : number of Gauss points of a section, by which mass and weight are integrated. For three equal sections
+        that bend by .75, 2 and 3 rad each, three points miss up to 1e-3, 2e-3 and 1.5e-2 of the kinetic energy of a
+        motion, four 2.5e-6, 4.2e-5 and 6e-4; with four, steps take 4 % longer. Take four where sections bend by more
+        than 1 rad.
 
     Raises
     ------
@@ -148,7 +149,7 @@ class PneumaticArm(ReducedModel):
         self.warn_of_size()
 
     def _lay_out(self, quadrature: int) -> None:
-        """Set where Gauss points, disks and ends are along a section, and what the chambers do to its shape."""
+        """Register where Gauss points, disks and end are along a section, and how elongations change its shape."""
         gauss, weights = np.polynomial.legendre.leggauss(quadrature)
         inside = np.arange(1, self.disks + 2) / (self.disks + 1)
         dtype = self.length.dtype
@@ -166,7 +167,7 @@ class PneumaticArm(ReducedModel):
             value = nn.Parameter(value, requires_grad=False)
         self.register_parameter(name, value)
 
-    # ---- what it is ------------------------------------------------------------------------------------------------
+    # ---- sizes and constants ---------------------------------------------------------------------------------------
 
     @property
     def n_dofs(self) -> int:
@@ -180,7 +181,7 @@ class PneumaticArm(ReducedModel):
 
     @property
     def batch(self) -> int | None:
-        """Number of robots that constants and obstacles are given for; None where all are for any number."""
+        """Number of robots for which constants and obstacles are given; None if none of them is given per robot."""
         counts: set[int] = set()
         for obstacle in self.obstacles:
             for part in (obstacle.shape, obstacle.law, obstacle.path):
@@ -193,7 +194,7 @@ class PneumaticArm(ReducedModel):
 
     @property
     def n_pieces(self) -> int:
-        """Pieces between its points."""
+        """Number of pieces between the arm's points (`points`)."""
         return self.n_plates
 
     def constants(self) -> dict[str, Place]:
@@ -211,27 +212,27 @@ class PneumaticArm(ReducedModel):
         return self.shape_rate(q) + torch.nn.functional.pad(self.length[..., None], (0, 2))
 
     def shape_rate(self, velocity: Tensor) -> Tensor:
-        """Return the rates (B, S, 3) of length and bend where the chambers grow so (B, n)."""
+        """Return the rates (B, S, 3) of length and bend for rates (B, n) of the elongations."""
         return (velocity.unflatten(1, (self.sections, -1)) @ self._directions.t()) * self._arm()
 
     def to_shapes(self) -> Tensor:
-        """Return P (3 S, n) or (B, 3 S, n), the derivatives of the shapes by the elongations."""
+        """Return the derivatives of all shapes (s, ux, uy) by the elongations, (3 S, n) or (B, 3 S, n)."""
         blocks = self._arm()[..., None] * self._directions  # (.., S, 3, m) or (1, 3, m)
         blocks = blocks.expand(*blocks.shape[:-3], self.sections, 3, self.chambers)
         unit = torch.eye(self.sections, dtype=blocks.dtype, device=blocks.device)
         return (blocks[..., None, :] * unit[:, None, :, None]).flatten(-4, -3).flatten(-2)
 
     def _arm(self) -> Tensor:
-        """Return 1, 1 / r, 1 / r [1/m]: what directions of the chambers are multiplied with, (.., 3)."""
+        """Return the factors (1, 1 / r, 1 / r) of `_directions`, which are for the radius 1, (.., 3)."""
         inverse = self.radius.reciprocal()[..., None]
         return torch.cat([torch.ones_like(inverse), inverse, inverse], -1)
 
     def base_frame(self) -> Tensor:
-        """Return the first section's first frame (3, 3) or (B, 3, 3)."""
+        """Return the frame at the start of the first section, (3, 3) or (B, 3, 3)."""
         return rotation_of_vector(self.orientation)
 
     def posture(self, q: Tensor) -> Posture:
-        """Return the posture of arms with these elongations (B, n): Gauss points, disks and ends of their sections."""
+        """Return the posture at elongations (B, n), with Gauss points, disks and ends of the sections as its points."""
         turn = self.base_frame()
         turn = turn[..., None] if turn.dim() == 2 else turn.permute(1, 2, 0)
         base = self.base[:, None] if self.base.dim() == 1 else self.base.t()
@@ -264,16 +265,16 @@ class PneumaticArm(ReducedModel):
         return ArmDynamics(posture, to_shapes.mT @ (mass @ to_shapes), (bias[:, None] @ to_shapes)[:, 0])
 
     def point_masses(self) -> Tensor:
-        """Return the masses (S, G, B or 1) that stand for the sections at their Gauss points."""
+        """Return the point masses (S, G, B or 1) at the Gauss points that stand for the sections [kg]."""
         mass = self.mass.expand(*self.mass.shape[:-1], self.sections)
         return _column(mass)[:, None] * self._weights[:, None]
 
     def mass_shares(self) -> Tensor:
-        """Return where on each section its point masses are (G,), from 0 to 1."""
+        """Return the positions (G,) of the point masses on each section, from 0 at its start to 1 at its end."""
         return self._share[: len(self._weights)]
 
     def springs(self, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the forces (B, n) against which springs and dampers have to be moved [N]."""
+        """Return K q + B v (B, n), the forces that it takes to move springs and dampers [N]."""
         return self.stiffness * q + self.damping * velocity
 
     def mass_matrix(self, q: Tensor) -> Tensor:
@@ -282,7 +283,7 @@ class PneumaticArm(ReducedModel):
         return self.dynamics(q, torch.zeros_like(q)).mass
 
     def inverse_dynamics(self, q: Tensor, velocity: Tensor, acceleration: Tensor) -> Tensor:
-        """Return the forces on the chambers (B, n) that move the arm so without contact [N]."""
+        """Return the forces on the chambers (B, n) that give these accelerations without contact [N]."""
         self.refuse_other_coordinates(q=q, velocity=velocity, acceleration=acceleration)
         dynamics = self.dynamics(q, velocity)
         inertia = (dynamics.mass @ acceleration[..., None])[..., 0]
@@ -309,10 +310,10 @@ class PneumaticArm(ReducedModel):
         q: Tensor | Sequence[float] | None = None,
         velocity: Tensor | Sequence[float] | None = None,
     ) -> ArmState:
-        """Return a state at rest with no elongation, or with the given q and velocity, each (n,) or (B, n).
+        """Return a state with the given q and velocity, each (n,) or (B, n); both are zero by default.
 
-        The batch defaults to what q, velocity, the arm's own constants or its obstacles ask for. Other shapes, numbers
-        that are not finite, and elongations that leave a section no length raise an `InputError`.
+        The batch defaults to that of q, velocity, the arm's constants or its obstacles. Other shapes, numbers that are
+        not finite, and elongations that leave a section no length raise an `InputError`.
         """
         q, velocity = self.initial_motion(batch, q, velocity)
         self._refuse_no_length(q)
@@ -333,18 +334,18 @@ class PneumaticArm(ReducedModel):
     def state(
         self, q: Tensor, velocity: Tensor, impulses: Tensor, time: Tensor, posture: Posture | None = None
     ) -> ArmState:
-        """Return the state of arms with these elongations and rates (B, n) at times (B,); `posture` is that at q."""
+        """Return the state at elongations and rates (B, n) and times (B,); `posture`, if given, is that at q."""
         posture = self.posture(q) if posture is None else posture
         moved = posture.motion(self.shape_rate(velocity).permute(2, 1, 0))[0].flatten(1, 2).permute(2, 1, 0)
         velocities = torch.cat([torch.zeros_like(moved[:, :1]), moved], 1)
         return ArmState(q, velocity, impulses, self._from_base(self.plates(posture)[0]), velocities, time)
 
     def appearance(self) -> Appearance:
-        """Return what of the robots can be seen beside their points: the obstacles."""
+        """Return what figures show beside the robots' points: the obstacles."""
         return Appearance.of(None, list(self.obstacles))
 
     def contact_report(self, state: ArmState) -> dict[str, Tensor]:
-        """Return the report of no step: nothing touches yet; {} for an arm without obstacles."""
+        """Return the contact report of a state before any step: all zeros; {} for an arm without obstacles."""
         if not len(self.obstacles):
             return {}
         zero = torch.zeros_like(state.time)
@@ -353,7 +354,7 @@ class PneumaticArm(ReducedModel):
         return nothing | self.reported_forces(zero.new_zeros(state.batch, len(self.obstacles) * self.n_plates, 3))
 
     def reported_forces(self, force: Tensor) -> dict[str, Tensor]:
-        """Return forces (B, C, 3) of the contacts, obstacle by obstacle, by the names in a report."""
+        """Return the entries of a report on forces, from the forces (B, C, 3) of contacts, obstacle by obstacle [N]."""
         on_plates = force.unflatten(1, (len(self.obstacles), self.n_plates))  # (B, O, P, 3)
         names = [obstacle.name for obstacle in self.obstacles]
         loads = torch.linalg.vector_norm(on_plates, dim=-1).sum(2)
@@ -364,7 +365,7 @@ class PneumaticArm(ReducedModel):
         }
 
     def check_batch(self, state: ArmState, control: Control) -> None:
-        """Refuse states and controls that do not belong to the arm."""
+        """Refuse states and controls that do not fit the arm."""
         if state.q.shape[1:] != (self.n_dofs,):
             raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
         touching = len(self.obstacles) * self.n_plates
@@ -379,5 +380,5 @@ class PneumaticArm(ReducedModel):
 
 
 def _column(values: Tensor) -> Tensor:
-    """Return numbers (k,) or (B, k), batch last: (k, 1) or (k, B)."""
+    """Return values (k,) or (B, k) with the batch last, (k, 1) or (k, B)."""
     return values[:, None] if values.dim() == 1 else values.t()

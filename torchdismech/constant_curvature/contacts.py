@@ -1,4 +1,4 @@
-"""Contacts of an arm's plates with its obstacles: gaps, frames, and the touching points' derivatives."""
+"""Contacts of an arm's plates with its obstacles: gaps, frames, and Jacobians of the touching points."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class Contacts:
     ----------
     gap : (B, C) [m], negative where a plate is inside.
     point, normal : (B, C, 3) the plate's deepest point [m], and the obstacle's unit normal there.
-    obstacle_motion : (B, C, 3) by how much the obstacle moves in the step [m].
+    obstacle_motion : (B, C, 3) displacement of the obstacle over the step [m].
     mu : (B, C) coefficients of friction.
-    gap_correction : (B, C) by how much gaps end off a straight line over the step, as far as that is known [m].
+    gap_correction : (B, C) by how much gaps at the end of the step exceed their linear prediction, as an earlier
+        attempt at the step found it; zero in the first [m].
     """
 
     gap: Tensor
@@ -35,7 +36,7 @@ class Contacts:
     gap_correction: Tensor
 
     def chosen(self, index: Tensor) -> Contacts:
-        """Return some contacts (B, K) of each row."""
+        """Return the contacts with the indices `index` (B, K) of each row."""
         vectors = index[..., None].expand(-1, -1, 3)
         return Contacts(
             self.gap.gather(1, index),
@@ -47,7 +48,7 @@ class Contacts:
         )
 
     def approach(self, posture: Posture, rate: Tensor) -> Tensor:
-        """Return how fast the points move (B, C, 3) where the arm's shapes change at rates (3, S, B) [m/s]."""
+        """Return the velocities (B, C, 3) of the plates' points for rates (3, S, B) of the arm's shapes [m/s]."""
         middle = posture.points[:, :, posture.first :].flatten(1, 2)
         velocity, spin = (x.flatten(1, 2) for x in posture.motion(rate))
         count = self.gap.shape[1] // middle.shape[1]
@@ -56,7 +57,7 @@ class Contacts:
 
 
 def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor) -> Contacts:
-    """Return the contacts with the obstacles where they are at the times (B,), and how far they move `until` then."""
+    """Return the contacts with the obstacles as placed at `time` (B,), and their displacements from then to `until`."""
     middle, frames = arm.plates(posture)
     parts = []
     for obstacle in arm.obstacles:
@@ -83,8 +84,8 @@ def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor
 def contact_frames(normal: Tensor) -> Tensor:
     """Return the matrices (..., 3, 3) of rows (normal, tangent 1, tangent 2) of unit normals (..., 3).
 
-    The tangents follow the normal without a jump but where its z changes sign (Duff et al., "Building an orthonormal
-    basis, revisited", 2017). On the exact cone nothing depends on them.
+    The tangents are continuous in the normal except where its z changes sign (Duff et al., "Building an orthonormal
+    basis, revisited", 2017). On the second-order cone no result depends on their choice.
     """
     x, y, z = normal.unbind(-1)
     sign = torch.where(z < 0, -1.0, 1.0).to(z.dtype)
@@ -96,7 +97,7 @@ def contact_frames(normal: Tensor) -> Tensor:
 
 
 def jacobian(arm: PneumaticArm, posture: Posture, contacts: Contacts, plate: Tensor) -> Tensor:
-    """Return the points' derivatives by the chambers (B, K, 3, n), of contacts of these plates (B, K)."""
+    """Return the derivatives (B, K, 3, n) of contact points by the elongations; `plate` (B, K) is each one's plate."""
     sections, per_section = arm.sections, arm.disks + 1
     section = plate // per_section
     inner = [x.permute(3, 2, 1, 0)[:, :, None] for x in posture.twists_of(plate)]  # (B, K, 1, 3 shapes, 3)

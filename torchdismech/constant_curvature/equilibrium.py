@@ -1,4 +1,4 @@
-"""Postures in which pneumatic arms are at rest."""
+"""Equilibria of pneumatic arms without obstacles, by Newton's method."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torchdismech.errors import InputError, Status, refuse_other_kind, whole_num
 
 __all__ = ["equilibrium"]
 
-HALVINGS = 20  # of a step
-BALANCED = 1e-10  # of 1 N and the largest residual at the start: what counts as balanced
-ROUNDING = 16.0  # times the precision of the largest force: residuals below may be nothing but rounding
+HALVINGS = 20  # trials of a step, each half as long as the one before
+BALANCED = 1e-10  # tolerance of the residual, as a part of 1 N plus the largest residual at the start
+ROUNDING = 16.0  # residuals below this many units of rounding of the largest force may be rounding alone
 
 
 def equilibrium(
@@ -25,18 +25,19 @@ def equilibrium(
     """Return elongations (B, n) at rest near a guess, under gravity and a force on the chambers, and a status (B,).
 
     Newton's method on K l + G(l) = force, without obstacles; the step is halved until the residual gets smaller. It
-    finds stable and unstable equilibria alike. A row is at rest where its residual is below 1e-10 of 1 N and of what it
-    was at the start, or within rounding, once the last whole step was shorter than the root of the precision times the
-    shortest section: a residual within rounding alone may be far from the equilibrium along chambers of little
-    stiffness.
+    finds stable and unstable equilibria alike. No gradients pass through it.
+
+    A row has converged where its residual is at most 1e-10 of the sum of 1 N and its residual at the start. It has also
+    converged where the residual is within rounding and the last whole step was at most the square root of the machine
+    precision times the shortest section: with chambers of little stiffness, a residual within rounding may be far from
+    the equilibrium.
 
     Parameters
     ----------
     q : (B, n) where the search starts [m].
     force : (B, n) on the chambers [N]; none by default.
     iterations : of Newton's method, at most; rows that take more have the status MAX_ITERATIONS, those in which no part
-        of a step helps LINE_SEARCH_FAILED. Where a section has no length left the status is COLLAPSED. No gradients
-        pass.
+        of a step reduces the residual LINE_SEARCH_FAILED. Where a section has no length left the status is COLLAPSED.
 
     Raises
     ------
@@ -81,7 +82,7 @@ def _refuse_unlike(arm: PneumaticArm, q: Tensor, force: Tensor) -> None:
 
 
 def _within_rounding(arm: PneumaticArm, q: Tensor, force: Tensor, error: Tensor, step: Tensor) -> Tensor:
-    """Return the rows (B,) whose residual may be rounding alone, and whose last whole step (B, n) was short."""
+    """Return the rows (B,) whose residual is within rounding and whose last whole step (B, n) was short."""
     precision = torch.finfo(q.dtype).eps
     largest = (arm.stiffness * q.abs() + force.abs() + error.abs()).amax(1)
     short = step.abs().amax(1) <= precision**0.5 * arm.length.amin(-1)
@@ -91,10 +92,10 @@ def _within_rounding(arm: PneumaticArm, q: Tensor, force: Tensor, error: Tensor,
 def _nearer(
     residual: Callable[[Tensor], Tensor], q: Tensor, error: Tensor, searched: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return q (B, n) after a step of Newton's method, halved until the residual `error` gets smaller, and that.
+    """Return q (B, n) and its residual after one Newton step, halved until the residual gets smaller than `error`.
 
-    With them the whole step (B, n) and the rows (B,) that moved: those that are `searched`, unless no part of the step
-    helps.
+    Also return the whole step (B, n), before halving, and the rows (B,) that moved: those that are `searched`, except
+    where no part of the step makes the residual smaller.
     """
     step = torch.linalg.solve_ex(_slopes(residual, q), error[..., None])[0][..., 0]
     size = error.square().sum(1)

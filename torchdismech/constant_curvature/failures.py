@@ -16,12 +16,12 @@ __all__ = ["long_enough", "passed_through", "status_after", "status_before"]
 def status_after(
     status: Tensor, unsolved: Tensor, singular: Tensor, passed: Tensor, collapsed: Tensor, lost: Tensor
 ) -> Tensor:
-    """Return the status (B,) of robots after a step: the first of these (B,) that holds for a robot says why it failed.
+    """Return the status (B,) of robots after a step: the first reason, in the order below, that applies to a robot.
 
     Parameters
     ----------
-    status : before the step.
-    unsolved : the contact problem was not solved.
+    status : (B,) status before the step; one other than CONVERGED is left as it is.
+    unsolved : (B,) bool, as all that follow: the contact problem was not solved.
     singular : the mass matrix has no Cholesky factor.
     passed : a plate may have passed through an obstacle.
     collapsed : a section has no length left.
@@ -40,7 +40,7 @@ def status_after(
 
 
 def status_before(model: PneumaticArm, state: ArmState, force: Tensor) -> Tensor:
-    """Return the status (B,) of rows before their step: whether their numbers can be computed with."""
+    """Return the status (B,) of rows before their step: NOT_FINITE, COLLAPSED, or CONVERGED where it can be made."""
     with torch.no_grad():
         finite = torch.isfinite(state.q + state.velocity + force).all(1)
         status = torch.where(long_enough(model, state.q), int(Status.CONVERGED), int(Status.COLLAPSED))
@@ -48,14 +48,15 @@ def status_before(model: PneumaticArm, state: ArmState, force: Tensor) -> Tensor
 
 
 def long_enough(model: PneumaticArm, q: Tensor) -> Tensor:
-    """Return the robots (B,) whose sections all have a length above zero."""
+    """Return whether all sections of a robot have a length above zero, bool (B,)."""
     return (model.shape(q)[..., 0] > 0).all(1)
 
 
 def passed_through(model: PneumaticArm, before: Posture, after: Posture) -> Tensor:
-    """Return the robots (B,) of which a plate moved by more than half of the thickness of an obstacle near by.
+    """Return whether a plate of a robot may have passed through an obstacle, bool (B,).
 
-    Such a plate may have been on the other side of it without a trace in the gaps.
+    That is where a plate moved in the step by more than the largest depth that a point can have inside an obstacle near
+    by (half its thickness): it may have come out on the other side without a gap below zero at either end.
     """
     passed = torch.zeros(before.starts.shape[2], dtype=torch.bool, device=before.starts.device)
     if not len(model.obstacles):

@@ -1,4 +1,4 @@
-"""What users give pneumatic arms: numbers of sections and chambers, points and directions, obstacles."""
+"""Checks of what users give to build pneumatic arms: constants of sections and chambers, vectors, obstacles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["constant", "number_of_sections", "three_components", "touchable"]
 
 
 def number_of_sections(length) -> int:
-    """Return how many sections lengths (S,) or (B, S) are of."""
+    """Return the number of sections S of lengths (S,) or (B, S)."""
     given = _finite_numbers(length, "length")
     if not given.dim() or not given.shape[-1]:
         raise InputError(f"length: expected those of one section or more, (S,) or (B, S), got {length}")
@@ -27,7 +27,7 @@ def number_of_sections(length) -> int:
 
 
 def constant(value, what: str, count: int, above_zero: bool) -> Tensor:
-    """Return constants (count,), (1,), (B, 1) or (B, count), none negative; zero only where that is allowed."""
+    """Return a constant as (count,), (1,), (B, 1) or (B, count); refuse negative numbers, and zero if `above_zero`."""
     _refuse_list_of_one(what, value, count)
     tensor = _finite_numbers(value, what)
     if tensor.dim() == 0:
@@ -42,7 +42,7 @@ def constant(value, what: str, count: int, above_zero: bool) -> Tensor:
 
 
 def three_components(value, what: str) -> Tensor:
-    """Return a point or direction of an arm, (3,) or (B, 3); refuse what is none, such as a rotation matrix."""
+    """Return a vector of an arm, (3,) or (B, 3); refuse anything else, such as a rotation matrix for `orientation`."""
     three = _finite_numbers(value, what)
     vector(three.detach(), f"PneumaticArm.{what}")  # refuses other shapes
     if what == "orientation":
@@ -51,7 +51,7 @@ def three_components(value, what: str) -> Tensor:
 
 
 def touchable(obstacles: Sequence[Obstacle]) -> list[Obstacle]:
-    """Return copies of obstacles, an arm's own; refuse those that disks cannot touch, and names that stand twice."""
+    """Return copies of obstacles for one arm; refuse those that disks cannot touch, and names that occur twice."""
     refuse_one_alone("obstacles", obstacles, "contact.Obstacle")
     for obstacle in obstacles:
         _refuse_untouchable(obstacle)
@@ -84,6 +84,6 @@ def _finite_numbers(value, what: str) -> Tensor:
 
 
 def _refuse_list_of_one(what: str, value: object, count: int) -> None:
-    """Refuse one number in a list where there are several; tensors of one are numbers as arms keep them."""
+    """Refuse a list of one number where `count` is larger; a tensor (1,) is how arms store a single number."""
     if count > 1 and isinstance(value, Sequence) and len(value) == 1:
         raise InputError(f"{what}: expected a number or {count} of them, got a list of one, {value!r:.80}")

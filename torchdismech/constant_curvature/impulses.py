@@ -1,4 +1,4 @@
-"""The impulses by which an arm's contacts change its velocities in a step: see `integrate` for the equations."""
+"""The contact impulses that change an arm's velocities in a step; `integrate` has the equations."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from torchdismech.solve.complementarity import (
 
 __all__ = ["ContactOptions", "ContactSolver", "Impulses", "StepContacts", "smallest_tolerance"]
 
-# Parts of the smallest tolerance of an arm's contacts, by default 1e-8 m, which is given in the arm's own units
-CLOSING = 1e3  # contacts whose gap would be less at the end of the step are looked at
-MISSED = 0.1  # a contact that was not looked at may end so deep
-ROUNDS = 4  # of adding contacts that were missed
+# Multiples of the smallest tolerance of an arm's contacts (1e-8 m by default), so that they have the arm's units
+CLOSING = 1e3  # contacts whose gap would be less than this at the end of a step without contact are solved for
+MISSED = 0.1  # a contact that was not solved for may end at most this deep
+ROUNDS = 4  # most solutions of a step's problem, each with the contacts added that the one before missed
 
-# Returns W (B, 3 K, 3 K) and relative velocities (B, K, 3) where obstacles give way, from those of the arm alone, the
-# contacts' frames and the contacts.
+# Returns W (B, 3 K, 3 K) and relative velocities (B, K, 3) with obstacles that yield to impulses, from W and velocities
+# of the arm alone, the contacts' frames and the contacts.
 Yielding = Callable[[Tensor, Tensor, Tensor, Contacts], tuple[Tensor, Tensor]]
 
-# Returns the solution for W (B, 3 K, 3 K), relative velocities (B, 3 K) without contact, coefficients of friction
-# (B, K), and which contacts are there (B, K).
+# Returns the solution for W (B, 3 K, 3 K), relative velocities b (B, 3 K) without contact, coefficients of friction
+# (B, K), and which contacts are active (B, K); the others are padding.
 ContactSolver = Callable[[Tensor, Tensor, Tensor, Tensor], ContactSolution]
 
 
@@ -49,15 +49,16 @@ class ContactOptions:
 
 @dataclass(frozen=True)
 class Impulses:
-    """What contact did to the velocities.
+    """The impulses of all contacts in a step, and the velocities that they lead to.
 
     Attributes
     ----------
-    velocity : (B, n) at the end of the step, with derivatives; nothing else has any.
-    impulse : (B, C, 3) per contact, normal first; force : (B, C, 3) per contact, along the world's axes [N].
-    sticking, sliding : (B, C) which contacts bear a load and stick or slide.
-    solved : (B,) where the contact problem was solved.
-    iterations, residual : (B,) of the contact problem.
+    velocity : (B, n) rates of the elongations at the end of the step [m/s]; the only field with derivatives.
+    impulse : (B, C, 3) of each contact in its frame (normal, tangent 1, tangent 2) [N s].
+    force : (B, C, 3) mean over the step of each contact's force, along the world's axes [N].
+    sticking, sliding : (B, C) bool, contacts that bear a load and stick or slide.
+    solved : (B,) bool, whether the contact problem was solved.
+    iterations, residual : (B,) of the contact problem's solver.
     """
 
     velocity: Tensor
@@ -71,7 +72,7 @@ class Impulses:
 
     @classmethod
     def none(cls, velocity: Tensor, count: int) -> Impulses:
-        """Return those of `count` contacts that bear no load, with the velocity (B, n) as it is without them."""
+        """Return zero impulses of `count` contacts, with the velocity (B, n) at the end of the step without contact."""
         rows = len(velocity)
         nothing = velocity.new_zeros(rows, count, 3)
         open_ = torch.zeros(rows, count, dtype=torch.bool, device=velocity.device)
@@ -80,23 +81,23 @@ class Impulses:
         return cls(velocity, nothing, nothing, open_, open_, solved, zero, velocity.new_zeros(rows))
 
     def closed(self) -> Tensor:
-        """Return which contacts (B, C) bear load."""
+        """Return the contacts that bear a load, bool (B, C)."""
         return self.sticking | self.sliding
 
 
 @dataclass(frozen=True)
 class StepContacts:
-    """The contacts of a step, and what they act on.
+    """The contact problem of a step: contacts, the arm's inertia and its motion without contact.
 
     Attributes
     ----------
-    model, posture : the arms, as they are at the start.
-    contacts : of all plates with all obstacles, at the start.
+    model, posture : the arms, and their posture at the start of the step.
+    contacts : of all plates with all obstacles, at the start of the step.
     factor : (B, n, n) the Cholesky factor of H.
     free : (B, n) velocities at the end of the step without contact.
-    before : (B, C, 3) impulses of the step before, from which the search starts.
-    options : of the problem.
-    yielding : see `Yielding`.
+    before : (B, C, 3) impulses of the step before, where the solver starts.
+    options : how the problem is posed and solved.
+    yielding : adds obstacles that yield to impulses, see `Yielding`.
     """
 
     model: PneumaticArm
@@ -109,11 +110,15 @@ class StepContacts:
     yielding: Yielding
 
     def corrected(self, gap_correction: Tensor) -> StepContacts:
-        """Return the same with what is known of how gaps end off a straight line, see `Contacts.gap_correction`."""
+        """Return the same problem with corrections (B, C) of the predicted gaps, see `Contacts.gap_correction`."""
         return dataclasses.replace(self, contacts=dataclasses.replace(self.contacts, gap_correction=gap_correction))
 
     def impulses(self) -> Impulses:
-        """Return the velocities at the end of the step, and what contact did to get there."""
+        """Return the impulses of the step and the velocities at its end.
+
+        Only contacts that are about to close, or bore a load in the step before, are solved for. Where others turn out
+        to end inside an obstacle, they are added and the problem is solved again.
+        """
         with torch.no_grad():
             tolerance = smallest_tolerance(self.model)
             near = self.gaps_at_end(self.free) < CLOSING * tolerance
@@ -133,14 +138,14 @@ class StepContacts:
         return dataclasses.replace(found, solved=found.solved & ~missed.any(1))
 
     def gaps_at_end(self, velocity: Tensor) -> Tensor:
-        """Return the gaps (B, C) at the end of a step with a velocity (B, n) [m]: to first order, and corrected."""
+        """Return the gaps (B, C) at the end of a step with a velocity (B, n): a linear prediction, corrected [m]."""
         contacts = self.contacts
         rate = self.model.shape_rate(velocity).permute(2, 1, 0)
         moved = self.options.dt * contacts.approach(self.posture, rate) - contacts.obstacle_motion
         return contacts.gap + contacts.gap_correction + (contacts.normal * moved).sum(2)
 
     def _impulses_of(self, order: Tensor, active: Tensor) -> Impulses:
-        """Return what the contacts (B, K) with these numbers do; those that are not active are padding."""
+        """Return the impulses where only the contacts with indices `order` (B, K) act; inactive ones are padding."""
         chosen = self.contacts.chosen(order)
         frames = contact_frames(chosen.normal)
         moved = (frames @ jacobian(self.model, self.posture, chosen, order % self.model.n_plates)).flatten(1, 2)
@@ -172,19 +177,19 @@ class StepContacts:
 
         Parameters
         ----------
-        delassus : (B, 3 K, 3 K) of the arm alone.
-        relative : (B, K, 3) velocities of the arm's points without contact, along the frames.
+        delassus : (B, 3 K, 3 K) J H^-1 J^T of the arm alone.
+        relative : (B, K, 3) velocities of the arm's points without contact, in the contacts' frames.
         """
         dt, stabilisation = self.options.dt, self.options.stabilisation
         relative = relative - (frames @ contacts.obstacle_motion[..., None])[..., 0] / dt
         delassus, relative = self.yielding(delassus, relative, frames, contacts)
-        # a share of an overlap that was there before is removed, but all of what this step would add
+        # stabilisation removes only part of an earlier overlap; overlap that this step would add is removed in full
         correction = torch.where(contacts.gap > 0, contacts.gap, stabilisation * contacts.gap) + contacts.gap_correction
         normal = relative[..., :1] + correction[..., None] / dt
         return delassus, torch.cat([normal, relative[..., 1:]], 2).flatten(1)
 
     def _solution(self, delassus: Tensor, start: Tensor, mu: Tensor, active: Tensor, guess: Tensor) -> ContactSolution:
-        """Return the solution of the contacts' problem."""
+        """Return the solution of the contact problem, by the user's solver or by `solve_contact`."""
         options = self.options
         if options.solver is not None:
             solution = options.solver(delassus, start, mu, active)
@@ -203,7 +208,7 @@ class StepContacts:
 
 
 def _method(model: PneumaticArm) -> str:
-    """Return the method that the obstacles' responses ask for."""
+    """Return the solver's method, which the responses of all obstacles must have in common."""
     responses = [obstacle.law.response for obstacle in model.obstacles]
     methods = {response.method for response in responses if isinstance(response, Complementarity)}
     if len(methods) > 1:
@@ -220,7 +225,7 @@ def smallest_tolerance(model: PneumaticArm) -> Tensor:
 
 
 def _loaded_impulses(solution: ContactSolution, delassus: Tensor, start: Tensor, mu: Tensor) -> Tensor:
-    """Return the impulses (B, 3 K) of contacts that bear a load, zero elsewhere, with derivatives if asked for."""
+    """Return the impulses (B, 3 K), zero for contacts without load; with derivatives where autograd records."""
     impulse = solution.impulses
     if torch.is_grad_enabled() and (delassus.requires_grad or start.requires_grad or mu.requires_grad):
         impulse = differentiable_impulses(solution, delassus, start, mu)

@@ -1,4 +1,4 @@
-"""How a step of pneumatic arms went, and what their plates touched in it."""
+"""Reports of steps of pneumatic arms, and of the contacts of their plates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["ArmStepInfo", "PlateReport"]
 
 @dataclass(frozen=True)
 class PlateReport:
-    """What each contact did in the last step: (B, C) with C = obstacles x plates, those of the first obstacle first.
+    """Report on each contact in a step: (B, C), C = obstacles x plates, the plates at the first obstacle first.
 
-    Nothing of it has derivatives.
+    No field has derivatives.
 
     Attributes
     ----------
@@ -32,18 +32,19 @@ class PlateReport:
 
 @dataclass(frozen=True)
 class ArmStepInfo:
-    """How the step of each robot went; every field is (B,). Nothing of it has derivatives.
+    """How the step of each robot went; every field is (B,). No field has derivatives.
 
     Attributes
     ----------
     status : `Status` values.
     iterations : of the complementarity problem's solver.
     residual : largest violation of the contact laws [m/s]; 0 without contact.
-    substeps : 1.
+    substeps : always 1.
     contact : "active", "sticking", "sliding" numbers of contacts; "penetration" the largest overlap at the end of the
-        step [m]; "force/NAME" (B, 3) of each obstacle on the arm [N], "load/NAME" (B,) how large its forces on single
-        plates are all together, "node_force" (B, N, 3) on base, disks and end plates. {} for an arm without obstacles.
-    plates : the same for each contact; None for an arm without obstacles.
+        step [m]; "force/NAME" (B, 3) of each obstacle on the arm [N], "load/NAME" (B,) sum of the magnitudes of its
+        forces on single plates [N], "node_force" (B, N, 3) on base, disks and end plates. {} for an arm without
+        obstacles.
+    plates : report on each contact; None for an arm without obstacles.
     solved : bool, whether the contact problem was solved, also where there was none.
     """
 
@@ -57,5 +58,5 @@ class ArmStepInfo:
 
     @property
     def converged(self) -> Tensor:
-        """Which robots (B,) made the step."""
+        """Robots whose step did not fail, bool (B,), also those that were not to step."""
         return self.status == Status.CONVERGED

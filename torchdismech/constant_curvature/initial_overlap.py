@@ -1,4 +1,4 @@
-"""Arms that begin inside of obstacles, which throw them out."""
+"""Warning of arms that begin inside obstacles, which would throw them out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torchdismech.errors import warn
 
 __all__ = ["warn_of_overlap"]
 
-DEEP = 0.1  # of a plate's radius: more than rounding, and than what a plate that lies flat rocks by
+DEEP = 0.1  # part of a plate's radius: deeper than by rounding, or by the rocking of a plate that lies flat
 
 
 @torch.no_grad()
 def warn_of_overlap(arm: PneumaticArm, state: ArmState) -> None:
-    """Say so where the middle of a plate lies inside of an obstacle."""
+    """Warn where the middle of a plate lies inside an obstacle."""
     middles = state.positions[:, 1:]
     for obstacle in arm.obstacles:
         moved = 0.0 if obstacle.path is None else obstacle.path.displacement(state.time)[:, None]

@@ -10,8 +10,8 @@ else is evaluated at its start. The relative velocities W p + b of the contacts,
 
     0 <= p_n  complementary to  J_n v+ - v_obstacle + g / h >= 0     (alpha g / h where the gap g is negative already):
 
-a contact acts where it would close within the step. Where a gap is no straight line over the step, so that a loaded
-contact ends overlapping, the step is solved again with what the line missed.
+a contact acts where it would close within the step. That predicts the gap at the end of the step linearly. Where the
+gap is so curved that a loaded contact ends overlapping, the step is solved again, corrected by the prediction's error.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ __all__ = ["ArmIntegrator"]
 
 Schedule = Callable[[Tensor, PneumaticArm], Control]
 SCHEMES = ("implicit", "explicit", "rk23")
-# A step at whose end a plate is so much deeper than it should be is solved again; in parts of the smallest tolerance.
+# A step is solved again where a plate ends deeper than it should by this many times the smallest tolerance.
 OVERLAP = 10.0
-CORRECTIONS = 4  # attempts at a step, each with the gaps' curvature over the one before
-RK_PARTS = 8  # parts that RK23 takes a step in: its real stability limit is 2.5, h B / M reaches 11 at 1 ms
+CORRECTIONS = 4  # attempts at a step, each corrected by how gaps ended in the one before
+RK_PARTS = 8  # parts of a step in "rk23": its real stability limit is 2.5, h B / M reaches 11 at 1 ms
 
 
 class _Start(NamedTuple):
-    """Where the robots are that make a step (B, ..), and the forces on them; harmless numbers for the others."""
+    """Start of the step of the robots that make one (B, ..), and the forces on them; zeros for the others."""
 
     q: Tensor
     velocity: Tensor
@@ -77,9 +77,9 @@ class _Free(NamedTuple):
 
 
 class _End(NamedTuple):
-    """Where a step leads: elongations (B, n), the postures and gaps (B, C) there, and what contact did on the way.
+    """End of a step: elongations (B, n), the postures and gaps (B, C) there, and the impulses of contact.
 
-    Of `gap` there are no derivatives.
+    `gap` has no derivatives.
     """
 
     q: Tensor
@@ -94,20 +94,20 @@ class ArmIntegrator:
     Parameters
     ----------
     dt : step [s].
-    scheme : "implicit": springs and dampers at the end of the step; the choice for damped arms, as it damps by itself,
-        like dampers of dt times the stiffness (docs/pneumatic_arm.md). "explicit": semi-implicit Euler with M in place
-        of H, which keeps energy, and which dampers of the paper's size limit to dt below 1.8e-4 s. "rk23":
-        the free motion by eight parts of Bogacki and Shampine's third-order method, then contact with M. The latter two
+    scheme : "implicit": springs and dampers at the end of the step; the choice for damped arms, as it adds damping of
+        its own, like dampers of dt times the stiffness (docs/pneumatic_arm.md). "explicit": semi-implicit Euler with M
+        in place of H, which keeps energy, and which dampers of the paper's size limit to dt below 1.8e-4 s. "rk23": the
+        free motion by eight parts of Bogacki and Shampine's third-order method, then contact with M. The latter two
         need exactly three chambers a section: with more, M is singular.
     cone : "second_order", Coulomb's cone, or "pyramid".
     directions : edges of the pyramid, even, at least 4; on the second-order cone where the search starts. By default 4
         for "pyramid", else 8.
     stabilisation : alpha in (0, 1], the share of an overlap that a step removes.
     solver : a function that solves the contact problem in place of `solve_contact`: of W (B, 3 K, 3 K), the relative
-        velocities b (B, 3 K) without contact, the coefficients of friction (B, K) and which contacts are there (B, K),
-        it returns a `solve.complementarity.ContactSolution`. The cone is then its own.
-    unsolved : "fail": a step whose contact problem is not solved has the status CONTACT_UNSOLVED. "take": it is made
-        with the best impulses that were found, and `ArmStepInfo.solved` says so; for comparisons of solvers.
+        velocities b (B, 3 K) without contact, the coefficients of friction (B, K) and which contacts are active (B, K),
+        it returns a `solve.complementarity.ContactSolution`. Which cone it uses is then its own choice.
+    unsolved : "fail": a step whose contact problem is not solved has the status CONTACT_UNSOLVED. "take": the step is
+        made with the best impulses that were found, and `ArmStepInfo.solved` is False; for comparisons of solvers.
 
     Raises
     ------
@@ -149,13 +149,13 @@ class ArmIntegrator:
         self.stabilisation, self.solver = stabilisation, solver
 
     def prepare(self, model: PneumaticArm, state: ArmState, steps: int) -> None:
-        """Make ready for so many steps: nothing is compiled; warn of plates that begin inside of obstacles."""
+        """Check model and state before a run, and warn of plates that begin inside obstacles; nothing is compiled."""
         refuse_unstepped(self, model, PneumaticArm)
         model.check_batch(state, Control())
         warn_of_overlap(model, state)
 
     def sample(self, schedule: Schedule, state: ArmState, model: PneumaticArm) -> Control:
-        """Return the control that `schedule` sets for the step from `state`: at its start, where it begins to hold."""
+        """Return the control that `schedule` sets for the step from `state`: that at the start of the step."""
         return schedule(state.time, model)
 
     def step(
@@ -185,7 +185,7 @@ class ArmIntegrator:
         force = torch.zeros_like(state.q) if control.force is None else control.force
         status = status_before(model, state, force)
         going = running & (status == Status.CONVERGED)
-        # what does not run, or is not sound, is computed with harmless numbers and then left as it was
+        # rows that do not run, or cannot be computed with, are stepped from zeros and keep their state in the end
         q, velocity, force = (torch.where(going[:, None], x, 0.0) for x in (state.q, state.velocity, force))
         start = _Start(q, velocity, force, torch.where(going, state.time, 0.0))
         dynamics = model.dynamics(start.q, start.velocity)
@@ -206,7 +206,7 @@ class ArmIntegrator:
         return state.merged(after, made), info
 
     def _effective_mass(self, model: PneumaticArm, mass: Tensor) -> Tensor:
-        """Return H (B, n, n) from M; M itself where springs and dampers are those of the start of the step."""
+        """Return H (B, n, n) from M; M itself for the schemes with springs and dampers at the start."""
         if self.scheme != "implicit":
             return mass
         diagonal = self.dt * (model.damping + self.dt * model.stiffness)
@@ -221,12 +221,12 @@ class ArmIntegrator:
         free: _Free,
         before: Tensor,
     ) -> _End:
-        """Return where the step leads; solved again where a loaded contact ends overlapping.
+        """Return the end of the step; the step is solved again where a loaded contact ends overlapping.
 
         Parameters
         ----------
-        posture : at the start.
-        factor : of H.
+        posture : at the start of the step.
+        factor : (B, n, n) Cholesky factor of H.
         before : (B, C, 3) impulses of the step before.
         """
         until = start.time + self.dt
@@ -241,7 +241,7 @@ class ArmIntegrator:
             touched = Impulses.none(free.end, 0) if corrected is None else corrected.impulses()
             q = start.q + self.dt * (free.mean + touched.velocity - free.end)
             posture = model.posture(q)
-            with torch.no_grad():  # of a step that stands, nothing is differentiated that depends on these gaps
+            with torch.no_grad():  # if the step is not solved again, no derivatives depend on these gaps
                 gap = _gaps(model, posture, until)
             if contacts is None or not bool(self._overlaps(model, contacts.contacts.gap, gap).any()):
                 break
@@ -250,7 +250,7 @@ class ArmIntegrator:
         return _End(q, posture, gap, touched)
 
     def _overlaps(self, model: PneumaticArm, before: Tensor, gap: Tensor) -> Tensor:
-        """Return which gaps (B, C) ended deeper than the laws of contact let them."""
+        """Return the gaps that ended deeper than the contact law with stabilisation allows, bool (B, C)."""
         return gap < (1 - self.stabilisation) * before.clamp(max=0.0) - OVERLAP * smallest_tolerance(model)
 
     def _check_arm(self, model: PneumaticArm) -> None:
@@ -275,7 +275,7 @@ class ArmIntegrator:
         return _Free(end, end)
 
     def _runge_kutta(self, model: PneumaticArm, start: _Start) -> _Free:
-        """Return the same by eight parts of the third-order method of Bogacki and Shampine."""
+        """Return the velocities without contact by eight parts of Bogacki and Shampine's third-order method."""
         h = self.dt / RK_PARTS
 
         def rates(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -294,7 +294,7 @@ class ArmIntegrator:
     def _with_yielding_obstacles(
         self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts
     ) -> tuple[Tensor, Tensor]:
-        """Return W (B, 3 K, 3 K) and relative velocities (B, K, 3) where obstacles give way; here none does."""
+        """Return W (B, 3 K, 3 K) and relative velocities (B, K, 3) with obstacles that yield; here none does."""
         return delassus, relative
 
     def _info(self, model: PneumaticArm, end: _End, status: Tensor, made: Tensor) -> ArmStepInfo:

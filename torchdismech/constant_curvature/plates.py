@@ -1,13 +1,13 @@
-"""Where a flat round plate comes closest to an obstacle, by the obstacle's signed distance and its derivatives.
+"""The point of a flat round plate that is closest to an obstacle, by the obstacle's signed distance function.
 
 The point of the plate at which the distance is least is found by Newton's method in the plate's plane: on its rim by
-the angle, inside of it (where the plate's face lies against something round) by both coordinates. It is the only one
+the angle, inside of it (where the plate's face lies against something round) by both coordinates. The minimum is unique
 for convex obstacles that the plate does not enter deeply. A plate that lies flat on a face, or along an edge, touches
-it everywhere; what is found is then one of these points, and contact there holds one point only.
+it in many points at once; one of them is found, and contact acts at that point only.
 
-Inside of a box, a cylinder or a mesh the distance has kinks, beside which the deepest point has no derivatives. Outside
-it is smooth. So plates touch what has edges at `EDGE` from their middle plane, as if they were twice as thick and
-rounded at the rim: at rest in contact they are where distances are smooth.
+Inside a box, a cylinder or a mesh the distance has kinks, at which the deepest point has no derivatives; outside it is
+smooth. So plates touch obstacles with edges at the distance `EDGE` from their middle plane, as if they were twice as
+thick as that and rounded at the rim: at rest in contact, they are where the distance is smooth.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from torchdismech.contact.obstacles.shapes import HalfSpace
 __all__ = ["Deepest", "deepest"]
 
 ITERATIONS = 50
-CLOSE = 1e-10  # part of the radius that the next step would move the point by where the search ends
-ROUNDING = 1e-15  # part of the radius that a step may make the distance larger by
-FLAT = 1e-7  # of the tilt, of curvature times radius, of what a step's bend is: below it all points are as deep
-ON_RIM = 1e-9  # of the squared radius: points so near to the rim are on it
-EDGE = 2e-4  # m: so far from its middle plane a plate touches what has edges; more than plates rock by that lie flat
+CLOSE = 1e-10  # the search ends where the next step would move the point by less than this part of the radius
+ROUNDING = 1e-15  # a step is accepted if it makes the distance larger by no more than this part of the radius
+FLAT = 1e-7  # tilt, or curvature times radius, below which the distance counts as constant across the plate
+ON_RIM = 1e-9  # part of the squared radius by which a point on the rim may be inside of it
+EDGE = 2e-4  # distance [m] at which a plate touches obstacles with edges; plates that lie flat rock by less
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Deepest:
     Attributes
     ----------
     gap : (B, P) signed distance there [m], less `EDGE` from obstacles with edges; negative where the plate is inside.
-    point, normal : (B, P, 3) where it is [m], and the obstacle's normal there, towards the plate.
+    point, normal : (B, P, 3) that point [m], and the obstacle's unit normal there, towards the plate.
     """
 
     gap: Tensor
@@ -50,8 +50,8 @@ def deepest(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Deepe
 
     Parameters
     ----------
-    middle : (B, P, 3) of the plates [m].
-    axes : (B, P, 3, 2) two unit vectors across each other in each plate.
+    middle : (B, P, 3) centres of the plates [m].
+    axes : (B, P, 3, 2) two orthogonal unit vectors in the plane of each plate.
     radius : () or (B, 1) of the plates [m].
     """
     radius = radius.expand(middle.shape[:2])
@@ -66,23 +66,23 @@ def deepest(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Deepe
 
 
 def _thickness(shape: Shape, like: Tensor) -> Tensor:
-    """Return how far from its middle plane a plate touches a shape [m]: zero but for shapes with edges."""
+    """Return the distance from its middle plane at which a plate touches a shape: `EDGE` if that has edges, else 0."""
     edged = torch.zeros_like(shape.sharpest) if isinstance(shape, HalfSpace) else shape.sharpest == 0
     return EDGE * edged.to(like)
 
 
 def _at(middle: Tensor, axes: Tensor, place: Tensor) -> Tensor:
-    """Return the points (B, P, 3) at places (B, P, 2) in the plates."""
+    """Return the points (B, P, 3) in space [m] at coordinates `place` (B, P, 2) in the plates' planes [m]."""
     return middle + (axes @ place[..., None])[..., 0]
 
 
 def _search(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Tensor:
-    """Return the places (B, P, 2) in the plates where the distance is least [m]."""
+    """Return the coordinates (B, P, 2) in the plates' planes at which the distance is least [m]."""
     normal = shape.distance_and_derivatives(middle)[1]
     down = -(normal[..., None, :] @ axes)[..., 0, :]
     tilt = torch.linalg.vector_norm(down, dim=-1, keepdim=True)
     place = torch.where(tilt > FLAT, radius[..., None] * down / tilt.clamp(min=FLAT), 0.0)
-    if isinstance(shape, HalfSpace):  # the same slope everywhere: that is the minimum
+    if isinstance(shape, HalfSpace):  # the slope is the same everywhere, so this is the minimum
         return place
     distance, slope, bend = _derivatives(shape, middle, axes, place)
     part = torch.ones_like(distance)
@@ -101,18 +101,18 @@ def _search(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Tenso
 
 
 def _derivatives(shape: Shape, middle: Tensor, axes: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the distance (B, P) and its derivatives by the place, (B, P, 2) and (B, P, 2, 2)."""
+    """Return the distance (B, P) with its gradient (B, P, 2) and Hessian (B, P, 2, 2) in the plate's plane."""
     distance, normal, curvature = shape.distance_and_derivatives(_at(middle, axes, place))
     return distance, (normal[..., None, :] @ axes)[..., 0, :], axes.mT @ curvature @ axes
 
 
 def _searched(reach: Tensor, slope: Tensor, bend: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return slope (B, P, 2) and bend (B, P, 2, 2) of what a step makes less, and by how much its bend is damped.
+    """Return gradient (B, P, 2) and Hessian (B, P, 2, 2) of the function that a step reduces, and a damping (B, P).
 
-    That is half the square of the distance from what is sharpest in an obstacle, `reach` (B, P): from a face, an edge,
-    a corner, a centre or an axis it is quadratic, where the distance itself has a bend of 1 / reach across an edge and
-    none beside. Where there is nothing so far inside, it is the distance, damped by the slope, without which steps from
-    far away go too far.
+    The function is half the square of `reach` (B, P), the distance from the obstacle's sharpest feature: from a face,
+    an edge, a corner, a centre or an axis it is quadratic, while the distance itself has the curvature 1 / reach across
+    an edge and none beside. Where `reach` is tiny or negative, the function is the distance itself, with a damping in
+    proportion to its slope, without which steps from far away overshoot.
     """
     steep = torch.linalg.vector_norm(slope, dim=-1)
     outside = reach > 0.1 * EDGE
@@ -123,9 +123,9 @@ def _searched(reach: Tensor, slope: Tensor, bend: Tensor, radius: Tensor) -> tup
 
 
 def _step(place: Tensor, slope: Tensor, bend: Tensor, damping: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Newton's step: an angle (B, P) along the rim where it gets less outwards, else one in the plane (B, P, 2).
+    """Return Newton's step: an angle (B, P) for points that the slope presses on the rim, else a vector (B, P, 2).
 
-    Where one of the two is taken the other is zero.
+    For each plate one of the two is zero.
     """
     outward = place / radius[..., None]
     pressed = -(slope * outward).sum(-1)
@@ -142,14 +142,14 @@ def _step(place: Tensor, slope: Tensor, bend: Tensor, damping: Tensor, radius: T
 
 
 def _turned(place: Tensor, angle: Tensor) -> Tensor:
-    """Return places (B, P, 2), turned about the middle by angles (B, P)."""
+    """Return coordinates (B, P, 2), turned about the plate's centre by angles (B, P)."""
     x, y = place.unbind(-1)
     sin, cos = angle.sin(), angle.cos()
     return torch.stack((cos * x - sin * y, sin * x + cos * y), -1)
 
 
 def _moved(place: Tensor, step: Tensor, radius: Tensor) -> Tensor:
-    """Return places (B, P, 2) after a step, which ends at the rim; from the rim on it is led along it."""
+    """Return coordinates (B, P, 2) after a step that does not leave the plate; on the rim it slides along it."""
     onward, reach = (place * step).sum(-1), step.square().sum(-1)
     room = (radius.square() - place.square().sum(-1)).clamp(min=0.0)
     # the share at which the rim is reached: the positive root of reach s^2 + 2 onward s = room
@@ -161,10 +161,10 @@ def _moved(place: Tensor, step: Tensor, radius: Tensor) -> Tensor:
 
 
 def _implicit(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor, place: Tensor) -> Tensor:
-    """Return places (B, P, 2), in units of the radius, with the derivatives of the point where the distance is least.
+    """Return coordinates `place` (B, P, 2), in units of the radius, with the derivatives of the closest point.
 
-    One step of Newton's method, whose matrix is held constant, on the condition that the slope vanishes: at the minimum
-    it moves nothing but brings the derivatives of the implicit function.
+    It is one Newton step, with its matrix held constant, on the condition that the slope vanishes. At the minimum the
+    step is zero, but autograd finds in it the derivatives of the implicit function.
     """
     _, slope, bend = _derivatives(shape, middle, axes, radius[..., None] * place)
     with torch.no_grad():
@@ -183,8 +183,8 @@ def _implicit(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor, place:
 def _inverse(bend: Tensor) -> Tensor:
     """Return the pseudo-inverses of symmetric matrices (B, P, 2, 2), eigenvalues up to `FLAT` taken as zero.
 
-    Along a direction in which the distance is flat, as along a capsule that the face lies on, the point keeps its place
-    in the plate.
+    Along a direction in which the distance is flat, as along a capsule that the face lies on, the point stays where it
+    is in the plate.
     """
     a, b, d = bend[..., 0, 0], bend[..., 0, 1], bend[..., 1, 1]
     half = torch.sqrt((0.5 * (a - d)).square() + b.square())

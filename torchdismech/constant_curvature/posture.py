@@ -1,9 +1,10 @@
-"""Postures: chains of arcs in space, the twists by which they move, and their mass matrix; batch last.
+"""Postures of arms: chains of arcs in space, the twists by which they move, and their mass matrix; batch last.
 
-Coordinates are the sections' shapes (s, ux, uy). What lies beyond a section moves with each of them as a rigid body
-does, by a twist: angular velocity and the velocity of the world's origin. Within its own section a point moves with
-the arc. So the mass matrix needs sums over points once per section only, in the section's own frame; the rest are
-products of twists with the inertia of all that lies beyond (Featherstone's composite bodies).
+Coordinates are the sections' shapes (s, ux, uy). All that lies beyond a section moves with each of its coordinates as a
+rigid body does, by a twist: an angular velocity, and the velocity of the body's point at the world's origin. A point
+inside a section moves with that section's arc, too. So the mass matrix needs sums over points once per section only, in
+the section's own frame; the rest are products of twists with the inertia of all that lies beyond (Featherstone's
+composite bodies).
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ __all__ = ["Posture"]
 
 
 class Posture:
-    """B arms of S sections, with the same G points on each section; the last of them is its end.
+    """B arms of S sections at given shapes, with the same G points on each section, of which the last is its end.
+
+    G' below is the number of points that are plates: the last ones of each section.
 
     Parameters
     ----------
     shape : (3, S, B) s [m], ux and uy [rad] of each section.
-    share : (G,) where on a section the points are, from 0 to 1; the last is 1.
-    base, orientation : (3, B) and (3, 3, B), where the first frame is and how it is turned, or the same with one robot.
-    plates : number of the first point of each section that is a plate: it has a frame.
+    share : (G,) positions of the points on a section, from 0 to 1; the last is 1.
+    base, orientation : (3, B or 1) origin [m] and (3, 3, B or 1) rotation of the first frame.
+    plates : index of the first point of each section that is a plate; plates have frames.
 
     Attributes
     ----------
-    local : (3, S, G, B) the points, seen from their section's first frame [m].
-    starts, turns : (3, S, B), (3, 3, S, B) the sections' first frames.
-    rotation : (3, 3, S, G', B) how plates are turned against their section's first frame.
-    points, frames : (3, S, G, B) where the points are [m], (3, 3, S, G', B) how plates are turned.
-    by_shape : (3, 3, S, G, B) the points' derivatives by the shape of their own section, in its first frame.
-    turning : (3, 3, S, G', B) likewise the angular rates of plates.
-    twists : how sections' ends move with the shape of their section: spin and velocity of the origin, (3, 3, S, B).
+    local : (3, S, G, B) the points in their section's first frame [m].
+    starts, turns : (3, S, B) origins [m] and (3, 3, S, B) rotations of the sections' first frames.
+    rotation : (3, 3, S, G', B) rotations of plates relative to their section's first frame.
+    points, frames : (3, S, G, B) the points [m] and (3, 3, S, G', B) the rotations of plates in the world.
+    by_shape : (3, 3, S, G, B) derivatives of the points by the shape of their own section, in its first frame.
+    turning : (3, 3, S, G', B) angular velocities of plates per rate of their own section's shape, in its first frame.
+    twists : of sections' ends per rate of their own section's shape: angular velocity, and velocity at the world's
+        origin, each (3, 3, S, B) along the world's axes.
     """
 
     def __init__(self, shape: Tensor, share: Tensor, base: Tensor, orientation: Tensor, plates: int = 0):
@@ -59,13 +63,13 @@ class Posture:
         self.twists = _twists(self.turns, self.turning[..., -1, :], self.by_shape[..., -1, :], self.points[..., -1, :])
 
     def twists_of(self, plates: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how plates (B, K) move with the shape of their own section, likewise, each (3, 3, K, B)."""
+        """Return the twists of plates (B, K) by their own section's shape, laid out as `twists`: each (3, 3, K, B)."""
         turns = _taken(self.turns, plates // self.turning.shape[3])
         local = (self.turning, self.by_shape[..., self.first :, :], self.points[..., self.first :, :])
         return _twists(turns, *(_taken(x.flatten(-3, -2), plates) for x in local))
 
     def motion(self, rate: Tensor) -> tuple[Tensor, Tensor]:
-        """Return velocities and angular velocities (3, S, G', B) of plates, where shapes change at rates (3, S, B)."""
+        """Return velocities and angular velocities (3, S, G', B) of plates for rates (3, S, B) of the shapes."""
         own = (rotated(x, rate[:, :, None]) for x in (self.by_shape[..., self.first :, :], self.turning))
         velocity, spin = (rotated(self.turns[:, :, :, None], x) for x in own)
         ends = (rotated(x, rate) for x in self.twists)
@@ -73,9 +77,10 @@ class Posture:
         return velocity + origin + cross(carried, self.points[:, :, self.first :]), spin + carried
 
     def felt_acceleration(self, rate: Tensor, gravity: Tensor, count: int) -> Tensor:
-        """Return the acceleration less that of gravity (3, B), where shapes change at constant rates (3, S, B) [m/s^2].
+        """Return the accelerations minus gravity (3, S, count, B) of the first `count` points of sections [m/s^2].
 
-        Of the first `count` points of each section, (3, S, count, B), in their section's first frame.
+        They are those at constant rates (3, S, B) of the shapes, along the axes of each section's first frame;
+        `gravity` is (3, B or 1).
         """
         v_rel, a_rel = self.arcs.first_and_last(count).velocity_and_acceleration(rate)
         turning, twisting = self.arcs.spin(rate)
@@ -96,12 +101,12 @@ class Posture:
         return a + a_rel + cross(dw, local) + cross(w, cross(w, local) + 2 * v_rel)
 
     def inertia(self, masses: Tensor, felt: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mass matrix (B, 3 S, 3 S) by the shapes, and the forces (B, 3 S) that an acceleration takes.
+        """Return the mass matrix (B, 3 S, 3 S) of the shapes, and the generalised forces (B, 3 S) for accelerations.
 
         Parameters
         ----------
         masses : (S, G, B or 1) of the first G points of each section [kg].
-        felt : (3, S, G, B) accelerations of these, in their section's first frame.
+        felt : (3, S, G, B) accelerations of these points, in their section's first frame [m/s^2].
         """
         count = masses.shape[1]
         reach = self.local[:, :, :count]
@@ -142,26 +147,26 @@ class Posture:
 
 
 def _twists(turns: Tensor, turning: Tensor, by_shape: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return spins and velocities of the origin (3, 3, K, B) from rates in the frames of sections (3, 3, K, B)."""
+    """Return twists in the world, each part (3, 3, K, B), from angular and linear rates in the frames of sections."""
     spin, moved = (rotated(turns[:, :, None], x) for x in (turning, by_shape))
     return spin, moved - cross(spin, points[:, None])
 
 
 def _taken(x: Tensor, numbers: Tensor) -> Tensor:
-    """Return what is in (..., P, B) at the numbers (B, K) of each robot: (..., K, B)."""
+    """Return the entries (..., K, B) of x (..., P, B) at each robot's indices (B, K)."""
     return x.gather(-2, numbers.t().expand(*x.shape[:-2], -1, -1))
 
 
 def _inner(x: Tensor) -> tuple[Tensor, ...]:
-    """Return a value of the sections (..., S, B) for each of them but the last: its end bears another section."""
+    """Return the values (..., B) of all sections but the last: of those whose end carries another section."""
     return x.unbind(-2)[:-1]
 
 
 def _beyond(x: Tensor) -> Tensor:
-    """Return sums over all later sections (..., S, B)."""
+    """Return for each section the sum over all later ones (..., S, B)."""
     return x.flip(-2).cumsum(-2).flip(-2) - x
 
 
 def _rows(x: Tensor) -> Tensor:
-    """Return (c, 3, S, B) as (B, 3 S, c)."""
+    """Return x (c, 3, S, B) laid out as (B, 3 S, c), a row for each coordinate of the shapes."""
     return x.permute(3, 2, 1, 0).flatten(1, 2)

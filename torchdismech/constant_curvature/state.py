@@ -18,8 +18,8 @@ class ArmState(BatchState):
     Attributes
     ----------
     q, velocity : (B, n) elongations of the chambers and their rates [m, m/s], section by section.
-    impulses : (B, C, 3) of the contacts in the last step (normal, tangent 1, tangent 2) [N s]. The search of the next
-        step starts there, which does not depend on it otherwise.
+    impulses : (B, C, 3) of the contacts in the last step (normal, tangent 1, tangent 2) [N s]. The next step's contact
+        solver starts there, and depends on them in no other way.
     positions, node_velocities : (B, N, 3) of the base, then of the middles of all disks and end plates in their order
         [m, m/s], which follow from q and velocity.
     time : (B,) [s].
@@ -34,5 +34,5 @@ class ArmState(BatchState):
 
     @property
     def twist(self) -> Tensor:
-        """What trajectories keep beside positions (B, n): the elongations of the chambers [m]."""
+        """Coordinates that trajectories keep beside positions: the elongations of the chambers (B, n) [m]."""
         return self.q

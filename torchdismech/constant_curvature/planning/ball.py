@@ -1,4 +1,4 @@
-"""A ball that turns about its fixed middle, and a plate that touches it."""
+"""A ball that turns about its fixed centre, and its contact with a plate as CasADi expressions."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from torchdismech.constant_curvature.planning.expressions import bend_series
 
 __all__ = ["Ball", "Touch", "quaternion_after", "touch"]
 
-ROUNDING = 1e-12  # m^2, of absolute values and maxima
+ROUNDING = 1e-12  # [m^2] smooths absolute values and maxima
 Expression = Any  # of CasADi, which has no types
 
 
 @dataclass(frozen=True)
 class Ball:
-    """A homogeneous ball on a fixed middle.
+    """A homogeneous ball with a fixed centre.
 
     Attributes
     ----------
     center : (3,) [m].
     radius, mass : [m], [kg].
-    damping : torque against its rotation [N m s/rad].
-    friction : coefficient between it and a plate.
+    damping : torque against its rotation per angular velocity [N m s/rad].
+    friction : coefficient of friction between ball and plate.
 
     Raises
     ------
     InputError
-        What is no number, numbers that are not finite, a radius or mass not above zero, damping or friction below zero.
+        Values that are no finite numbers, a radius or mass not above zero, damping or friction below zero.
     """
 
     center: Sequence[float] = (0.0, 0.1, 0.7)
@@ -49,14 +49,14 @@ class Ball:
 
 @dataclass(frozen=True)
 class Touch:
-    """How far a plate is from a ball, as expressions.
+    """The gap between a plate and a ball with its geometry, as expressions.
 
     Attributes
     ----------
     gap : [m].
     normal : (3,) from the plate to the ball, of unit length.
     point : (3,) of the ball that is closest to the plate [m].
-    tangents : (3, 2) across the normal and each other.
+    tangents : (3, 2) unit vectors orthogonal to the normal and to each other.
     """
 
     gap: Expression
@@ -66,13 +66,13 @@ class Touch:
 
 
 def touch(ball: Ball, middle: Expression, frame: Expression, radius: float, thickness: float, up: Any) -> Touch:
-    """Return how a plate, a cylinder whose end face is at `middle`, touches a ball.
+    """Return gap, normal and closest point of a ball and a plate, which is a cylinder with an end face at `middle`.
 
     Parameters
     ----------
-    middle, frame : (3,) [m] and (3, 3) of the end face; the cylinder lies on its side of negative z.
+    middle, frame : centre (3,) [m] and axes (3, 3) of the end face; the cylinder extends from it towards negative z.
     radius, thickness : of the cylinder [m].
-    up : (3, 3) a frame to whose negative z no normal points: there the tangents would be undefined.
+    up : (3, 3) a frame whose negative z axis no normal meets, as the tangents are undefined there.
     """
     ca = casadi()
     seen = ca.SX.sym("seen", 3)  # the ball's middle in the plate's frame
@@ -102,7 +102,7 @@ def quaternion_after(quaternion: Expression, spin: Expression, h: float) -> Expr
 
 
 def _tangents(normal: Expression, up: Any) -> Expression:
-    """Return two unit vectors (3, 2) across a normal (Duff et al., 2017), without a jump but at its negative z."""
+    """Return two tangents (3, 2) of a normal (Duff et al., 2017), continuous except where it is -z of `up`."""
     ca = casadi()
     x, y, z = ca.vertsplit(up.T @ normal)
     a = -1 / (1 + z)

@@ -1,4 +1,4 @@
-"""CasADi, which planning alone needs: imported at its first use."""
+"""CasADi, which only planning needs: imported at its first use."""
 
 from __future__ import annotations
 

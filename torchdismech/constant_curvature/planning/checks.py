@@ -1,4 +1,4 @@
-"""Numbers that planning is given: what is none, or out of its range, is refused by name."""
+"""Checks of numbers given to planning: others than finite numbers in their range are refused by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["finite_numbers", "size"]
 
 
 def size(given: object, where: str, above_zero: bool = False) -> float:
-    """Return a finite number from 0 up, or above it."""
+    """Return a finite number of at least 0, or above 0; refuse others."""
     expected = f"a finite number {'above 0' if above_zero else 'from 0 up'}"
     number = real_number(given, where, expected)
     if not math.isfinite(number) or number < 0 or (above_zero and number == 0):
@@ -23,7 +23,7 @@ def size(given: object, where: str, above_zero: bool = False) -> float:
 
 
 def finite_numbers(given: object, where: str, expected: str, count: int | None = None) -> tuple[float, ...]:
-    """Return the finite numbers, so many or any number, of a list, an array or a tensor (count,)."""
+    """Return the finite numbers of a list, array or tensor (count,), of any length for None; refuse others."""
     refusal = f"{where}: expected {expected}, got {given!r:.80}"
     listed = given.detach().tolist() if isinstance(given, Tensor) else given
     listed = listed.tolist() if isinstance(listed, np.ndarray) else listed

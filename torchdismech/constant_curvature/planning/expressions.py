@@ -1,8 +1,8 @@
-r"""One arm as CasADi expressions: where its end plate is, how that moves, and what forces its chambers take.
+r"""One arm as CasADi expressions: pose and velocity of its end plate, and the forces on its chambers.
 
-The formulas are those of `arcs`; the numbers are a PneumaticArm's own. Functions of the bend x are power series in
-x^2, without sines: TERMS terms are exact to rounding up to x = STEEPEST, so nothing is singular and nothing branches.
-Forces follow from the points of mass by derivatives in one direction each (`jtimes`), never by a whole Jacobian:
+The formulas are those of `arcs`; the numbers are a PneumaticArm's own. Functions of the bend x are power series in x^2,
+without sines: TERMS terms are exact to rounding up to x = STEEPEST, so they have no singularities and no branches.
+Forces follow from the point masses by directional derivatives (`jtimes`), without a whole Jacobian:
 
     M a + C v + G = sum over points of  m (dp/dq)^T (p'' - g).
 """
@@ -22,7 +22,7 @@ from torchdismech.errors import InputError
 __all__ = ["STEEPEST", "ArmExpressions", "bend_series"]
 
 TERMS = 16  # of the series
-STEEPEST = 4.5  # rad: a bend at which the first term left out is below 1e-16
+STEEPEST = 4.5  # [rad] largest bend: there the first term left out is below 1e-16
 Expression = Any  # of CasADi, which has no types
 
 
@@ -39,11 +39,11 @@ def bend_series(square: Expression) -> tuple[Expression, Expression, Expression]
 
 
 class ArmExpressions:
-    """The functions of one arm; q, v and a are columns (n,) of elongations, rates and accelerations.
+    """Expressions of one arm; q, v and a are columns (n,) of elongations, their rates and their accelerations.
 
     Parameters
     ----------
-    arm : whose numbers are taken, as they are now.
+    arm : its constants are copied, as they are now.
 
     Raises
     ------
@@ -70,13 +70,13 @@ class ArmExpressions:
         self.sections, self.n_dofs = arm.sections, arm.n_dofs
 
     def shapes(self, q: Expression) -> Expression:
-        """Return length and bend (s, ux, uy) of all sections, one after the other."""
+        """Return length and bend (s, ux, uy) of all sections in one column (3 S,)."""
         rest = np.zeros(3 * self.sections)
         rest[::3] = self.lengths
         return casadi().mtimes(self.to_shapes, q) + rest
 
     def steepest(self, low: float, high: float) -> float:
-        """Return the largest bend of a section whose chambers' elongations are between these [rad]."""
+        """Return the largest bend of any section for elongations of its chambers from `low` to `high` [m], in rad."""
         angle = np.linspace(0, 2 * np.pi, 361)
         ways = self.to_shapes.reshape(self.sections, 3, -1)[:, 1:].transpose(0, 2, 1) @ [np.cos(angle), np.sin(angle)]
         return float((high - low) * np.maximum(ways, 0).sum(1).max())
@@ -105,7 +105,7 @@ class ArmExpressions:
         return total
 
     def points(self, q: Expression) -> Expression:
-        """Return the points of mass, one after the other (3 S G,) [m]."""
+        """Return the positions of all point masses in one column (3 S G,) [m]."""
         place, turn, found = self.base, self.frame, []
         shapes = self.shapes(q)
         for section in range(self.sections):

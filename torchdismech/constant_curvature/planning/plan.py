@@ -1,4 +1,4 @@
-"""What a plan is: motion of arm and ball, forces, and how well they obey their equations."""
+"""Plan: a motion of arm and ball with its forces, and how well it satisfies the equations."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ __all__ = ["Plan", "Stage"]
 
 @dataclass(frozen=True)
 class Stage:
-    """How one program was solved.
+    """How IPOPT solved one of the programs of a plan.
 
     Attributes
     ----------
-    name : "kinematic" or "dynamic". relaxation : eps, the bound on complementary products.
+    name : "kinematic" or "dynamic".
+    relaxation : eps, the bound on complementary products.
     status : what IPOPT returned; "Solve_Succeeded" is the only success.
-    iterations : of IPOPT.
-    seconds : of process CPU time.
+    iterations : number of IPOPT's iterations.
+    seconds : CPU time of the process [s].
     """
 
     name: str
@@ -45,15 +46,17 @@ class Plan:
     ----------
     times : (N + 1,) [s].
     q, velocity : (N + 1, n) elongations of the chambers and their rates [m, m/s].
-    orientation, spin : (N + 1, 4) of the ball as quaternions (w, x, y, z), (N + 1, 3) [rad/s] along the world's axes.
+    orientation, spin : (N + 1, 4) quaternions (w, x, y, z) of the ball, and (N + 1, 3) its angular velocity along the
+        world's axes [rad/s].
     force : (N, n) on the chambers, each held over its step [N].
-    normal : (N,) contact force [N].
+    normal : (N,) normal contact force [N].
     contact_force : (N, 3) of the ball on the end plate, along the world's axes [N].
     gap : (N,) between plate and ball at the end of each step [m].
-    target : (4,) orientation asked for.
-    residuals : largest violations by name, measured on the plan itself: "complementarity", the largest product of what
-        is complementary [SI units]; "rate" [m/s], "force" [N], "spin" [rad/s], "orientation", defects of the equations
-        of motion; "contact", of gaps, margins of friction and sliding; "quaternion", | |o| - 1 |.
+    target : (4,) requested final orientation.
+    residuals : largest violations by name, evaluated on the plan itself: "complementarity", the largest product of two
+        complementary unknowns [SI units]; "rate" [m/s], "force" [N], "spin" [rad/s], "orientation", defects of the
+        equations of motion; "contact", defects of the definitions of gap, friction margin and sliding; "quaternion", |
+        |o| - 1 |.
     stages : how the programs were solved, one after the other.
     """
 
@@ -77,12 +80,12 @@ class Plan:
 
     @property
     def step(self) -> float:
-        """Time of a step [s]."""
+        """Duration of a step [s]."""
         return float(self.times[1] - self.times[0])
 
     @property
     def error(self) -> float:
-        """How far the ball's last orientation is from the target, 1 - (o . target)^2."""
+        """Error of the ball's last orientation, 1 - (o . target)^2."""
         return float(1 - (self.orientation[-1] @ self.target) ** 2)
 
     @property
@@ -108,7 +111,7 @@ class Plan:
         Raises
         ------
         InputError
-            A file that is no .npz, or without what a plan has.
+            A file that is no .npz, or lacks arrays of a plan.
         """
         with _archive(path) as file:
             columns = [f"stage/{f.name}" for f in dataclasses.fields(Stage)]
@@ -125,7 +128,7 @@ def _archive(path: str | Path) -> NpzFile:
     """Return an .npz file, open; refuse another kind of file."""
     try:
         found = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:  # what NumPy raises of text, nothing, damaged archives
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:  # by NumPy for text, empty files, damaged archives
         raise InputError(f"{path}: expected a file that Plan.save wrote, got another, or a damaged one") from error
     refuse_other_kind(str(path), found, NpzFile, "a file that Plan.save wrote")
     return found

@@ -1,8 +1,7 @@
-"""Programs whose steps look alike: cost and constraints are sums and lists over steps, each of a step and the one
-before.
+"""Nonlinear programs over equal steps, with derivatives assembled from those of one step.
 
-IPOPT gets first and second derivatives that are put together from those of one step: its functions are built once, as
-CasADi scalars, and mapped over the steps.
+Cost and constraints are sums and lists over steps, of which each depends on the unknowns of a step and of the one
+before. The functions of one step are built once, from CasADi scalars, and mapped over the steps.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ Expression = Any  # of CasADi, which has no types
 
 @dataclass(frozen=True)
 class Layout:
-    """The unknowns of one step by name, one after the other."""
+    """Names and sizes of the unknowns of one step, in the order in which they are stored."""
 
     sizes: dict[str, int]
 
     @property
     def count(self) -> int:
-        """How many unknowns a step has."""
+        """Number of unknowns of a step."""
         return sum(self.sizes.values())
 
     def slice_of(self, name: str) -> slice:
-        """Return where an unknown stands."""
+        """Return the slice of an unknown among those of a step."""
         names = list(self.sizes)
         first = sum(self.sizes[other] for other in names[: names.index(name)])
         return slice(first, first + self.sizes[name])
 
     def symbols(self, suffix: str = "") -> dict[str, Expression]:
-        """Return a symbol for each unknown."""
+        """Return a CasADi symbol for each unknown, by name."""
         return {name: casadi().SX.sym(name + suffix, size) for name, size in self.sizes.items()}
 
     def packed(self, values: dict[str, np.ndarray]) -> np.ndarray:
@@ -53,14 +52,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class StepFunctions:
-    """What one step adds to a program.
+    """What one step adds to a program, as CasADi expressions.
 
     Attributes
     ----------
-    before, now : symbols of the unknowns, in one column each.
+    before, now : symbols of the unknowns of the step before and of this step, in one column each.
     parameters : symbols that differ between steps.
-    cost : one number.
-    constraints : a column.
+    cost : scalar.
+    constraints : column, whose bounds are given to the solver.
     """
 
     before: Expression
@@ -73,12 +72,12 @@ class StepFunctions:
 def stepwise_program(
     step: StepFunctions, first: np.ndarray, parameters: np.ndarray
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a program of N steps, and the functions of its derivatives, as `casadi.nlpsol` takes them.
+    """Return a program of N steps, and functions for its derivatives, as `casadi.nlpsol` takes them.
 
     Parameters
     ----------
     first : unknowns (count,) before the first step.
-    parameters : (N, p) of each step.
+    parameters : (N, p) values of `step.parameters` in each step.
     """
     ca = casadi()
     steps, size = len(parameters), step.now.numel()
@@ -101,7 +100,7 @@ def stepwise_program(
     gradient = ca.vec(slope[size:, :]) + ca.vertcat(ca.vec(slope[:size, 1:]), ca.DM.zeros(size))
     total, listed = ca.sum2(costs.map(steps)(*along)), ca.vec(sides.map(steps)(*along))
 
-    offset = size * (np.arange(steps) - 1)[:, None]  # of the step before among the unknowns
+    offset = size * (np.arange(steps) - 1)[:, None]  # index of the first unknown of the step before
     row, column = (np.array(x) for x in jacobians.sparsity_out(0).get_triplet())
     jac = _placed(
         jacobian, np.tile(row, (steps, 1)) + rows * np.arange(steps)[:, None], column + offset, rows * steps, x.numel()
@@ -121,9 +120,9 @@ def stepwise_program(
 
 
 def _placed(blocks: Expression, row: np.ndarray, column: np.ndarray, rows: int, columns: int) -> Expression:
-    """Return the sparse matrix with the blocks' entries at rows and columns (N, nnz), summed where they meet.
+    """Return the sparse matrix with the blocks' entries at rows and columns (N, nnz), summed where these coincide.
 
-    Entries at negative rows or columns belong to what is before the first step, and are left out.
+    Entries at negative rows or columns belong to the given unknowns before the first step, and are left out.
     """
     ca = casadi()
     row, column = row.reshape(-1), column.reshape(-1)

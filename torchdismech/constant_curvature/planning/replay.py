@@ -1,4 +1,4 @@
-"""Plans replayed in the simulator: its own steps, its own law of contact, the forces of the plan."""
+"""Plans replayed in the simulator: its steps and contact law, with the forces of the plan."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["Replay", "angle_between", "replay"]
 
 @dataclass(frozen=True)
 class Replay:
-    """What the simulator makes of a plan's forces, at the plan's times.
+    """The motion that the simulator finds for a plan's forces, at the plan's times.
 
     Attributes
     ----------
     times : (N + 1,) [s].
     q : (N + 1, n) elongations of the chambers [m].
-    orientation, spin : (N + 1, 4) of the ball, (N + 1, 3) [rad/s].
-    contact_force : (N, 3) of the ball on the arm, mean over each of the plan's steps [N].
+    orientation, spin : (N + 1, 4) quaternions and (N + 1, 3) angular velocities of the ball [rad/s].
+    contact_force : (N, 3) force of the ball on the arm, mean over each of the plan's steps [N].
     """
 
     times: Tensor
@@ -41,16 +41,16 @@ class Replay:
 
     @property
     def angle(self) -> float:
-        """Angle by which the ball is turned at the end [rad]."""
+        """Angle between the ball's first and last orientation [rad]."""
         return angle_between(self.orientation[0], self.orientation[-1])
 
     def difference(self, plan: Plan) -> float:
-        """Return the angle between the ball's last orientations, here and in the plan [rad]."""
+        """Return the angle between the ball's last orientation here and in the plan [rad]."""
         return angle_between(plan.orientation[-1], self.orientation[-1])
 
 
 def angle_between(one: Tensor, other: Tensor) -> float:
-    """Return the angle of the rotation from one orientation (4,) to another, 0 to pi [rad]."""
+    """Return the angle of the rotation between two orientations (4,), from 0 to pi [rad]."""
     one, other = one / one.norm(), other / other.norm()
     other = other * (-1.0 if float(one @ other) < 0 else 1.0)
     return 4 * math.atan2(float((one - other).norm()), float((one + other).norm()))
@@ -59,13 +59,13 @@ def angle_between(one: Tensor, other: Tensor) -> float:
 def replay(
     arm: PneumaticArm, ball: Ball, plan: Plan, *, dt: float = 2e-3, gain: float = 0.0, progress: bool = False
 ) -> Replay:
-    """Return what becomes of arm and ball under a plan's forces in the simulator, from the plan's first state.
+    """Return the motion of arm and ball in the simulator under a plan's forces, from the plan's first state.
 
     Parameters
     ----------
     arm, ball : those of the plan. All plates of the arm may touch the ball.
     dt : step of the simulator [s]; a whole number of them makes a step of the plan.
-    gain : of a feedback that pulls the elongations to those of the plan [N/m]; 0 replays open loop.
+    gain : of a proportional feedback that pulls the elongations to those of the plan [N/m]; 0 replays open loop.
     progress : show a progress bar.
 
     Raises

@@ -1,4 +1,4 @@
-"""Plans that turn a ball: an arm's end plate touches it, rolls and slides on it, and so brings it to an orientation."""
+"""Plans in which an arm turns a ball to an orientation: its end plate rolls and slides on the ball."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchdismech.errors import InputError, real_number, whole_number
 
 __all__ = ["plan_rotation", "rotation_about", "touching_start"]
 
-ELONGATIONS = (-0.05, 0.15)  # m
+ELONGATIONS = (-0.05, 0.15)  # default bounds [m]
 
 
 def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
@@ -57,23 +57,23 @@ def plan_rotation(
 ) -> Plan:
     """Return forces on the chambers of one arm that turn a ball, and the motion that follows.
 
-    The ball starts at the orientation (1, 0, 0, 0), all is at rest. First a motion is sought in which the arm goes
-    wherever it should; forces by inverse dynamics make it a guess for the plan itself. Either is solved for smaller and
-    smaller relaxations of what is complementary, each from the one before, by IPOPT. See `transcription` for the
-    equations.
+    The ball starts at the orientation (1, 0, 0, 0), and all is at rest. First a kinematic motion is sought, in which
+    the arm needs no forces to move. With forces by inverse dynamics it is the guess for the plan itself, which obeys
+    the dynamics. IPOPT solves both for smaller and smaller relaxations of the complementarity conditions, each starting
+    from the solution before. `transcription` has the equations.
 
     Parameters
     ----------
-    arm : without obstacles; its numbers are taken as they are now.
+    arm : without obstacles; its constants are copied as they are now.
     target : (4,) orientation of the ball at the end, a quaternion (w, x, y, z) of any length; see `rotation_about`.
-    steps, duration : N, and the time of all [s].
+    steps, duration : number of steps N, and their total time [s].
     elongations : bounds on those of all chambers [m]; a section has to bend by less than 4.5 rad within them.
-    least_normal : force with which plate and ball are always pressed together [N]; 0 lets them part.
-    directions : of friction, three or more.
+    least_normal : lower bound of the normal force between plate and ball [N]; 0 lets them part.
+    directions : number of friction directions, three or more.
     thickness : of the plate, behind its end face [m].
-    relaxations : eps, each below the one before [SI units].
+    relaxations : the successive eps, each below the one before [SI units].
     start : (n,) elongations at the beginning [m]; by default those of `touching_start`.
-    max_iterations : of IPOPT for each relaxation.
+    max_iterations : most iterations of IPOPT for each relaxation.
     progress : show a line that counts iterations.
 
     Returns
@@ -84,7 +84,7 @@ def plan_rotation(
     Raises
     ------
     InputError
-        CasADi is not installed; what is no number, or out of its range; an arm with obstacles, or with constants of
+        CasADi is not installed; values that are no numbers or out of range; an arm with obstacles, or with constants of
         several robots.
     """
     _check(arm, ball)
@@ -114,15 +114,15 @@ def touching_start(
 ) -> tuple[Tensor, Tensor]:
     """Return elongations (n,) [m] and forces (n,) [N] of an arm at rest whose plate presses against the ball.
 
-    The middle of the end plate touches the ball where it is closest to the base, going along the base's z axis, to
-    which the plate is square, with the force `least_normal`. Of these equilibria it is the one with the least sum of
-    squared forces on the chambers. It may be unstable.
+    The centre of the end plate touches the ball at its lowest point, seen along the base's z axis. The plate is
+    perpendicular to that axis, and presses with the force `least_normal`. Of all such equilibria it is the one with the
+    least sum of squared forces on the chambers. It may be unstable.
 
     Raises
     ------
     InputError
-        CasADi is not installed; what is no number, or out of its range; no elongations within the bounds that bring
-        the plate there.
+        CasADi is not installed; values that are no numbers or out of range; no elongations within the bounds bring the
+        plate there.
     """
     ca, expressions = casadi(), ArmExpressions(arm)
     elongations, least_normal = _bounds(elongations), size(least_normal, "least_normal")
@@ -139,7 +139,7 @@ def touching_start(
         "g": ca.vertcat(place - lowest, expressions.frame[:, :2].T @ turn[:, 2]),
     }
     solver = ca.nlpsol("start", "ipopt", program, {"ipopt": {**IPOPT, "tol": 1e-10}, "print_time": False})
-    # uniformly as long as it has to be, a little curved: where it is straight all ways to bend are alike
+    # all sections equally long, and slightly bent: a straight arm prefers no direction of bending
     reach = float(np.linalg.norm(lowest - expressions.base) - expressions.lengths.sum()) / arm.sections
     found = solver(
         x0=np.clip(reach, *elongations) + 1e-3 * np.cos(np.arange(arm.n_dofs)),
@@ -161,14 +161,14 @@ def touching_start(
 
 
 def _holding(task: Task, q: Any, normal: float) -> Any:
-    """Return the forces on the chambers (n,) that hold the arm still, its plate pressed against the ball."""
+    """Return the forces on the chambers (n,) that hold the arm at rest with its plate pressed against the ball [N]."""
     arm, zero = task.arm, casadi().SX.zeros(task.arm.n_dofs)
     met = task.touch(q)
     return arm.inertial(q, zero, zero) + arm.springs(q, zero) - arm.carried(q, met.point, -met.normal * normal)
 
 
 def _unit(target: Tensor | Sequence[float]) -> np.ndarray:
-    """Return a quaternion of length one (4,), or refuse what is none."""
+    """Return the target as a unit quaternion (4,); refuse anything else than four numbers, not all zero."""
     expected = "a quaternion (w, x, y, z) of finite numbers and some length"
     values = np.array(finite_numbers(target, "target", expected, 4))
     if not values.any():
@@ -177,7 +177,7 @@ def _unit(target: Tensor | Sequence[float]) -> np.ndarray:
 
 
 def _elongations(start: Tensor | Sequence[float], count: int, bounds: tuple[float, float]) -> np.ndarray:
-    """Return the elongations at the beginning (n,), or refuse them."""
+    """Return the initial elongations (n,) [m]; refuse other counts, and numbers out of the bounds."""
     expected = f"({count},) elongations from {bounds[0]} to {bounds[1]} m"
     values = np.array(finite_numbers(start, "start", expected, count))
     if not ((values >= bounds[0]) & (values <= bounds[1])).all():
@@ -186,7 +186,7 @@ def _elongations(start: Tensor | Sequence[float], count: int, bounds: tuple[floa
 
 
 def _check(arm: PneumaticArm, ball: Ball) -> None:
-    """Refuse what no plan is for."""
+    """Refuse models other than arms without obstacles, and other than balls."""
     if not isinstance(arm, PneumaticArm) or not isinstance(ball, Ball):
         raise InputError(
             f"plan_rotation: expected a PneumaticArm and a Ball, got {type(arm).__name__} and {type(ball).__name__}"
@@ -196,7 +196,7 @@ def _check(arm: PneumaticArm, ball: Ball) -> None:
 
 
 def _relaxations(given: object) -> tuple[float, ...]:
-    """Return the relaxations, or refuse them."""
+    """Return the relaxations; refuse others than falling finite numbers above 0."""
     relaxations = finite_numbers(given, "relaxations", "finite numbers above 0")
     if not relaxations or min(relaxations) <= 0:
         raise InputError(f"relaxations: expected finite numbers above 0, got {given!r}")
@@ -206,7 +206,7 @@ def _relaxations(given: object) -> tuple[float, ...]:
 
 
 def _bounds(given: object) -> tuple[float, float]:
-    """Return the bounds of elongations [m], or refuse them."""
+    """Return the lower and upper bound of elongations [m]; refuse anything else."""
     low, high = finite_numbers(given, "elongations", "a lower and an upper bound [m]", 2)
     if low >= high:
         raise InputError(f"elongations: expected a lower and an upper bound [m], got {given!r}")
@@ -214,7 +214,7 @@ def _bounds(given: object) -> tuple[float, float]:
 
 
 def _check_counts(steps: int, directions: int, max_iterations: int) -> None:
-    """Refuse what is no number of steps, of directions of friction, or of iterations."""
+    """Refuse invalid numbers of steps, friction directions and iterations."""
     for name, number, least in (
         ("steps", steps, 1),
         ("directions", directions, 3),
@@ -224,7 +224,7 @@ def _check_counts(steps: int, directions: int, max_iterations: int) -> None:
 
 
 def _check_elongations(arm: PneumaticArm, elongations: tuple[float, float]) -> None:
-    """Refuse bounds of elongations [m] between which a section has no length, or bends farther than plans compute."""
+    """Refuse bounds [m] within which a section may lose its length, or bend beyond the range of the power series."""
     low, high = elongations
     default = ", the default," if elongations == ELONGATIONS else ""
     if float(arm.length.min()) + low <= 0:

@@ -1,4 +1,4 @@
-"""The programs of a plan, solved by IPOPT one after the other, each from the solution of the one before."""
+"""The programs of a plan, solved by IPOPT in turn, each starting from the solution of the one before."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from torchdismech.constant_curvature.planning.transcription import PAIRS, Planne
 
 __all__ = ["IPOPT", "Limits", "Motion", "Values"]
 
-LAST = 100.0  # what the error at the end counts
-FASTEST = 2.0  # rad: about each axis, how far the ball may turn in a step
+LAST = 100.0  # weight of the orientation error at the end of the motion
+FASTEST = 2.0  # [rad] bound on the ball's rotation about each axis in a step
 IPOPT: dict[str, Any] = {
     "print_level": 0,
     "sb": "yes",
     "mu_strategy": "adaptive",
     "bound_relax_factor": 0.0,
 }
-ROUGH = {"tol": 1e-2, "constr_viol_tol": 1e-6}  # of programs that another one goes on from
-FINE = {"tol": 1e-6, "constr_viol_tol": 1e-9}  # of the last
+ROUGH = {"tol": 1e-2, "constr_viol_tol": 1e-6}  # for programs whose solution is the start of another one
+FINE = {"tol": 1e-6, "constr_viol_tol": 1e-9}  # for the last program
 RESUMED = {
     "warm_start_init_point": "yes",
     "mu_init": 1e-4,
@@ -41,7 +41,7 @@ Values = dict[str, np.ndarray]  # unknowns by name, each (N, size)
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a plan: on elongations [m], on the contact's normal force from below [N], on IPOPT's iterations."""
+    """Bounds of a plan: on elongations [m], on the normal contact force (from below) [N], on IPOPT's iterations."""
 
     elongations: tuple[float, float]
     least_normal: float
@@ -49,14 +49,14 @@ class Limits:
 
 
 class Motion:
-    """The program of a motion in N steps.
+    """The program of a motion in N steps, kinematic or dynamic.
 
     Parameters
     ----------
     task : what is planned.
-    moving : the arm obeys its dynamics, driven by forces on its chambers; else it goes wherever it should.
+    moving : whether the arm obeys its dynamics, driven by forces on its chambers; else it moves without forces.
     start : (n,) elongations at the beginning, where all is at rest [m].
-    steps : N.
+    steps : number of steps N.
     limits : bounds of the plan.
     """
 
@@ -76,11 +76,11 @@ class Motion:
     def solved(
         self, guess: Values, relaxations: Sequence[float], fine: bool, progress: bool
     ) -> tuple[Values, list[Stage]]:
-        """Return the unknowns for the last relaxation, and how each was solved.
+        """Return the unknowns for the last relaxation, and how the program was solved for each.
 
         Parameters
         ----------
-        fine : solve the last one to the tolerance of a plan.
+        fine : whether to solve for the last relaxation to the tolerance of a plan.
         """
         found: dict[str, Any] = {"x0": self.layout.packed(guess).reshape(-1)}
         stages = []
@@ -93,7 +93,7 @@ class Motion:
     def _solution(
         self, start: dict[str, Any], relaxation: float, tolerance: dict[str, float], resumed: bool, progress: bool
     ) -> tuple[dict[str, Any], Stage]:
-        """Return what the next program starts from, and how this one was solved."""
+        """Return the solution, as the start of the next program, and how it was found."""
         ca = casadi()
         name = "dynamic" if self.equations.moving else "kinematic"
         options = IPOPT | {"max_iter": self.limits.iterations} | tolerance
@@ -111,7 +111,7 @@ class Motion:
         return {"x0": found["x"], "lam_x0": found["lam_x"], "lam_g0": found["lam_g"]}, stage
 
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bounds of all unknowns."""
+        """Return lower and upper bounds of all unknowns, each (N count,)."""
         sizes = self.layout.sizes
         low = {name: np.full((self.steps, size), -np.inf) for name, size in sizes.items()}
         high = {name: np.full((self.steps, size), np.inf) for name, size in sizes.items()}
@@ -124,7 +124,7 @@ class Motion:
         return self.layout.packed(low).reshape(-1), self.layout.packed(high).reshape(-1)
 
     def _limits(self, relaxation: float) -> dict[str, np.ndarray]:
-        """Return the bounds of the constraints: products stay below eps, all else vanishes."""
+        """Return the bounds of the constraints for `nlpsol`: products stay below eps, all others are zero."""
         products = sum(self.layout.sizes[name] for name in PAIRS)
         low, high = np.zeros((self.steps, self.rows)), np.zeros((self.steps, self.rows))
         low[:, -products:], high[:, -products:] = -np.inf, relaxation
@@ -133,7 +133,7 @@ class Motion:
     # ---- guesses and results ---------------------------------------------------------------------------------------
 
     def straightforward(self) -> Values:
-        """Return a guess: the ball turns evenly to its target, the arm stays where it is."""
+        """Return the first guess: the ball turns evenly to its target, and the arm stays where it is."""
         guess = {name: np.repeat(value, self.steps, 0) for name, value in self.first.items()}
         target = self.task.target * (1.0 if self.task.target[0] >= 0 else -1.0)
         angle = 2 * np.arctan2(np.linalg.norm(target[1:]), target[0])
@@ -147,12 +147,12 @@ class Motion:
         return guess
 
     def with_forces(self, motion: Values) -> Values:
-        """Return a motion with the forces on the chambers that it takes."""
+        """Return a kinematic motion with the forces on the chambers that it takes, by inverse dynamics."""
         guess = {**motion, "force": np.zeros((self.steps, self.task.arm.n_dofs))}
         return {**guess, "force": self._measured(guess)["force"]}
 
     def _measured(self, values: Values) -> Values:
-        """Return the left-hand sides by name (N, size): defects, definitions and products, as of the equations."""
+        """Return by name (N, size) the values of defects, definitions and products, and the force on the plate."""
         ca = casadi()
         before, now = self.layout.symbols("0"), self.layout.symbols()
         defects = self.equations.defects(before, now)
@@ -166,7 +166,7 @@ class Motion:
         return {name: np.array(side).T for name, side in zip(sides, found, strict=True)}
 
     def plan(self, values: Values, stages: list[Stage]) -> Plan:
-        """Return the plan of a solution."""
+        """Return the plan for a solution."""
         measured = self._measured(values)
         largest = {name: float(np.abs(side).max()) for name, side in measured.items() if name != "pushed"}
         largest["quaternion"] = float(np.abs(np.linalg.norm(values["orientation"], axis=1) - 1).max())
@@ -195,7 +195,7 @@ def _bar(text: str, progress: bool) -> Any:
 
 
 def _watch(unknowns: int, constraints: int, bar: Any) -> Any:
-    """Return a function that IPOPT calls at each iteration, and that counts it."""
+    """Return a callback for IPOPT that moves the progress bar on at each iteration."""
     ca = casadi()
     shapes = {"x": unknowns, "f": 1, "g": constraints, "lam_x": unknowns, "lam_g": constraints, "lam_p": 0}
 

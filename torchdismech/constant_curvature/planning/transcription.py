@@ -1,13 +1,13 @@
-r"""The equations of a plan: implicit Euler of arm and ball, contact by complementarity, and the cost, of one step.
+r"""The equations of one step of a plan: implicit Euler of arm and ball, contact by complementarity, and the cost.
 
-Everything is taken at the end of the step (Azizkhani and Chen, equations 17 to 20): with the force f on the plate,
+All terms are evaluated at the end of the step (Azizkhani and Chen, equations 17 to 20): with the force f on the plate,
 
     q+ = q + h v+,    M (v+ - v) = h (tau - C v - K q - B v - G + J^T f),
     I (w+ - w) = h (torque of -f - D w),    o+ = exp(h w+) o,
 
 and 0 <= a complementary to b >= 0 for gap and normal force, the margin mu f_n - sum f_t and the slip, and f_t and the
-sliding D^T v + slip along each of the friction directions D. What is complementary is an unknown of its own, so that
-the products, relaxed to a b <= eps (Scholtes), are those of two unknowns with bounds.
+sliding D^T v + slip along each of the friction directions D. Each complementary quantity is an unknown of its own, so
+that the products, relaxed to a b <= eps (Scholtes), are those of two unknowns with bounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torchdismech.constant_curvature.planning.program import Layout, StepFunctio
 
 __all__ = ["PAIRS", "PlannedStep", "Task"]
 
-PAIRS = {"gap": "normal", "margin": "slip", "sliding": "tangential"}  # what is complementary to what
+PAIRS = {"gap": "normal", "margin": "slip", "sliding": "tangential"}  # pairs of complementary unknowns
 Expression = Any  # of CasADi, which has no types
 
 
@@ -34,11 +34,11 @@ class Task:
 
     Attributes
     ----------
-    arm, ball : as they are.
+    arm, ball : the models of both.
     target : (4,) the ball's orientation at the end (w, x, y, z).
-    h : step [s].
-    directions : of friction.
-    thickness : of the plate [m].
+    h : duration of a step [s].
+    directions : number of friction directions.
+    thickness : of the end plate [m].
     """
 
     arm: ArmExpressions
@@ -49,16 +49,16 @@ class Task:
     thickness: float = 0.01
 
     def touch(self, q: Expression) -> Touch:
-        """Return how the end plate touches the ball."""
+        """Return gap, normal and closest point of the end plate and the ball."""
         return touch(self.ball, *self.arm.end(q), self.arm.plate_radius, self.thickness, self.arm.frame)
 
     def around(self, tangents: Expression) -> Expression:
-        """Return the friction directions D (3, d), evenly around."""
+        """Return the friction directions D (3, d), evenly spaced in the tangent plane."""
         angle = 2 * np.pi * np.arange(self.directions) / self.directions
         return tangents @ np.stack([np.cos(angle), np.sin(angle)])
 
     def error(self, orientation: Expression) -> Expression:
-        """Return how far an orientation is from the target, 1 - (o . target)^2."""
+        """Return the error of an orientation, 1 - (o . target)^2."""
         return 1 - casadi().dot(orientation, casadi().DM(self.target)) ** 2
 
 
@@ -68,7 +68,7 @@ class PlannedStep:
     Parameters
     ----------
     task : what is planned.
-    moving : the arm obeys its dynamics, driven by forces on its chambers; else it goes wherever it should.
+    moving : whether the arm obeys its dynamics, driven by forces on its chambers; else it moves without forces.
     """
 
     def __init__(self, task: Task, moving: bool):
@@ -79,7 +79,7 @@ class PlannedStep:
         self.layout = Layout(sizes | ({"force": arm.n_dofs} if moving else {}))
 
     def functions(self) -> StepFunctions:
-        """Return what a step adds to the program; its parameter is what the error at the end of the step counts."""
+        """Return what a step adds to the program; its parameter is an extra weight of the orientation error."""
         ca = casadi()
         before, now = self.layout.symbols("0"), self.layout.symbols()
         last = ca.SX.sym("last")
@@ -89,7 +89,7 @@ class PlannedStep:
         )
 
     def defects(self, before: dict[str, Expression], now: dict[str, Expression]) -> dict[str, Expression]:
-        """Return what has to vanish by name: of rates [m/s], forces [N], the ball's spin [rad/s] and orientation."""
+        """Return the defects of the equations of motion by name: rate [m/s], force [N], spin [rad/s], orientation."""
         task, ca = self.task, casadi()
         arm, ball, h = task.arm, task.ball, task.h
         q, v = now["q"], now["v"]
@@ -111,7 +111,7 @@ class PlannedStep:
         return self.task.around(met.tangents) @ now["tangential"] - met.normal * now["normal"]
 
     def definitions(self, now: dict[str, Expression]) -> list[Expression]:
-        """Return unknowns less what they stand for: the gap, the margin of friction, the sliding."""
+        """Return the unknowns gap, friction margin and sliding minus the expressions that define them."""
         task, ca = self.task, casadi()
         met = task.touch(now["q"])
         surface = ca.cross(now["spin"], -task.ball.radius * met.normal)
@@ -123,11 +123,11 @@ class PlannedStep:
         ]
 
     def products(self, now: dict[str, Expression]) -> list[Expression]:
-        """Return the products of what is complementary."""
+        """Return the products of complementary unknowns."""
         return [now[one] * now[other] for one, other in PAIRS.items()]
 
     def cost(self, before: dict[str, Expression], now: dict[str, Expression], last: Expression) -> Expression:
-        """Return what the step adds to the cost (20). Without dynamics, K q stands for the forces on the chambers."""
+        """Return the step's part of the cost (equation 20), in which K q replaces the forces of kinematic motions."""
         task, ca = self.task, casadi()
 
         def square(x: Expression) -> Expression:

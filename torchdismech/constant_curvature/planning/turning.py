@@ -1,8 +1,8 @@
-r"""Steps of arms against a ball that turns about its fixed middle: the simulator's law of contact, without CasADi.
+r"""Steps of arms against a ball that turns about its fixed centre: the simulator's contact law, without CasADi.
 
-The ball's spin w is an unknown of the contact problem beside the arm's velocities. With its damping D at the end of the
-step, its surface moves at the contacts by w x r, r = radius times the normal, so relative velocities gain
-A w_free, A = [r]x in the contacts' frames, and W gains A A^T / (I + h D):
+The ball's spin w is an unknown of the contact problem beside the arm's velocities. At the contacts the ball's surface
+moves by w x r, r = radius times the normal. So A w_free is added to the relative velocities, A = [r]x in the contacts'
+frames, and A A^T / (I + h D) to W, with the damping D at the end of the step:
 
     (I + h D) w+ = I w + A^T p.
 """
@@ -27,7 +27,7 @@ __all__ = ["BallState", "TurningBall", "turned"]
 
 @dataclass(frozen=True)
 class BallState:
-    """How B balls are turned, (B, 4) quaternions (w, x, y, z), and turn, (B, 3) [rad/s] along the world's axes."""
+    """Orientations (B, 4) of B balls, quaternions (w, x, y, z), and spins (B, 3) along the world's axes [rad/s]."""
 
     orientation: Tensor
     spin: Tensor
@@ -39,8 +39,8 @@ class TurningBall(ArmIntegrator):
     Parameters
     ----------
     dt : step [s].
-    ball : whose radius, inertia and damping are taken.
-    spin : (B, 3) at the start of the step [rad/s].
+    ball : gives radius, inertia and damping.
+    spin : (B, 3) the ball's angular velocity at the start of the step [rad/s].
     """
 
     def __init__(self, dt: float, ball: Ball, spin: Tensor):
@@ -65,7 +65,7 @@ class TurningBall(ArmIntegrator):
         return delassus + turning @ turning.mT / self._inertia, relative
 
     def _turning(self, frames: Tensor, contacts: Contacts) -> Tensor:
-        """Return A (B, K, 3, 3): how relative velocities at contacts change with the ball's spin."""
+        """Return A (B, K, 3, 3), the derivatives of relative velocities at contacts by the ball's spin."""
         lever = self.ball.radius * contacts.normal
         # the rows f of the frames times [lever]x are f x lever
         return torch.linalg.cross(frames, lever[..., None, :].expand_as(frames))
@@ -73,7 +73,7 @@ class TurningBall(ArmIntegrator):
     def step_both(
         self, model: PneumaticArm, state: ArmState, turn: Tensor, control: Control
     ) -> tuple[ArmState, BallState, ArmStepInfo]:
-        """Return arms and balls after the step, whose orientation was `turn` (B, 4), and how it went.
+        """Return arms and balls after the step, and how it went; `turn` (B, 4) is the balls' orientation before.
 
         Raises
         ------
