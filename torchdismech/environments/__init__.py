@@ -1,6 +1,6 @@
-"""Robots as environments for learning: batches that act, are rewarded and begin anew, one by one.
+"""Robots as environments for reinforcement learning: batches whose robots begin their episodes independently.
 
-`Environment` is the core, on tensors; `gym` and `torchrl` dress it for Gymnasium and TorchRL (extra [rl]).
+`Environment` is the core, on tensors; `gym` and `torchrl` wrap it for Gymnasium and TorchRL (extra [rl]).
 """
 
 from torchdismech.environments.actions import Actuator, Constant, Force, Held

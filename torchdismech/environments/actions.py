@@ -1,4 +1,4 @@
-"""What actions are to a robot: each actuator turns its numbers of an action into a part of the control of a step."""
+"""Kinds of actions: each turns its numbers of an action into a part of the control of a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchdismech.values import Values, numbers, refuse_out_of_bounds, refuse_ta
 
 __all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled", "refuse_hidden", "refuse_no_length"]
 
-# the strains whose natural values a field has, in the order of the rows of a matrix
+# the strains whose natural values a field of `Control` holds, in the order of the rows of an `Actuator` matrix
 FIELDS = {
     "natural_curvature": ("kappa1", "kappa2"),
     "natural_twist": ("twist",),
@@ -32,14 +32,14 @@ FIELDS = {
 
 
 class Action(ABC):
-    """A part of an action: so many numbers, each between two bounds.
+    """A part of an action: `count` numbers, each between two bounds, and what they do to the control of a step.
 
     Attributes
     ----------
-    low, high, count : the bounds, and how many numbers.
-    holds : whether all steps of an action have what the first one has: `added` is then asked once an action, and
-        several steps are taken at once, which takes one robot half the time. A class with an `added` of its own says so
-        itself; else it is asked at each step.
+    low, high, count : bounds and number of the numbers.
+    holds : whether the control is the same in all steps of an action. Then `added` is called once an action, and
+        several steps are taken at once, which halves the time for a single robot. A class that defines `added` has to
+        set `holds` itself; without that it is False, and `added` is called at each step.
     """
 
     low: float
@@ -49,7 +49,7 @@ class Action(ABC):
 
     def __init_subclass__(cls) -> None:
         if "added" in vars(cls) and "holds" not in vars(cls):
-            cls.holds = False  # whatever the class says that it is made from
+            cls.holds = False  # not inherited: it was said of another `added`
         super().__init_subclass__()
 
     def _bound(self, name: str, low: float, high: float) -> None:
@@ -59,36 +59,36 @@ class Action(ABC):
 
     @abstractmethod
     def check(self, model: Model) -> None:
-        """Refuse a model that it does not fit."""
+        """Refuse a model that this action does not fit."""
 
     @abstractmethod
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
-        """Return the control of a step from a state with what the numbers (B, count) ask for in it.
+        """Return the control of a step from a state with the effect of the numbers (B, count) added.
 
-        What `Control.values` has, such as constants drawn for an episode, stands in the model meanwhile, and stays.
-        Unless it `holds`, it is asked at each step of an action, so numbers may be those of something that goes on by
-        itself, such as the length of a wave.
+        During the call the model holds the tensors of `Control.values`, such as constants drawn for an episode; they
+        have to stay in the control. Unless the action `holds`, this is called at each step of an action, so that the
+        numbers may describe something that changes over the steps, such as a travelling wave.
         """
 
 
 class Actuator(Action):
-    """Natural strains: each number adds a pattern of strains to the model's own.
+    """Natural strains: each number adds a multiple of a pattern of strains to the model's natural strains.
 
-    Several add up, also with what a `Constant` of the same strain sets in place of the model's own.
+    Several actuators add up. Where a `Constant` sets the same strain, they add to that in place of the model's.
 
     Parameters
     ----------
     field : of `Control`: "natural_curvature" (numbers of all kappa1, then of all kappa2), "natural_twist",
         "natural_hinge_angle" or "rest_length".
-    matrix : (elements of the field, count) what each number adds at 1, in the field's units.
+    matrix : (elements of the field, count) a column for each number: what it adds at 1, in the field's units.
     low, high : bounds of the numbers.
 
     Raises
     ------
     InputError
-        Another field; a matrix of another shape or with numbers that are not finite. When it meets its robots: strains
-        that these do not have, another number of rows, a column that changes no strain, bounds within which an edge is
-        at rest at no length or less, by itself or along with the task's other actions.
+        Another field; a matrix of another shape or with numbers that are not finite. When an environment is made:
+        strains that its robots do not have, another number of rows, a column that changes no strain, bounds within
+        which some rest length is zero or less, by itself or together with the task's other actions.
     """
 
     holds = True
@@ -105,7 +105,7 @@ class Actuator(Action):
         self.field, self.matrix, self.count = field, matrix, matrix.shape[1]
 
     def check(self, model: Model) -> None:
-        """Refuse a model without such strains or with more or fewer, columns that change none, and wrong bounds."""
+        """Refuse models without such strains, another number of the matrix's rows, columns that change no strain."""
         own = natural_strain(self.field, model.body, model.terms, model.batch or 1)
         if own is None:
             raise InputError(f"Actuator: this robot has no {self.field}")
@@ -125,7 +125,7 @@ class Actuator(Action):
             )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
-        """Return the control with natural strains added to those that it has, or to the model's own."""
+        """Return the control with natural strains added to those that it sets, else to the model's."""
         own = getattr(control, self.field)
         if own is None:
             own = natural_strain(self.field, model.body, model.terms, state.batch)
@@ -142,15 +142,15 @@ class Constant(Action):
     ----------
     name : of the constant.
     low, high : bounds of its value, in its units.
-    count : numbers that it has: 1 for a number, 3 for a vector, one for each of several tendons in one force, of a
-        matrix all, row by row.
+    count : number of its entries: 1 for a number, 3 for a vector, one for each of several tendons in one force; those
+        of a matrix are given row by row.
 
     Raises
     ------
     InputError
-        Bounds the wrong way round. When it meets its robots: a name or a count that is not that of a constant of them,
-        a table over time, bounds that allow what no step takes, such as a negative tension, and sizes of the body on
-        which nothing acts.
+        Bounds in the wrong order. When an environment is made: a name or a count that is not that of a constant of its
+        robots, a table over time, bounds that allow values which steps refuse, such as a negative tension, and sizes of
+        the body on which no force depends.
     """
 
     holds = True
@@ -160,7 +160,7 @@ class Constant(Action):
         self.name, self.count = name, count
 
     def check(self, model: Model) -> None:
-        """Refuse a name that the model does not have, another count of numbers than it has there, and wrong bounds."""
+        """Refuse a name that the model does not have, another count of entries, and bounds that steps refuse."""
         if self.name not in model.places:
             raise InputError(f"Constant: no constant {self.name!r}; there are: {', '.join(sorted(model.places))}")
         refuse_table(f"Constant({self.name})", model.places[self.name])
@@ -190,12 +190,12 @@ class Constant(Action):
 
 
 class Held(Action):
-    """Clamped dofs, moved from where they are at rest; all others stay where they are.
+    """Displacements of clamped dofs from their rest positions; all others stay where they are.
 
     Parameters
     ----------
-    dofs : into q, each once, also among all `Held` of a task; they have to be clamped, and in the plane of robots that
-        keep to it.
+    dofs : indices into q, each once, also among all `Held` of a task; they have to be clamped, and in the plane of
+        planar robots.
     low, high : bounds of the displacements [m or rad].
     """
 
@@ -220,7 +220,7 @@ class Held(Action):
             )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
-        """Return the control with the dofs at their displaced places."""
+        """Return the control with the dofs at their displaced positions."""
         rest = model.body.rest_q.expand(state.batch, -1)
         held = state.q if control.clamped_q is None else control.clamped_q
         index = torch.as_tensor(self.dofs, device=state.q.device)
@@ -232,7 +232,7 @@ class Force(Action):
 
     Parameters
     ----------
-    dofs : into q, each once, and not clamped: a force there moves nothing.
+    dofs : indices into q, each once, and not clamped, as a force there moves nothing.
     low, high : bounds [N or N m].
     """
 
@@ -244,7 +244,7 @@ class Force(Action):
         self.count = len(self.dofs)
 
     def check(self, model: Model) -> None:
-        """Refuse dofs that there are not, and clamped ones."""
+        """Refuse dofs that do not exist, and clamped ones."""
         distinct_indices(self.dofs, model.n_dofs, "Force: dofs")
         clamped = [dof for dof in self.dofs if not bool(model.free[dof])]
         if clamped:
@@ -258,7 +258,7 @@ class Force(Action):
 
 
 def _listed(where: str, dofs: Sequence[int]) -> list[int]:
-    """Return indices of dofs as a list; refuse a mask, of which nobody knows here how long it has to be."""
+    """Return indices of dofs as a list; refuse a mask, whose right length is not known before a model is."""
     refuse_one_alone(where, dofs, "indices")
     if any(isinstance(dof, bool | np.bool_) or getattr(dof, "dtype", None) is torch.bool for dof in dofs):
         raise InputError(f"{where}: expected indices into q, got a mask; numpy.flatnonzero(mask) gives its indices")
@@ -267,9 +267,9 @@ def _listed(where: str, dofs: Sequence[int]) -> list[int]:
 
 @torch.no_grad()
 def _acts_on_nothing(model: Model, name: str) -> bool:
-    """Return whether a size of the body is one on which neither the library's forces nor inertia depend.
+    """Return whether `name` is a size of the body on which neither the library's forces nor the inertia depend.
 
-    They are looked at in a state in which robots are bent, stretched and moving.
+    The test changes the size and compares accelerations in a state in which robots are bent, stretched and moving.
     """
     place = body, attribute = model.places[name]
     if body is not model.body or model.has_user_hooks:
@@ -285,7 +285,7 @@ def _acts_on_nothing(model: Model, name: str) -> bool:
 
 
 def refuse_hidden(actions: Sequence[Action]) -> None:
-    """Refuse actions that set what another one sets, which would be without effect."""
+    """Refuse actions of which one would hide another: two that set the same constant or the same dof."""
     constants = [action.name for action in actions if isinstance(action, Constant)]
     if twice := sorted({name for name in constants if constants.count(name) > 1}):
         raise InputError(f"Task.actions: {twice[0]} is set by two of them: leave out one")
@@ -295,7 +295,7 @@ def refuse_hidden(actions: Sequence[Action]) -> None:
 
 
 def refuse_no_length(actions: Sequence[Action], model: Model) -> None:
-    """Refuse actuators of rest lengths, if bounds of the actions leave some edge no length when they all add up."""
+    """Refuse actuators of rest lengths if some edge may get no length, with all actions at their bounds together."""
     actuators = [action for action in actions if isinstance(action, Actuator) and action.field == "rest_length"]
     if not actuators:
         return
@@ -320,11 +320,11 @@ def refuse_no_length(actions: Sequence[Action], model: Model) -> None:
 def controlled(
     actions: Sequence[Action], action: Tensor, state: State, model: Model, constants: Mapping[str, Tensor]
 ) -> Control:
-    """Return the control that an action (B, numbers of all), within its bounds, asks for.
+    """Return the control of a step for an action (B, k) within its bounds, k the count of all its parts.
 
     Parameters
     ----------
-    constants : of the episodes. What actions set as constants comes next, as actuators add to both.
+    constants : constants of the episodes. `Constant` actions are applied first, as the others may build on them.
     """
     parts = list(zip(actions, action.split([part.count for part in actions], dim=1), strict=True))
     control = Control(values=constants)

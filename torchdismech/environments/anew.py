@@ -1,4 +1,4 @@
-"""Numbers of a scene that robots draw: which constants depend on them, and how each episode draws them anew."""
+"""Random numbers of a scene: which constants depend on them, and how to draw these anew for each episode."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["DrawnAnew", "drawn_constants"]
 
 
 def drawn_constants(scene: Scene) -> set[str]:
-    """Return the names of the constants that [batch.randomize] makes other ones in each robot.
+    """Return the names of the constants that [batch.randomize] changes from robot to robot.
 
-    They depend on what is drawn from a distribution, or, in a list of `values`, differ from robot to robot.
+    They depend on numbers drawn from a distribution, or on lists of `values` that differ from robot to robot.
     """
     one, other = _drawn_twice(scene)
     found = {place for place, differs in _compared(one, other) if differs}
@@ -37,19 +37,19 @@ def drawn_constants(scene: Scene) -> set[str]:
 class DrawnAnew:
     """The constants of a scene's robots, for `Task.constants`: [batch.randomize] draws again for each episode.
 
-    A number of a scene, such as a radius, may stand behind many constants. So its robots are built with the numbers
-    that were drawn, and those constants are taken that depend on them. A robot draws again where the scene would not
-    accept a number, such as a negative one of a normal distribution for a stiffness: counted, so that it is the same
-    each time.
+    A number of a scene, such as a radius, may determine many constants. So the scene's robots are built with the
+    numbers drawn for an episode, and the constants that depend on them are read off. A robot draws again where the
+    scene would refuse a number, such as a negative stiffness from a normal distribution; the calls are counted, so that
+    an episode always draws the same numbers.
 
     Parameters
     ----------
-    scene : where [batch.randomize] has distributions; lists of `values` stay as they are.
+    scene : its [batch.randomize] has to have distributions; lists of `values` stay as they are.
 
     Raises
     ------
     InputError
-        Nothing is drawn, or what is drawn is more than constants: radii of robots that touch something.
+        Nothing is drawn, or a drawn number changes more than constants, such as radii of robots that touch something.
     """
 
     def __init__(self, scene: Scene):
@@ -70,19 +70,19 @@ class DrawnAnew:
                 )
 
     def __call__(self, model: Model, draws: Draws) -> dict[str, Tensor]:
-        """Return the values (B, ...) of the constants, by name."""
+        """Return the values (B, ...) of the constants by name, for the episodes of `draws`."""
         built = _built(self.scene, draws)
         return {name: getattr(*built.places[name]) for name in self.names}
 
 
 def _drawn_twice(scene: Scene) -> tuple[Model, Model]:
-    """Return the scene's robots with the numbers of two episodes."""
+    """Return the scene's robots with the numbers of two episodes: tensors that differ depend on what is drawn."""
     seed, episode = torch.zeros(2, scene.batch, dtype=torch.int64, device="cpu")
     return _built(scene, Draws(seed, episode)), _built(scene, Draws(seed, episode + 1))
 
 
 def _built(scene: Scene, draws: Draws) -> Model:
-    """Return the scene's robots with numbers that were drawn."""
+    """Return the scene's robots with numbers that `draws` gives for the episodes."""
 
     def sampled(name: str, distribution: Distribution) -> Iterator[np.ndarray]:
         own = Draws(draws.seed, draws.episode).named(name)  # in float64, as numbers of scenes are
@@ -93,7 +93,7 @@ def _built(scene: Scene, draws: Draws) -> Model:
 
 
 def _of(distribution: Distribution, draws: Draws) -> Tensor:
-    """Return what a distribution draws (B,)."""
+    """Return numbers (B,) drawn from a distribution."""
     if distribution.uniform is not None:
         low, high = distribution.uniform
         return draws.uniform(low, high)
@@ -106,7 +106,7 @@ def _of(distribution: Distribution, draws: Draws) -> Tensor:
 
 
 def _compared(one: Model, other: Model) -> Iterator[tuple[Place, bool]]:
-    """Yield each tensor of a model, and whether another model of the same kind has another one in its place."""
+    """Yield the place of each tensor of a model, and whether its value differs in another model of the same kind."""
     for module, twin in zip(every_module(one), every_module(other), strict=True):
         for own in (module._parameters, module._buffers):
             for name, tensor in own.items():

@@ -1,4 +1,4 @@
-"""What environments refuse of what they are given, and of what a task's functions return."""
+"""Checks of what environments are given, and of what a task's functions return."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
     "seeds_of_robots",
 ]
 
-SEEDS = 2**63  # seeds are below it, as numbers of int64 are
+SEEDS = 2**63  # seeds are below this, as they are stored in int64
 
 
 @contextmanager
 def noted_in_errors(what: str) -> Iterator[None]:
-    """Note of an error in a task's own function which of them it was."""
+    """Add a note to an error raised within the block that says in which of the task's functions it happened."""
     try:
         yield
     except Exception as error:
@@ -37,7 +37,7 @@ def noted_in_errors(what: str) -> Iterator[None]:
 
 
 def in_dtype(what: str, numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return numbers (B, ..) in a dtype of those who learn; refuse those that it does not have."""
+    """Return numbers (B, ..) in the dtype of a learner; refuse numbers that it cannot hold."""
     found = numbers.to(dtype)
     if dtype != numbers.dtype:
         odd = ~torch.isfinite(found)
@@ -48,12 +48,12 @@ def in_dtype(what: str, numbers: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def refuse_other_than_tensor(what: str, value: object) -> None:
-    """Refuse what a task's function returned, if it is no tensor."""
+    """Refuse a result of a task's function that is no tensor."""
     refuse_other_kind(what, value, Tensor, "a tensor")
 
 
 def refuse_not_finite(what: str, value: Tensor) -> None:
-    """Refuse what no policy can learn from: numbers (B, ..) that are not finite."""
+    """Refuse numbers (B, ..) that are not finite, as no policy can learn from them."""
     finite = torch.isfinite(value)
     if not bool(finite.all()):
         robot = int((~finite).nonzero()[0, 0])
@@ -61,7 +61,7 @@ def refuse_not_finite(what: str, value: Tensor) -> None:
 
 
 def seeds_of_robots(seed: Any, batch: int) -> list[int]:
-    """Return a seed for each robot; refuse what is neither a whole number nor one for each."""
+    """Return a seed for each robot: seed + k from a whole number, or those of a list of `batch`; refuse all else."""
     given = seed.tolist() if isinstance(seed, np.ndarray | Tensor) else seed
     each = list(given) if isinstance(given, Sequence) else [given]
     if isinstance(given, Sequence) and len(each) != batch:
@@ -72,7 +72,7 @@ def seeds_of_robots(seed: Any, batch: int) -> list[int]:
 
 
 def refuse_other_than_mask(what: str, robots: Tensor, batch: int) -> None:
-    """Refuse what does not say of each robot yes or no."""
+    """Refuse anything but a mask (B,) bool with one entry for each robot."""
     if not isinstance(robots, Tensor):
         raise InputError(
             f"{what}: expected ({batch},) bool, got {type(robots).__name__}; torch.as_tensor makes one of it"
@@ -83,7 +83,7 @@ def refuse_other_than_mask(what: str, robots: Tensor, batch: int) -> None:
 
 
 def refuse_other_than_whole_numbers(what: str, numbers: Tensor, batch: int) -> None:
-    """Refuse what is no whole number of each robot."""
+    """Refuse anything but a tensor (B,) int64 with one number for each robot."""
     refuse_other_kind(what, numbers, Tensor, f"a tensor ({batch},) of int64, one number for each robot")
     if numbers.shape != (batch,) or numbers.dtype != torch.int64:
         dtype = str(numbers.dtype).removeprefix("torch.")

@@ -1,6 +1,6 @@
-"""Random numbers of an episode: a function of the robot's seed and of which of its episodes it is.
+"""Random numbers of an episode, as a function of the robot's seed and of the number of its episode.
 
-So what a robot draws does not depend on the other robots, on when they begin anew, or on how many there are.
+So what a robot draws does not depend on the other robots, on when these begin anew, or on how many there are.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from torchdismech.errors import InputError, real_number, whole_number
 
 __all__ = ["Draws"]
 
-FIRST_NAMED = 2**60  # where calls of draws with a name begin: further than anybody counts
+FIRST_NAMED = 2**60  # calls of draws with a name are counted from here on, where no other draws get
 
 
 class Draws:
-    """Draws for one episode of each robot; each call draws further numbers.
+    """Random numbers for one episode of each robot; each call draws new ones.
 
-    Bounds, means and deviations are finite numbers, in their order and of their sign; counts are whole numbers from 1
-    up. Others are refused by name.
+    Bounds, means and deviations have to be finite, bounds in their order and deviations not negative; counts are whole
+    numbers from 1 up. Others are refused by name.
 
     Parameters
     ----------
     seed, episode : (B,) int64.
-    first : number of the first call, from which it counts on.
-    dtype : of what is drawn: numbers of float64, rounded to it.
+    first : the number from which calls are counted.
+    dtype : of the numbers, which are drawn in float64 and rounded to it.
     """
 
     def __init__(self, seed: Tensor, episode: Tensor, first: int = 0, dtype: torch.dtype = torch.float64):
@@ -37,24 +37,24 @@ class Draws:
         self._calls = first
 
     def named(self, name: str) -> Draws:
-        """Return draws of the same episodes that depend on a name, and not on what else is drawn."""
+        """Return `Draws` for the same episodes that depend on a name, and on no other draws."""
         digest = hashlib.sha256(name.encode()).digest()
         return Draws(self.seed, self.episode, FIRST_NAMED + int.from_bytes(digest[:7], "big"), self.dtype)
 
     def uniform(self, low: float, high: float, count: int | None = None) -> Tensor:
-        """Return numbers (B,), or (B, count), that are spread evenly between two bounds."""
+        """Return numbers (B,), or (B, count), uniformly distributed between two bounds."""
         low, high = _bounds("uniform", low, high)
         return self._between("uniform", low, high, count).to(self.dtype)
 
     def loguniform(self, low: float, high: float, count: int | None = None) -> Tensor:
-        """Return numbers (B,), or (B, count), whose logarithms are spread evenly between those of bounds above 0."""
+        """Return numbers (B,), or (B, count), with logarithms uniformly distributed between those of bounds above 0."""
         low, high = _bounds("loguniform", low, high)
         if low <= 0:
             raise InputError(f"Draws.loguniform: low: expected more than 0, got {low:g}")
         return self._between("loguniform", math.log(low), math.log(high), count).exp().to(self.dtype)
 
     def normal(self, mean: float, deviation: float, count: int | None = None) -> Tensor:
-        """Return normal numbers (B,), or (B, count)."""
+        """Return normally distributed numbers (B,), or (B, count)."""
         mean, deviation = _finite("normal: mean", mean), _finite("normal: deviation", deviation)
         if deviation < 0:
             raise InputError(f"Draws.normal: deviation: expected 0 or more, got {deviation:g}")
@@ -64,7 +64,7 @@ class Draws:
         return drawn.to(self.dtype)
 
     def _between(self, what: str, low: float, high: float, count: int | None) -> Tensor:
-        """Return the numbers of the next call, in float64."""
+        """Return the uniform numbers of the next call, in float64."""
         self._calls += 1
         number = 1 if count is None else whole_number(count, f"Draws.{what}: count")
         drawn = uniform(self.seed, self.episode, self.episode.new_full(self.episode.shape, self._calls), number)

@@ -1,4 +1,4 @@
-"""The core of an environment: a batch of robots that act, are rewarded, end and begin anew, on tensors."""
+"""Environment: a batch of robots with a task, whose episodes are stepped, rewarded, ended and begun anew."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ __all__ = ["Environment"]
 class Environment:
     """A batch of robots with a task. `reset` begins episodes, `step` acts.
 
-    `began` and `acted` are the same as pure functions of `Episodes`: a rollout through `acted` is differentiated by
-    actions, goals and constants like `unroll`, as long as gradients are recorded.
+    `began` and `acted` do the same as pure functions of `Episodes`. Where autograd records, a rollout through `acted`
+    can be differentiated by actions, goals and constants, like `unroll`.
 
     Parameters
     ----------
     model, integrator : the robots, and how they are stepped.
-    task : what they shall do.
-    batch : number of robots; by default what the model's parameters are given for, or 1.
-    steps : of the integrator for an action, whose numbers hold in between.
-    horizon : actions after which an episode is truncated.
-    seed : of the robots: robot k draws from seed + k.
+    task : actions, observations, reward and beginnings of episodes.
+    batch : number of robots; by default that for which the model's parameters are given, or 1.
+    steps : number of the integrator's steps for an action, whose numbers hold meanwhile.
+    horizon : number of actions after which an episode is truncated.
+    seed : robot k draws from seed + k.
 
     Raises
     ------
     InputError
-        A model that is stepped otherwise, such as a pneumatic arm; an integrator without a time step; counts that are
-        no whole numbers from 1 up; a seed that is no whole number of 64 bits; a task that does not fit the robots.
+        A model of another kind, such as a pneumatic arm; an integrator without a time step; counts that are no whole
+        numbers from 1 up; a seed that is no whole number of 64 bits; a task that does not fit the robots.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Environment:
         self.seeded(seed)
         self._current: Episodes | None = None
         self._ended = torch.zeros(self.batch, dtype=torch.bool, device=model.device)
-        self._warned = False  # of steps after all episodes are over
+        self._warned = False  # whether it has warned of steps after all episodes are over
 
     @classmethod
     def from_scene(
@@ -99,18 +99,18 @@ class Environment:
         allow_code: bool = False,
         **options: Any,
     ) -> Environment:
-        """Return the robots of a scene file.
+        """Return the environment of a scene file's robots.
 
-        Scenes that move their robots themselves, or drive tendons and chambers by files, are refused: here actions do.
-        So are actions `Constant` that set what [batch.randomize] draws.
+        Scenes that move their robots themselves, or drive tendons and chambers by files, are refused, as in
+        environments actions do that. So are actions `Constant` that set what [batch.randomize] draws.
 
         Parameters
         ----------
-        horizon : actions of an episode; None: as many as take the scene's duration.
-        anew : whether robots draw the numbers of [batch.randomize] anew in each episode, from their own seeds; then
-            these are constants besides the task's. Otherwise what the scene drew stays with each robot.
-        allow_code : run the file that magnetic.python names.
-        options : of `Environment`, but for `batch`, which the scene says.
+        horizon : number of actions of an episode; None: as many as the scene's duration takes.
+        anew : whether robots draw the numbers of [batch.randomize] anew in each episode, from their seeds; constants
+            that depend on them then add to the task's. Otherwise each robot keeps what the scene drew.
+        allow_code : whether the file that magnetic.python names may run.
+        options : further arguments of `Environment`, except `batch`, which the scene gives.
         """
         from torchdismech.environments.anew import DrawnAnew, drawn_constants
         from torchdismech.environments.scenes import refuse_moving, with_constants
@@ -139,28 +139,28 @@ class Environment:
         return environment
 
     def seeded(self, seed: int | Sequence[int] | np.ndarray | Tensor) -> None:
-        """Let the robots draw from these seeds, from their first episode on: seed + k for robot k, or one for each."""
+        """Set the seeds, seed + k for robot k, or one for each; the next episodes are the first ones of these seeds."""
         seeds = seeds_of_robots(seed, self.batch)
         self._seed = torch.tensor(seeds, dtype=torch.int64, device=self.model.device)
         self._episode = torch.zeros_like(self._seed)
 
     @property
     def current(self) -> Episodes:
-        """Where the robots are."""
+        """The present state of the robots and their episodes."""
         if self._current is None:
             raise InputError("Environment: call reset before step")
         return self._current
 
     @property
     def width(self) -> int:
-        """Numbers that are observed of a robot."""
+        """Number of entries k of a robot's observation."""
         with torch.no_grad():
             return self.observed(self.began(self._seed, self._episode)).shape[1]
 
     # ---- pure functions --------------------------------------------------------------------------------------------
 
     def began(self, seed: Tensor, episode: Tensor) -> Episodes:
-        """Return these episodes (B,) of robots with these seeds (B,) at their beginning; whole numbers, int64."""
+        """Return the beginning of the episodes with the numbers `episode` and robots' seeds `seed`, each (B,) int64."""
         refuse_other_than_whole_numbers("began: seed", seed, self.batch)
         refuse_other_than_whole_numbers("began: episode", episode, self.batch)
         task, model = self.task, self.model
@@ -180,7 +180,7 @@ class Environment:
         return Episodes(self.integrator.started(state), goal, each, seed, episode, torch.zeros_like(seed))
 
     def observed(self, at: Episodes) -> Tensor:
-        """Return what is observed (B, k)."""
+        """Return the task's observations (B, k)."""
         seen = []
         with self._with_constants_of(at):
             for k, observe in enumerate(self.task.observations):
@@ -203,14 +203,14 @@ class Environment:
 
     @contextmanager
     def _with_constants_of(self, at: Episodes) -> Iterator[None]:
-        """Let the constants of the episodes stand in the model within the block; other threads wait for the model."""
+        """Have the model hold the constants of the episodes within the block; other threads wait for the model."""
         with self.model.lock, self.model.values_of(Control(values=at.constants)).in_place():
             yield
 
     def acted(self, at: Episodes, action: Tensor, running: Tensor | None = None) -> tuple[Episodes, Outcome]:
-        """Return where the robots are after an action (B, k), and what came of it.
+        """Return the episodes after an action (B, k), and its outcome.
 
-        Robots that are not `running` (B,) stay where they are.
+        Robots that are not `running` (B,) stay as they are.
         """
         refuse_other_kind("acted: at", at, Episodes, "Episodes, such as `began` returns")
         self._refuse_misfit(action)
@@ -228,7 +228,7 @@ class Environment:
         return after, Outcome(self.observed(after), reward, terminated, truncated, status)
 
     def _refuse_misfit(self, action: Tensor) -> None:
-        """Refuse what is no action (B, k) of these robots."""
+        """Refuse anything but a finite action (B, k) of these robots."""
         if not isinstance(action, Tensor):
             raise InputError(f"action: expected a tensor, got {type(action).__name__}; torch.as_tensor makes one of it")
         if action.shape != (self.batch, len(self.low)):
@@ -237,11 +237,11 @@ class Environment:
             raise InputError("action: holds numbers that are not finite")
 
     def _judged(self, at: Episodes, step: Step, good: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the reward (B,) of a step and which episodes (B,) the task says are over; None where it never does.
+        """Return the reward (B,) of a step, and which episodes (B,) the task ends; None for a task that ends none.
 
         Parameters
         ----------
-        good : (B,) robots that acted and whose step did not fail: others get no reward, whatever the task says.
+        good : (B,) robots that acted and whose step did not fail; others get no reward, whatever the task says.
         """
         ends = None
         with self._with_constants_of(at):
@@ -276,14 +276,14 @@ class Environment:
         """Return the control of a step from a state, with the constants of the episodes."""
         return controlled(self.task.actions, action, state, self.model, at.constants)
 
-    # ---- what keeps where the robots are ---------------------------------------------------------------------------
+    # ---- with a present state --------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def reset(self, rows: Tensor | None = None) -> Tensor:
-        """Begin the next episode of some robots (B,) bool, or of all; return what is observed (B, k) of all.
+        """Begin the next episode of the robots `rows` (B,) bool, or of all; return the observations (B, k) of all.
 
-        Other robots, and what they draw in later episodes, stay as they are. The first reset warns of robots that begin
-        inside of obstacles, as runs do.
+        Other robots, and what they draw in later episodes, do not change. The first reset warns of robots that begin
+        inside obstacles, as runs do.
         """
         if rows is None:
             rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
@@ -301,14 +301,14 @@ class Environment:
 
     @torch.no_grad()
     def resume(self, at: Episodes, ended: Tensor | None = None) -> Tensor:
-        """Put the robots where they were, as `current` said, and return what is observed (B, k).
+        """Restore the state that `current` returned earlier, and return the observations (B, k).
 
-        Later episodes draw what they would have drawn. `torch.save` writes `current` and `ended` to a file.
+        Later episodes draw what they would have drawn then. `torch.save` writes `current` and `ended` to a file.
 
         Parameters
         ----------
-        at : of as many robots, with the same task.
-        ended : (B,) bool, whose episode was over, as `ended` said; by default nobody's.
+        at : episodes of as many robots, with the same task.
+        ended : (B,) bool, robots whose episode was over, as `ended` returned; by default none.
         """
         refuse_other_kind("resume: at", at, Episodes, "the `current` of an environment")
         if at.state.batch != self.batch:
@@ -328,14 +328,15 @@ class Environment:
 
     @torch.no_grad()
     def step(self, action: Tensor, idle: bool = False) -> Outcome:
-        """Act (B, k) and return what came of it; robots whose episode is over do nothing until they are reset.
+        """Take an action (B, k) and return its outcome; robots whose episode is over do nothing until they are reset.
 
         Parameters
         ----------
-        idle : whether it is meant that all may be over; otherwise that is warned of on a CPU, once an environment.
+        idle : whether it is intended that all episodes may be over; otherwise, on a CPU, an environment warns of it
+            once.
         """
         idle = truth(idle, "Environment.step: idle")
-        looks = self._ended.is_cpu and not (idle or self._warned)  # a GPU would be waited for at each action
+        looks = self._ended.is_cpu and not (idle or self._warned)  # on a GPU, to look would wait for it at each action
         if looks and bool(self._ended.all()):
             self._warned = True
             warn(
@@ -356,7 +357,7 @@ class Environment:
 def _drawn(
     name: str, function: Callable[[Model, Draws], Mapping[str, Tensor]] | None, model: Model, draws: Draws
 ) -> dict[str, Tensor]:
-    """Return what a task's function of this name draws for episodes; refuse what is no mapping of tensors."""
+    """Return what the task's `function` draws, {} for None; refuse anything but a mapping of names to tensors."""
     with noted_in_errors(f"Task.{name}"):
         drawn = {} if function is None else function(model, draws)
     refuse_other_kind(f"Task.{name}", drawn, Mapping, "tensors by name")
@@ -366,10 +367,10 @@ def _drawn(
 
 
 def _differentiated(at: Episodes, state: State, action: Tensor, good: Tensor) -> tuple[Episodes, Step]:
-    """Return where a step began, and the step, which gradients pass for the robots (B,) alone that it moved.
+    """Return the episodes before a step, and the step, both detached for robots that are not `good` (B,).
 
-    The reward of others does not count, but zero times its derivative would be NaN where that is infinite, such as that
-    of the root of the square of how far a robot came.
+    The reward of those is zero. But its gradient would be NaN, zero times infinity, where the task's formula has an
+    infinite derivative, such as a square root at zero.
     """
     if torch.is_grad_enabled():
         at, state = at.merged(at.detach(), ~good), state.merged(state.detach(), ~good)

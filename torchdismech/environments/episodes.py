@@ -1,4 +1,4 @@
-"""Where robots are in their episodes, and what comes of an action."""
+"""Episodes: the state of robots within their episodes. Outcome: what an action led to."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Episodes", "Outcome"]
 
 @dataclass(frozen=True)
 class Episodes:
-    """Where each robot is in its episode: all that the next step depends on.
+    """State of each robot within its episode: all that the next step depends on.
 
     Attributes
     ----------
-    state : of the robots.
-    goal, constants : tensors (B, ...) by name that stay for an episode.
-    seed, episode : (B,) int64, what the episode's numbers were drawn from.
-    actions : (B,) int64, how many were taken in it.
+    state : state of the robots.
+    goal, constants : tensors (B, ...) by name, fixed for an episode.
+    seed, episode : (B,) int64, seed of the robot and number of its episode, which determine what was drawn.
+    actions : (B,) int64, number of actions taken in the episode.
     """
 
     state: State
@@ -36,17 +36,17 @@ class Episodes:
 
     @property
     def kind(self) -> str:
-        """What tells episodes of one task and integrator from those of others, as a message says it."""
+        """Description of the state's type, goals and constants, which differs between tasks and integrators."""
         goal, constants = (", ".join(sorted(names)) or "none" for names in (self.goal, self.constants))
         return f"a {type(self.state).__name__} with goals: {goal}; constants: {constants}"
 
     def detach(self) -> Episodes:
-        """Return a copy that gradients do not pass."""
+        """Return a copy that is detached from autograd."""
         goal, constants = ({name: value.detach() for name, value in own.items()} for own in (self.goal, self.constants))
         return dataclasses.replace(self, state=self.state.detach(), goal=goal, constants=constants)
 
     def merged(self, other: Episodes, take: Tensor) -> Episodes:
-        """Return these with the robots where `take` (B,) holds replaced by those of `other`."""
+        """Return a copy in which the robots of `take` (B,) bool are those of `other`."""
 
         def each(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: where_rows(take, theirs[name], value) for name, value in mine.items()}
@@ -63,16 +63,16 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an action.
+    """What an action led to.
 
     Attributes
     ----------
-    observation : (B, k) after it.
+    observation : (B, k) after the action.
     reward : (B,); zero for robots that did not act, or whose step failed.
-    terminated : (B,) bool, the task is over, or the step failed.
-    truncated : (B,) bool, the episode is as long as episodes are.
-    status : (B,) `Status` of the steps: why an episode was terminated, if it is not CONVERGED; STOPPED for robots that
-        did not act, as their episode was over.
+    terminated : (B,) bool, the task ended the episode, or the step failed.
+    truncated : (B,) bool, the episode has reached the horizon.
+    status : (B,) `Status` of the steps: CONVERGED, or why the step failed; STOPPED for robots that did not act, as
+        their episode was over.
     """
 
     observation: Tensor

@@ -1,4 +1,4 @@
-"""Environments for Gymnasium: a batch as a `VectorEnv`, and one robot as an `Env`. NumPy at the border, tensors inside.
+"""Environments for Gymnasium: a batch as a `VectorEnv`, and one robot as an `Env`, with NumPy arrays.
 
 Needs the extra [rl]: pip install 'torchdismech[rl]'.
 """
@@ -32,10 +32,10 @@ __all__ = ["RobotEnv", "VectorRobotEnv"]
 class VectorRobotEnv(VectorEnv):
     """A batch of robots; observations and actions are float32.
 
-    Robots whose episode ended begin anew by themselves in the next step, whose action they do not take and whose reward
-    is zero (`AutoresetMode.NEXT_STEP`); with autoreset=False, by `reset(options={"reset_mask": mask})`
-    (`AutoresetMode.DISABLED`). `infos["status"]` says of each robot how its step went; one that failed is terminated,
-    and one that begins anew has `Status.STOPPED`.
+    Robots whose episode ended begin anew by themselves in the next step; they ignore its action, and its reward is zero
+    (`AutoresetMode.NEXT_STEP`). With autoreset=False they begin anew by `reset(options={"reset_mask": mask})`
+    (`AutoresetMode.DISABLED`). `infos["status"]` has the `Status` of each robot's step; a robot whose step failed is
+    terminated, and one that begins anew has `Status.STOPPED`.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class VectorRobotEnv(VectorEnv):
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin episodes, of the robots of options["reset_mask"] (num_envs,) or of all; a seed begins their draws anew.
+        """Begin episodes of the robots of options["reset_mask"] (num_envs,), or of all; a seed restarts their draws.
 
         A number seeds robot k with seed + k; a list has one for each.
         """
@@ -72,7 +72,7 @@ class VectorRobotEnv(VectorEnv):
         return _array(self.environment.reset(rows)), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Act (num_envs, k); return observations, rewards, terminations, truncations and infos."""
+        """Take actions (num_envs, k); return observations, rewards, terminations, truncations and infos."""
         anew = self.environment.ended
         outcome = self.environment.step(torch.as_tensor(np.asarray(actions), device=self._device), idle=self._autoreset)
         observation = outcome.observation
@@ -104,7 +104,7 @@ class RobotEnv(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode; a seed begins its draws anew. There are no options."""
+        """Begin an episode; a seed restarts its draws. There are no options."""
         _refuse_unknown(options)
         super().reset(seed=seed)
         if seed is not None:
@@ -112,7 +112,7 @@ class RobotEnv(gymnasium.Env):
         return _array(self.environment.reset())[0], {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Act (k,); return observation, reward, termination, truncation and info."""
+        """Take an action (k,); return observation, reward, termination, truncation and info."""
         if bool(self.environment.ended.any()):
             raise InputError("step: the episode is over: call reset")
         outcome = self.environment.step(torch.as_tensor(np.asarray(action), device=self.environment.model.device)[None])
@@ -121,7 +121,7 @@ class RobotEnv(gymnasium.Env):
 
 
 def _refuse_unknown(options: dict[str, Any] | None, *known: str) -> None:
-    """Refuse options of a reset that would do nothing."""
+    """Refuse options of a reset other than the `known` ones."""
     if odd := sorted(map(str, (options or {}).keys() - set(known))):
         raise InputError(f"reset: options: expected {', '.join(known) or 'none'}, got {odd[0]!r}; leave it out")
 
@@ -137,7 +137,7 @@ def _array(observation: Tensor) -> np.ndarray:
 
 
 def _flags(outcome: Outcome) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rewards, terminations and truncations."""
+    """Return rewards, terminations and truncations as NumPy arrays."""
     return (
         outcome.reward.cpu().numpy().astype(np.float64),
         outcome.terminated.cpu().numpy(),

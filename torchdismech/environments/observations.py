@@ -1,4 +1,4 @@
-"""What is seen of robots: functions of (model, state, goal) that return (B, k), which can be pickled."""
+"""Observations of robots: functions of (model, state, goal) that return (B, k), and that can be pickled."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def contact(*names: str) -> Observation:
 
 
 class _AtNodes:
-    """Vectors (B, N, 3) of a state at some nodes, or at all."""
+    """Observation of the vectors (B, N, 3) of a state at some nodes, or at all, as (B, 3 k)."""
 
     def __init__(self, called: str, vectors: str, nodes: Indices | None):
         self._called, self._vectors, self._nodes = called, vectors, nodes
-        self._among: dict[int, np.ndarray] = {}  # their indices among so many nodes, checked
+        self._among: dict[int, np.ndarray] = {}  # checked indices, by the number of nodes of a robot
 
     def __call__(self, model: Model, state: State, goal: Goal) -> Tensor:
         vectors: Tensor = getattr(state, self._vectors)
@@ -69,13 +69,13 @@ def _contact(names: Sequence[str], model: Model, state: State, goal: Goal) -> Te
 
 
 def _refuse_no_names(what: str, such: str, names: Sequence[object]) -> None:
-    """Refuse an observation of nothing."""
+    """Refuse an observation without names."""
     if not names:
         raise InputError(f"observations.{what}: expected names, such as {what}({such!r}), got none")
 
 
 def _named(what: str, found: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
-    """Return the tensors of these names; refuse a name that no tensor has, with those that there are."""
+    """Return the tensors with these names; refuse an unknown name, listing the known ones."""
     for name in names:
         if not isinstance(name, str) or name not in found:
             raise InputError(f"observations.{what}: no {name!r} in this robot; there are: {', '.join(found) or 'none'}")

@@ -1,4 +1,4 @@
-"""What scenes need to become environments: no motion of their own, and their random numbers among a task's."""
+"""Scenes as environments: refusal of scenes that move by themselves, and their random numbers as a task's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["refuse_moving", "with_constants"]
 
 
 def refuse_moving(scene: Scene) -> None:
-    """Refuse a scene that says how its robots move over time."""
+    """Refuse a scene that prescribes how its robots are actuated or moved over time."""
     document = scene.document
     for name in ("actuation", "controller", "move"):
         if getattr(document, name):
@@ -36,7 +36,7 @@ def refuse_moving(scene: Scene) -> None:
 
 
 def with_constants(task: Task, further: DrawnAnew) -> Task:
-    """Return a task with further constants; refuse those that it has itself."""
+    """Return a task that also draws the constants of `further`; refuse those that it draws itself."""
 
     def both(model: Model, draws: Draws) -> dict[str, Tensor]:
         own = {} if task.constants is None else dict(task.constants(model, draws))

@@ -1,4 +1,4 @@
-"""What robots shall do: how they act, what they see, when they are rewarded, where and how they begin."""
+"""Task: how robots act, what is observed, how they are rewarded, and how their episodes begin and end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Step", "Task"]
 
 @dataclass(frozen=True)
 class Step:
-    """What a step was, for rewards.
+    """The effect of an action, as rewards and terminations get it.
 
     Attributes
     ----------
-    before, after : states.
-    action : (B, k), within its bounds, as it was taken.
+    before, after : states before and after all steps of the action.
+    action : (B, k) as it was taken, clamped to its bounds.
     goal : tensors (B, ...) by name.
     """
 
@@ -37,19 +37,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Task:
-    """A task for a batch of robots, by functions of tensors. What `draws` draw is in the model's dtype.
+    """A task for a batch of robots, by functions of tensors; `draws` are `Draws` in the model's dtype.
 
     Attributes
     ----------
-    actions : what the numbers of an action are, in their order.
-    observations : what is observed, in its order.
+    actions : parts of an action, in the order of its numbers.
+    observations : parts of an observation, in the order of its entries.
     reward : function of (model, step) -> (B,).
-    terminated : function of (model, step) -> (B,) bool: what ends an episode besides failed steps; None: nothing.
+    terminated : function of (model, step) -> (B,) bool: ends episodes, besides failed steps; None: nothing does.
     start : function of (model, draws) -> {"q": (B, n) or (n,), "velocity": ...}; None: at rest in the rest shape.
     goal : function of (model, draws) -> tensors (B, ...) by name, which stay for an episode; None: nothing.
     constants : function of (model, draws) -> values of constants of the model by name, as in `Control.values`: with a
-        row for each robot, (B, 1) of one number. They stay for an episode: robots drawn anew; None: the model's own.
-        What a `Constant` among the actions sets is none of them.
+        row for each robot, (B, 1) for a number. They stay for an episode, so that each episode may have another robot;
+        None: the model's. Constants that a `Constant` among the actions sets must not be among them.
     """
 
     actions: Sequence[Action]
@@ -67,7 +67,7 @@ class Task:
             raise InputError("Task: needs at least one action and one observation")
 
     def check(self, model: Model) -> None:
-        """Refuse actions that do not fit the robots, or each other, such as two of which one would hide the other."""
+        """Refuse actions that do not fit the robots or each other, such as two that set the same constant."""
         for k, action in enumerate(self.actions):
             refuse_other_kind(f"Task.actions[{k}]", action, Action, "an Actuator, Constant, Held or Force")
             action.check(model)
@@ -75,7 +75,7 @@ class Task:
         refuse_no_length(self.actions, model)
 
     def check_drawn(self, constants: Mapping[str, Tensor]) -> None:
-        """Refuse drawn constants that an action sets, which would hide what was drawn, and those without rows."""
+        """Refuse drawn constants that an action also sets, and drawn vectors without a row for each robot."""
         for name, value in constants.items():
             if value.dim() == 1:
                 raise InputError(

@@ -1,4 +1,4 @@
-"""Environments for TorchRL: tensors all the way, on the device of the robots.
+"""Environments for TorchRL, with tensors on the device of the robots.
 
 Needs the extra [rl]: pip install 'torchdismech[rl]'.
 """
@@ -24,10 +24,10 @@ __all__ = ["TorchRLRobotEnv"]
 
 
 class TorchRLRobotEnv(EnvBase):
-    """A batch of robots; partial resets go by "_reset". "status" says how each robot's step went.
+    """A batch of robots; "_reset" resets part of them, and "status" has the `Status` of each robot's step.
 
-    Where a number of an action has no bound, or none that `dtype` has, the specification has no bounds at all; numbers
-    beyond one count as the bound, as ever.
+    If a bound of any number of an action is infinite, or becomes so in `dtype`, the specification has no bounds at all;
+    numbers beyond the task's bounds are clamped all the same.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class TorchRLRobotEnv(EnvBase):
         )
         low, high = (x.to(dtype).expand(*shape, -1).clone() for x in (environment.low, environment.high))
         spec: Bounded | Unbounded = Bounded(low, high, shape=low.shape, device=device, dtype=dtype)
-        if not bool((low.isfinite() & high.isfinite()).all()):  # between such bounds TorchRL draws infinite numbers
+        if not bool((low.isfinite() & high.isfinite()).all()):  # between infinite bounds TorchRL draws infinite numbers
             spec = Unbounded(low.shape, device=device, dtype=dtype)
         self.action_spec = spec
         self.reward_spec = Unbounded((*shape, 1), device=device, dtype=dtype)
@@ -62,10 +62,10 @@ class TorchRLRobotEnv(EnvBase):
 
     @torch.no_grad()
     def seen(self) -> TensorDictBase:
-        """Return what is observed (B, k) where the robots are, and whose episodes are over.
+        """Return the observations (B, k) of the present state, and whose episodes are over.
 
-        `rollout(..., auto_reset=False, tensordict=env.seen())` goes on from there: robots whose episode is over begin
-        anew first.
+        `rollout(..., auto_reset=False, tensordict=env.seen())` continues from there; robots whose episode is over first
+        begin anew.
         """
         environment = self.environment
         observation = in_dtype("observation", environment.observed(environment.current), self._dtype)
